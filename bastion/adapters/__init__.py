@@ -1,0 +1,1 @@
+"""The outside world behind the ports: stores, provisioners, the clock."""

@@ -1,0 +1,27 @@
+"""Instants as seconds since the epoch (UTC) inside, RFC 3339 with microseconds in documents."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+
+def to_rfc3339(seconds: float) -> str:
+    """`1.5` becomes `1970-01-01T00:00:01.500000Z`: fixed width, so that text order is time order."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_rfc3339(text: str) -> float:
+    """Reads what `to_rfc3339` writes, and any other offset.
+
+    Raises:
+        ValueError: the text is not an instant.
+    """
+    moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone; write it like 2026-01-02T03:04:05.000006Z")
+    return moment.timestamp()
+
+
+def utc_day(seconds: float) -> str:
+    """The UTC day of an instant as `YYYYMMDD`."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y%m%d")

@@ -1,0 +1,177 @@
+"""The keys of everything in the bucket (contract: `docs/reference/bucket-format.md`), relative to the bastion's ROOT.
+
+Only this module spells a key. Names that arrive from outside are checked here before they become part of one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass
+
+from bastion.core import limits
+from bastion.core.errors import InvalidSpec
+
+JOBS_ACTIVE = "jobs/active/"
+JOBS_USER_STATES = "jobs/user_states/"
+JOBS_STATES = "jobs/states/"
+JOBS_COMPLETE = "jobs/complete/"
+JOBS_CLAIMS = "jobs/claims/"
+JOBS_INVALID = "jobs/invalid/"
+RUNS = "runs/"
+BEATS = "beats/"
+LEASE = "lease"
+STATUS = "status/current.json"
+RUNTIME_OPTIONS = "runtime_options"
+PROJECT_QUOTAS = "project-quotas/project-quotas.config"
+
+# What we create; uppercase is accepted on reading, because the ancestor's clients write it.
+_NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+_READ_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+# Endings that mean something else in the logs folder: worker folders, cleanup logs, rolled logs.
+_RESERVED_ENDING = re.compile(r"(?:\.d|\.cleanup|[-.](?:19|20)\d{6}(?:\.\d+)?)")
+_RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
+
+
+def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
+    """Refuses a name that could not be a key, a log and a folder without harming another.
+
+    Args:
+        name: The job's name, which is also its object's name.
+        bastion: The bastion's own name; its logs lie beside the jobs'.
+        new: Whether we are creating it (lower case only) or reading what another client wrote.
+
+    Raises:
+        InvalidSpec: with the rule that it breaks.
+    """
+    pattern, letters = (_NEW_NAME, "lower-case letters") if new else (_READ_NAME, "letters")
+    if not isinstance(name, str) or not name:
+        raise InvalidSpec("the job has no name; give it one with --name")
+    if len(name) > limits.NAME_MAX_CHARS:
+        raise InvalidSpec(
+            f"the job name {name[:80]!r} has {len(name)} characters; {limits.NAME_MAX_CHARS} are the most"
+        )
+    if not pattern.fullmatch(name):
+        raise InvalidSpec(
+            f"the job name {name!r} is not allowed; use {letters}, digits, '.', '_' and '-', "
+            "with a letter or digit at both ends"
+        )
+    if name.startswith(bastion):
+        raise InvalidSpec(f"the job name {name!r} begins with the bastion's own name; choose another")
+    # A date ends a name only where a reader of the logs folder would take it for a rolled log.
+    if re.search(_RESERVED_ENDING.pattern + r"\Z", name):
+        raise InvalidSpec(f"the job name {name!r} ends like a log file (.d, .cleanup or a date); choose another")
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether an object's name may appear in our own keys as it is."""
+    return len(name) <= limits.NAME_MAX_CHARS and bool(_READ_NAME.fullmatch(name))
+
+
+def key_name(name: str) -> str:
+    """The name for a key about a job whose own name may be hostile: itself, or `sha256-<hex>`."""
+    if is_plain_name(name) and not name.startswith("sha256-"):
+        return name
+    return "sha256-" + hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def job_uid(root: str, name: str, generation: int) -> str:
+    """The uid of the job whose first object has that generation: 10 characters of base32."""
+    digest = hashlib.sha256(f"{root}\n{name}\n{generation}".encode()).digest()
+    return base64.b32encode(digest)[:10].decode().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt of one job: `<uid>-<attempt>`; `attempt` is 0 for the run of the cleanup command."""
+
+    uid: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.uid}-{self.attempt or 'cleanup'}"
+
+    @staticmethod
+    def parse(text: str) -> Run | None:
+        """The run in a piece of a key, or None if it is none of ours."""
+        match = _RUN.fullmatch(text)
+        if match is None:
+            return None
+        attempt = match["attempt"]
+        return Run(match["uid"], 0 if attempt == "cleanup" else int(attempt))
+
+
+def active(job: str) -> str:
+    return JOBS_ACTIVE + job
+
+
+def user_state(job: str) -> str:
+    return JOBS_USER_STATES + job
+
+
+def state(job: str) -> str:
+    return JOBS_STATES + job
+
+
+def complete(job: str) -> str:
+    return JOBS_COMPLETE + job
+
+
+def invalid(job: str) -> str:
+    return JOBS_INVALID + key_name(job)
+
+
+def claim(run: str) -> str:
+    return JOBS_CLAIMS + run
+
+
+def run_folder(run: str) -> str:
+    return f"{RUNS}{run}/"
+
+
+def order(run: str) -> str:
+    return f"{RUNS}{run}/order"
+
+
+def report(run: str, host: int) -> str:
+    return f"{RUNS}{run}/reports/{host}"
+
+
+def beat(run: str, host: int) -> str:
+    return f"{BEATS}{run}.{host}"
+
+
+def log(job: str) -> str:
+    """The log of a job as the bastion sees it; also the daemon's own, by the bastion's name."""
+    return f"logs/{job}"
+
+
+def cleanup_log(job: str) -> str:
+    return f"logs/{job}.cleanup"
+
+
+def worker_logs(job: str) -> str:
+    return f"logs/{job}.d/"
+
+
+def log_segments(job: str, run: str, host: int) -> str:
+    return f"logs/{job}.d/{run}/worker-{host}/"
+
+
+def log_segment(job: str, run: str, host: int, seq: int) -> str:
+    """Ten digits, so that key order is the order of the lines."""
+    return f"logs/{job}.d/{run}/worker-{host}/{seq:010d}"
+
+
+def job_history(job: str) -> str:
+    return f"history/jobs/{job}"
+
+
+def project_history(project: str, day: str) -> str:
+    return f"history/projects/{project}/{day}"
+
+
+def node_id(run: str, slice_index: int, num_slices: int) -> str:
+    """`b-<run>`, and with several replicas `b-<run>-<slice>`."""
+    return f"b-{run}" if num_slices == 1 else f"b-{run}-{slice_index}"

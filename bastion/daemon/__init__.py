@@ -1,0 +1,1 @@
+"""The bastion daemon: one tick after another, reaching the world through ports only."""

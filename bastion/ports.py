@@ -1,0 +1,184 @@
+"""The ports: what the daemon, the worker and the clients need from the outside world, as small Protocols.
+
+Layer: above `bastion.core`, below everything that does I/O. Each port has its contract in its docstring, and
+one contract suite in `tests/contract/` that every adapter passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectMeta:
+    """What a listing tells about an object.
+
+    Attributes:
+        key: The object's key, relative to the store's root.
+        size: Bytes.
+        generation: Positive; a new one for every change of the content. Two contents never share one.
+        updated: Seconds since the epoch by the store's own clock, of this generation.
+    """
+
+    key: str
+    size: int
+    generation: int
+    updated: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """An object's bytes together with the metadata of exactly those bytes."""
+
+    meta: ObjectMeta
+    data: bytes
+
+
+class ObjectStore(Protocol):
+    """A bucket, or a folder that behaves like one.
+
+    Contract (the suite is `tests/contract/test_object_store.py`):
+
+    * A key is any non-empty UTF-8 string of at most 1024 bytes without NUL, CR or LF. Every such key can be stored.
+    * Every mutation names the generation it expects: 0 means "must not exist". There is no blind write.
+    * A mutation returns (it landed), or raises `PreconditionFailed` (it did not, somebody else's did), or raises
+      `StoreUnavailable` (unknown; adapters first try to find out by reading back their own write id).
+    * Generations of one key strictly increase over the store's own writers, also over a deletion and re-creation.
+    * Reads are strongly consistent with finished writes; bytes and generation of one `get` belong together.
+    * Listings are in ascending order of the keys' UTF-8 bytes. An object being written while listed may be missing,
+      so absence in one listing proves nothing.
+    * Calls are thread-safe and may come from several processes at once.
+    * Errors: `NotFound`, `PreconditionFailed`, `AccessDenied`, `StoreUnavailable` of `bastion.core.errors`;
+      `ValueError` for a key that no store could hold.
+    """
+
+    def get(self, key: str, *, start: int = 0) -> StoredObject:
+        """The object's bytes from offset `start` on (empty if `start` is past the end); `meta.size` is the whole size.
+
+        Raises:
+            NotFound: there is no such object.
+        """
+        ...
+
+    def head(self, key: str) -> ObjectMeta | None:
+        """The object's metadata, or None if a lookup of this very key says that it does not exist."""
+        ...
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order."""
+        ...
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        """Writes the whole object, atomically, if its present generation is `generation` (0: it does not exist).
+
+        Raises:
+            PreconditionFailed: it has another generation.
+        """
+        ...
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        """Adds bytes at the end if the present generation is `generation` (0: creates the object).
+
+        Costs in proportion to `data`, not to the object. A crash inside may leave a torn tail, never a lost head.
+
+        Raises:
+            PreconditionFailed: it has another generation.
+        """
+        ...
+
+    def delete(self, key: str, *, generation: int) -> None:
+        """Deletes the object if its present generation is `generation`; an object that is already gone is success.
+
+        Raises:
+            PreconditionFailed: it has another generation.
+        """
+        ...
+
+
+class SliceState(str, Enum):
+    """What a provisioner says of a node."""
+
+    CREATING = "creating"
+    READY = "ready"
+    DELETING = "deleting"
+    # Gone bad for a reason outside of the job (pre-empted, maintenance, failed repair); must still be deleted.
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRequest:
+    """One node to create.
+
+    Attributes:
+        node_id: `b-<run>` or, with several replicas, `b-<run>-<slice>`: unique in a zone, at most 63 characters.
+        bastion: The bastion's name; becomes a label, and only nodes with it are ever listed or deleted.
+        run: `<uid>-<attempt>`; becomes a label.
+        token: The attempt's random run token; proves that a node found under this name is ours.
+        accelerator_type: As the Cloud TPU API spells it, for example `v4-32`; empty for the bastion's own host.
+        runtime_version: Software version of the node; empty for the bastion's own host.
+        agent_arguments: JSON for the worker agent, see `bastion.core.protocol.AgentArguments`.
+    """
+
+    node_id: str
+    bastion: str
+    run: str
+    token: str
+    accelerator_type: str
+    runtime_version: str
+    agent_arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceStatus:
+    """One node as the provisioner sees it. `message` is for people: state of health, why it was lost."""
+
+    node_id: str
+    run: str
+    token: str
+    state: SliceState
+    message: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Provisioner(Protocol):
+    """Creates, lists and deletes nodes: a TPU slice each, or the bastion's own host.
+
+    Contract (the suite is `tests/contract/test_provisioner.py`):
+
+    * No call waits for a node: `create` and `delete` return once the request is accepted.
+    * `create` of a name that exists raises `SliceExists`, whoever owns it; the caller compares tokens.
+    * A creation that fails later (no capacity) is told by `failure(node_id)` until the node id is created again.
+    * `list` returns every node of this bastion in any state, in order of node id; a node just created may be missing.
+    * `get` asks for one name: None means that the API says it does not exist.
+    * `delete` of a node that does not exist, or is being deleted, is success.
+    * Errors: `ProvisionerUnavailable` (look again), `ProvisionerRefused` (never), `Stockout` (wait), `SliceExists`.
+    """
+
+    def create(self, request: SliceRequest) -> None: ...
+
+    def failure(self, node_id: str) -> Exception | None:
+        """Why the last creation of that node failed (`Stockout`, `ProvisionerRefused`, ...); None: it did not."""
+        ...
+
+    def get(self, node_id: str) -> SliceStatus | None: ...
+
+    def list(self) -> Sequence[SliceStatus]: ...
+
+    def delete(self, node_id: str) -> None: ...
+
+
+class Clock(Protocol):
+    """Time, injected everywhere so that tests and the simulator own it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch (UTC)."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed instant, counting also while the machine sleeps; never steps back."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
