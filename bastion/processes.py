@@ -1,0 +1,141 @@
+"""Processes of this machine: who is alive, and how to end everything that belongs to a host or a command.
+
+A process id alone is not an identity (ids are reused), so it is always paired with the kernel's start time. A group of
+processes is found by a *marker*, an environment variable that children inherit: it survives `setsid`, double forks and
+the death of every parent, which process groups do not. Linux; elsewhere the marker search finds nothing and only
+process groups are signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """Fields of /proc/<pid>/stat after the command name (which may hold spaces and brackets)."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def start_time(pid: int) -> int | None:
+    """Kernel start time of a live process in clock ticks since boot; None if it is gone or a zombie."""
+    fields = _stat_fields(pid)
+    if fields is None or fields[0] in "ZX":
+        return None
+    return int(fields[19])
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process for sure: its id and its start time."""
+
+    pid: int
+    started: int
+
+    @staticmethod
+    def of(pid: int) -> ProcessId | None:
+        """The identity of a live process; None if there is none."""
+        started = start_time(pid)
+        return None if started is None else ProcessId(pid, started)
+
+    @staticmethod
+    def parse(text: str) -> ProcessId | None:
+        """Reads what `str()` writes; None for anything else."""
+        pid, _, started = text.strip().partition(":")
+        return ProcessId(int(pid), int(started)) if pid.isdigit() and started.isdigit() else None
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.started}"
+
+    @property
+    def alive(self) -> bool:
+        return start_time(self.pid) == self.started
+
+    def signal(self, number: int) -> None:
+        """Sends a signal if it is still this very process."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+
+def boot_id() -> str:
+    """This machine's boot, as the kernel names it."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown-boot"
+
+
+def host_identity() -> str:
+    """Names this machine, boot and process namespace: with the same identity, process ids mean the same processes."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = "pid"
+    return f"{boot_id()}/{namespace}"
+
+
+def marked(name: str, value: str) -> list[ProcessId]:
+    """All live processes, but this one, that were started with `name=value` in their environment."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    me = os.getpid()
+    try:
+        pids = [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]
+    except OSError:
+        return []
+    for pid in pids:
+        if pid == me:
+            continue
+        identity = ProcessId.of(pid)
+        if identity is None:
+            continue
+        try:
+            environment = (_PROC / str(pid) / "environ").read_bytes()
+        except OSError:
+            continue
+        if wanted in environment.split(b"\0"):
+            found.append(identity)
+    return found
+
+
+def signal_group(pgid: int, number: int) -> None:
+    """Signals a process group; one that is gone is fine."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pgid, number)
+
+
+def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: float = 0.05) -> bool:
+    """Ends every marked process: SIGTERM, the grace period, then SIGKILL until none is left.
+
+    Returns:
+        Whether all are gone; False only if some did not die within five seconds of SIGKILL.
+    """
+    deadline = time.monotonic() + grace_seconds
+    number = signal.SIGTERM
+    signalled: set[ProcessId] = set()
+    while True:
+        alive = marked(name, value)
+        if not alive:
+            return True
+        now = time.monotonic()
+        if now >= deadline + 5:
+            return False
+        if now >= deadline and number is not signal.SIGKILL:
+            number = signal.SIGKILL
+            signalled.clear()
+        for process in alive:
+            if number is signal.SIGKILL or process not in signalled:
+                process.signal(number)
+                signalled.add(process)
+        time.sleep(poll_seconds)
