@@ -79,7 +79,7 @@ def boot_id() -> str:
 def host_identity() -> str:
     """Names this machine, boot and process namespace: with the same identity, process ids mean the same processes."""
     try:
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = str((_PROC / "self/ns/pid").readlink())
     except OSError:
         namespace = "pid"
     return f"{boot_id()}/{namespace}"
@@ -91,7 +91,7 @@ def marked(name: str, value: str) -> list[ProcessId]:
     found = []
     me = os.getpid()
     try:
-        pids = [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]
+        pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
     except OSError:
         return []
     for pid in pids:
