@@ -6,27 +6,23 @@ one contract suite in `tests/contract/` that every adapter passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from bastion.core.objects import ObjectMeta
+from bastion.core.slices import SliceRequest, SliceState, SliceStatus
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectMeta:
-    """What a listing tells about an object.
-
-    Attributes:
-        key: The object's key, relative to the store's root.
-        size: Bytes.
-        generation: Positive; a new one for every change of the content. Two contents never share one.
-        updated: Seconds since the epoch by the store's own clock, of this generation.
-    """
-
-    key: str
-    size: int
-    generation: int
-    updated: float
+__all__ = [
+    "Clock",
+    "ObjectMeta",
+    "ObjectStore",
+    "Provisioner",
+    "SliceRequest",
+    "SliceState",
+    "SliceStatus",
+    "StoredObject",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,51 +92,6 @@ class ObjectStore(Protocol):
             PreconditionFailed: it has another generation.
         """
         ...
-
-
-class SliceState(str, Enum):
-    """What a provisioner says of a node."""
-
-    CREATING = "creating"
-    READY = "ready"
-    DELETING = "deleting"
-    # Gone bad for a reason outside of the job (pre-empted, maintenance, failed repair); must still be deleted.
-    LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRequest:
-    """One node to create.
-
-    Attributes:
-        node_id: `b-<run>` or, with several replicas, `b-<run>-<slice>`: unique in a zone, at most 63 characters.
-        bastion: The bastion's name; becomes a label, and only nodes with it are ever listed or deleted.
-        run: `<uid>-<attempt>`; becomes a label.
-        token: The attempt's random run token; proves that a node found under this name is ours.
-        accelerator_type: As the Cloud TPU API spells it, for example `v4-32`; empty for the bastion's own host.
-        runtime_version: Software version of the node; empty for the bastion's own host.
-        agent_arguments: JSON for the worker agent, see `bastion.core.protocol.AgentArguments`.
-    """
-
-    node_id: str
-    bastion: str
-    run: str
-    token: str
-    accelerator_type: str
-    runtime_version: str
-    agent_arguments: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceStatus:
-    """One node as the provisioner sees it. `message` is for people: state of health, why it was lost."""
-
-    node_id: str
-    run: str
-    token: str
-    state: SliceState
-    message: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Provisioner(Protocol):

@@ -68,7 +68,10 @@ def loads(data: bytes, *, max_bytes: int = limits.DOCUMENT_MAX_BYTES) -> Any:
     if text.count("[") + text.count("{") > limits.JSON_MAX_DEPTH:
         _check_depth(text)
     try:
-        return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        if "\\u" in text:
+            dumps(document)  # a lone surrogate can be written in JSON, but in no file, key or environment
+        return document
     except DocumentError:
         raise
     except (ValueError, RecursionError) as error:  # ValueError also for integers of over 4300 digits
