@@ -1,0 +1,131 @@
+"""What the reconciler wants done. Each effect is guarded by a generation or is idempotent; one job's are done in order,
+and the first that fails ends that job's turn: the next tick looks again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from bastion.core.job_record import JobRecord
+from bastion.core.protocol import Order
+from bastion.core.slices import SliceRequest
+
+# In place of a generation: the one that this turn's own `PutRecord` was given.
+JUST_WRITTEN: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutRecord:
+    """Writes the state by compare-and-swap; generation 0 creates it."""
+
+    record: JobRecord
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropRecord:
+    """Deletes the state: the last step of a job's end."""
+
+    name: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendHistory:
+    """Appends the record's lines that are not in the history yet."""
+
+    record: JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOrder:
+    """Tells the hosts of a run what to do; generation 0 creates the order."""
+
+    order: Order
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseGate:
+    """Creates the run's claim as closed. If a host was first, nothing happens and the next tick sees its claim."""
+
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateNode:
+    """Asks for a node; `on_bastion` picks the provisioner of the bastion's own host."""
+
+    request: SliceRequest
+    on_bastion: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteNode:
+    """Deletes a node; one that is gone already is fine."""
+
+    node_id: str
+    on_bastion: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutComplete:
+    """Writes `jobs/complete/<job>`, after moving one of another uid aside."""
+
+    record: JobRecord
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropSpec:
+    """Deletes the spec if it is still the accepted object; a newer one stays: it is the next job."""
+
+    name: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropWish:
+    name: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropRuns:
+    """Deletes claims, orders, reports and beats of all runs of a uid."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutInvalid:
+    """Writes why a spec is refused, for its owner to read."""
+
+    name: str
+    spec_generation: int
+    problem: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropInvalid:
+    name: str
+    generation: int
+
+
+Effect: TypeAlias = (
+    PutRecord
+    | DropRecord
+    | AppendHistory
+    | PutOrder
+    | CloseGate
+    | CreateNode
+    | DeleteNode
+    | PutComplete
+    | DropSpec
+    | DropWish
+    | DropRuns
+    | PutInvalid
+    | DropInvalid
+)

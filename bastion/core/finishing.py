@@ -1,0 +1,44 @@
+"""The end of a job, in the only safe order: history, result, spec, wish, runs, and the state last.
+
+The other order would run the job again: as long as the state exists and says COMPLETED, a spec that is still there is
+known to be done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bastion.core import documents
+from bastion.core.effects import JUST_WRITTEN, DropRecord, DropRuns, DropSpec, DropWish, Effect, PutComplete
+from bastion.core.instants import to_rfc3339
+from bastion.core.job_record import JobRecord
+from bastion.core.world import JobView
+
+
+def result_document(record: JobRecord) -> dict[str, Any]:
+    """The spec plus a top-level `result` (contract of `jobs/complete/`)."""
+    assert record.outcome is not None  # decided before CLEANING
+    result: dict[str, Any] = {
+        "uid": record.uid,
+        "outcome": record.outcome.outcome,
+        "exit_code": record.outcome.exit_code,
+        "message": record.outcome.message,
+        "failed_worker": record.outcome.failed_worker,
+        "by": record.outcome.by or None,
+        "queued_at": to_rfc3339(record.queued_at),
+        "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
+    }
+    return {**record.spec, "result": result}
+
+
+def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:
+    """Every step is idempotent, so that a crash between any two is mended by doing all of them again."""
+    effects: list[Effect] = [
+        PutComplete(record=record, document=documents.dumps(result_document(record))),
+        DropSpec(name=record.name, generation=record.generation),
+    ]
+    if view.wish is not None and not any(isinstance(effect, DropWish) for effect in effects):
+        effects.append(DropWish(name=record.name, generation=view.wish.generation))
+    effects.append(DropRuns(uid=record.uid))
+    effects.append(DropRecord(name=record.name, generation=JUST_WRITTEN if just_written else view.record_generation))
+    return effects

@@ -1,0 +1,210 @@
+"""What the daemon knows of a job: the document `jobs/states/<job>`, its only memory.
+
+`status` and `metadata` are the contract that other clients read; the rest is ours, under `format`. Records are frozen;
+every change is a new record that is written by compare-and-swap before anything that depends on it is done.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
+
+from bastion.core import documents, jobspec, lifecycle
+from bastion.core.errors import InvalidDocument
+from bastion.core.instants import from_rfc3339, to_rfc3339
+from bastion.core.keys import Run
+from bastion.core.lifecycle import Status
+
+FORMAT = 1
+
+
+def _read_instant(value: object) -> object:
+    return from_rfc3339(value) if isinstance(value, str) else value
+
+
+Instant = Annotated[float, BeforeValidator(_read_instant), PlainSerializer(to_rfc3339, when_used="json")]
+
+
+class Cause(str, Enum):
+    """Why an attempt ends."""
+
+    SUCCEEDED = "succeeded"  # every host's command ended with 0
+    FAILED = "failed"  # a host's command ended with another code
+    EVICTED = "evicted"  # an owner wanted its share back
+    CANCELLED = "cancelled"  # its owner's wish, or its spec was removed or replaced
+    UPDATED = "updated"  # a new version of the same job replaces the command
+    INFRASTRUCTURE = "infrastructure"  # a node or host was lost
+    CAPACITY = "capacity"  # the zone had none; nobody's failure
+    REFUSED = "refused"  # the provisioning API will never accept it
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Ending(_Part):
+    """A decision to end an attempt, made once and then carried through.
+
+    Attributes:
+        evicted_for: The job whose owner wants the room; kept so that a restart does not evict twice for it.
+        exit_code, failed_worker: Of the first host that failed.
+    """
+
+    cause: Cause
+    message: str
+    at: Instant
+    grace_seconds: float
+    evicted_for: str | None = None
+    exit_code: int | None = None
+    failed_worker: int | None = None
+
+
+class Attempt(_Part):
+    """One attempt, from the intent until its last node is confirmed gone; its resources are charged all the while.
+
+    Attributes:
+        number: From 1, never reused; 0 is the run of the cleanup command.
+        token: Random; proves that nodes and claims are this attempt's.
+        charged: Units by resource type.
+        host_identity: For a job without a slice: the bastion VM, boot and process namespace that runs it.
+    """
+
+    number: int
+    token: str
+    started_at: Instant
+    tier: int | None = None
+    charged: dict[str, int] = Field(default_factory=dict)
+    host_identity: str = ""
+    running_since: Instant | None = None
+    ending: Ending | None = None
+
+
+class PastAttempt(_Part):
+    """An attempt that is over, for the result and the history."""
+
+    number: int
+    started_at: Instant
+    running_since: Instant | None = None
+    ended_at: Instant
+    cause: Cause
+    message: str
+    exit_code: int | None = None
+    failed_worker: int | None = None
+
+
+class Outcome(_Part):
+    """How a job ended; `jobs/complete/` shows it as `result`."""
+
+    outcome: str  # succeeded | failed | cancelled | refused
+    exit_code: int
+    message: str
+    failed_worker: int | None = None
+    by: str = ""
+
+
+class HistoryLine(_Part):
+    """One transition that is not known to be appended to the history yet; numbered, so none is lost or doubled."""
+
+    number: int
+    at: Instant
+    status: Status
+    text: str
+
+
+class JobRecord(_Part):
+    """The whole state of one job.
+
+    Attributes:
+        metadata: Contract: what the ancestor's tools show (`tier`).
+        uid: Identity of the job among others of the same name.
+        generation: The spec object's generation that `spec` was read from.
+        spec: The accepted document. Kept here, so that an overwritten object
+            changes nothing behind our back.
+        queued_at: Server time of the first accepted object: its place in the queue.
+        not_before: Backoff after a lost attempt.
+        infrastructure_failures: Attempts lost to infrastructure so far.
+        cleanup: The run of the cleanup command, while it is under way.
+        cleanup_done: The cleanup command has had its run.
+    """
+
+    status: Status = Status.PENDING
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    format: int = FORMAT
+    name: str
+    uid: str
+    generation: int
+    spec: dict[str, Any]
+    queued_at: Instant
+    attempt: Attempt | None = None
+    attempts: tuple[PastAttempt, ...] = ()
+    next_attempt: int = 1
+    not_before: Instant | None = None
+    stockout: bool = False
+    infrastructure_failures: int = 0
+    outcome: Outcome | None = None
+    cleanup: Attempt | None = None
+    cleanup_done: bool = False
+    history_next: int = 1
+    history: tuple[HistoryLine, ...] = ()
+
+    _job: jobspec.JobSpec | None = PrivateAttr(default=None)
+
+    @property
+    def job(self) -> jobspec.JobSpec:
+        """The accepted spec, validated (once: a tick reads it many times)."""
+        if self._job is None:
+            # A record is frozen to its readers; what is remembered here only follows from its fields.
+            self._job = jobspec.from_document(self.spec, name=self.name)
+        return self._job
+
+    def run(self, attempt: Attempt) -> Run:
+        return Run(self.uid, attempt.number)
+
+    def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
+        """A new record with `changes`; a `text` becomes a line of history.
+
+        Raises:
+            AssertionError: the change of status is not in the lifecycle's table.
+        """
+        status = changes.get("status", self.status)
+        lifecycle.check(self.status, status)
+        if text:
+            line = HistoryLine(number=self.history_next, at=at, status=status, text=text)
+            changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
+        evolved = self.model_copy(update=changes)
+        if "spec" in changes:
+            evolved._job = None
+        return evolved
+
+    def to_bytes(self) -> bytes:
+        return documents.dumps(self.model_dump(mode="json", exclude_defaults=False, exclude_none=True))
+
+
+def read(data: bytes, *, name: str) -> JobRecord | Status:
+    """Reads a state; a foreign plain-text or bare `{"status": ...}` state gives just its status.
+
+    Raises:
+        InvalidDocument: neither of them.
+    """
+    text = data.strip()
+    if text.upper() in {status.value.encode() for status in Status}:
+        return Status(text.decode().upper())
+    try:
+        document = documents.loads(data)
+        if not isinstance(document, dict):
+            raise InvalidDocument(f"the state of {name} is not a JSON object")
+        if "format" not in document:
+            return Status(str(document.get("status", "")).upper())
+        if document["format"] != FORMAT:
+            raise InvalidDocument(
+                f"the state of {name} has format {document['format']!r}; this version reads {FORMAT}; "
+                "run the bastion version that wrote it"
+            )
+        record = JobRecord.model_validate_json(data)
+    except (documents.DocumentError, ValidationError, ValueError) as error:
+        raise InvalidDocument(f"the state of {name} cannot be read: {error}") from error
+    if record.name != name:
+        raise InvalidDocument(f"the state of {name} is that of {record.name!r}")
+    return record

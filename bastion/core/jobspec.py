@@ -1,0 +1,251 @@
+"""JobSpec version 1 (contract): read strictly, written so that the ancestor's clients understand it.
+
+`parse` is the only way in. What it returns keeps the document as it came, unknown fields included, because the result
+under `jobs/complete/` is that document plus `result`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from bastion.core import documents, instance_types, keys, limits
+from bastion.core.errors import InvalidSpec
+
+_CREATION_TIME = "%Y-%m-%d %H:%M:%S.%f"
+# Ids are shown in terminals and logs: no control characters.
+_Id = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+_Amount = Annotated[int, Field(ge=limits.RESOURCE_MIN, le=limits.RESOURCE_MAX)]
+_Resources = Annotated[
+    dict[Annotated[str, StringConstraints(min_length=1, max_length=63)], _Amount],
+    Field(max_length=limits.RESOURCE_TYPES_MAX),
+]
+_EnvName = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00=]+$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+
+class _ScalingSpec(_Model):
+    min_replicas: int = Field(ge=1, le=limits.NUM_REPLICAS_MAX)
+    max_replicas: int = Field(ge=1, le=limits.NUM_REPLICAS_MAX)
+    resources_per_replica: _Resources
+
+
+class _Metadata(_Model):
+    user_id: _Id
+    project_id: _Id
+    creation_time: str
+    resources: _Resources = Field(default_factory=dict)
+    priority: int | None = Field(default=None, ge=limits.PRIORITY_MIN, le=limits.PRIORITY_MAX)
+    job_id: str | None = None
+    version: int | None = Field(default=None, ge=0, le=2**53)
+    scaling_specs: list[_ScalingSpec] | None = Field(default=None, max_length=16)
+
+
+class _Runner(_Model):
+    kind: Literal["tpu"]
+    instance_type: str
+    num_replicas: int = Field(default=1, ge=1, le=limits.NUM_REPLICAS_MAX)
+
+
+class _Spec(_Model):
+    version: Literal[1]
+    name: str
+    command: Annotated[_Text, StringConstraints(min_length=1)]
+    cleanup_command: _Text | None = None
+    env_vars: dict[_EnvName, _Text] | None = Field(default=None, max_length=limits.SPEC_MAX_ENV_VARS)
+    code_asset_path: str | None = None
+    metadata: _Metadata
+    runner: _Runner | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """How a job with a slice runs: `num_replicas` slices of one type, all or none of them."""
+
+    instance_type: instance_types.InstanceType
+    num_replicas: int
+
+    @property
+    def hosts(self) -> int:
+        return self.instance_type.hosts * self.num_replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A valid spec.
+
+    Attributes:
+        resources: What the quota charges, by type; with scaling specs the sum of minimum x per replica.
+        version: `metadata.version`; one higher than the accepted one marks an update of the same job.
+        creation_time: As the client wrote it; shown, never used for the order.
+        runner: None: the command runs on the bastion itself.
+        document: The JSON document it was read from, unknown fields included.
+    """
+
+    name: str
+    command: str
+    cleanup_command: str | None
+    env_vars: Mapping[str, str]
+    code_asset_path: str | None
+    user_id: str
+    project_id: str
+    creation_time: str
+    resources: Mapping[str, int]
+    priority: int
+    version: int | None
+    runner: Runner | None
+    document: Mapping[str, Any]
+
+    @property
+    def hosts(self) -> int:
+        return self.runner.hosts if self.runner else 1
+
+    def to_bytes(self) -> bytes:
+        return documents.dumps(self.document)
+
+
+def _explain(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False, include_input=False)[:5]:
+        where = ".".join(str(part) for part in item["loc"])
+        problems.append(f"{where[:120]}: {item['msg'][:200]}")
+    more = error.error_count() - len(problems)
+    return "; ".join(problems) + (f"; and {more} more" if more > 0 else "")
+
+
+def _check_creation_time(text: str) -> None:
+    # The ancestor writes str(datetime), which drops the fraction when it is zero.
+    try:
+        datetime.strptime(text, _CREATION_TIME if "." in text else "%Y-%m-%d %H:%M:%S")
+    except ValueError as error:
+        problem = f"metadata.creation_time: {text[:40]!r} is not like 2026-01-02 03:04:05.000006 (UTC)"
+        raise InvalidSpec(problem) from error
+
+
+def _runner(model: _Spec, resources: Mapping[str, int]) -> Runner | None:
+    if model.runner is None:
+        return None
+    kind = instance_types.lookup(model.runner.instance_type)
+    # One replica more than declared would be hardware that nobody was charged for.
+    owed = {kind.resource_type: kind.amount * model.runner.num_replicas}
+    if dict(resources) != owed:
+        raise InvalidSpec(
+            f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {kind.name} needs {owed}"
+        )
+    return Runner(instance_type=kind, num_replicas=model.runner.num_replicas)
+
+
+def from_document(document: Any, *, name: str) -> JobSpec:
+    """Validates a parsed document; `name` is its object's name.
+
+    Raises:
+        InvalidSpec: every rule it breaks (up to five), for its owner to read.
+        UnknownInstanceType: the runner names a type that does not exist, with those that do.
+    """
+    try:
+        model = _Spec.model_validate(document)
+    except ValidationError as error:
+        raise InvalidSpec(f"not a job spec of version 1: {_explain(error)}") from error
+    if model.name != name:
+        raise InvalidSpec(f"the spec's name is {model.name[:80]!r}, but its object is named {name!r}; make them equal")
+    if not re.search(r"\S", model.command):
+        raise InvalidSpec("command: is blank; write the bash command line to run")
+    _check_creation_time(model.metadata.creation_time)
+    resources = dict(model.metadata.resources)
+    if model.metadata.scaling_specs:
+        resources = {}
+        for scaling in model.metadata.scaling_specs:
+            if scaling.max_replicas < scaling.min_replicas:
+                raise InvalidSpec(
+                    f"metadata.scaling_specs: max_replicas {scaling.max_replicas} is below min_replicas "
+                    f"{scaling.min_replicas}"
+                )
+            for kind, amount in scaling.resources_per_replica.items():
+                resources[kind] = resources.get(kind, 0) + scaling.min_replicas * amount
+        if any(amount > limits.RESOURCE_MAX for amount in resources.values()):
+            raise InvalidSpec(f"metadata.scaling_specs: the sum exceeds {limits.RESOURCE_MAX} units of one type")
+    return JobSpec(
+        name=model.name,
+        command=model.command,
+        cleanup_command=model.cleanup_command or None,
+        env_vars=dict(model.env_vars or {}),
+        code_asset_path=model.code_asset_path or None,
+        user_id=model.metadata.user_id,
+        project_id=model.metadata.project_id,
+        creation_time=model.metadata.creation_time,
+        resources=resources,
+        priority=model.metadata.priority or limits.PRIORITY_DEFAULT,
+        version=model.metadata.version,
+        runner=_runner(model, resources),
+        document=document,
+    )
+
+
+def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
+    """Reads the spec that the object `name` of bastion `bastion` holds.
+
+    Raises:
+        InvalidSpec: too large, not JSON, or breaking a rule; the message is for its owner.
+        UnknownInstanceType: the runner names a type that does not exist.
+    """
+    keys.check_job_name(name, bastion=bastion)
+    if len(data) > limits.SPEC_MAX_BYTES:
+        raise InvalidSpec(f"the spec has {len(data)} bytes; {limits.SPEC_MAX_BYTES} are the most")
+    try:
+        document = documents.loads(data, max_bytes=limits.SPEC_MAX_BYTES)
+    except documents.DocumentError as error:
+        raise InvalidSpec(str(error)) from error
+    return from_document(document, name=name)
+
+
+def new(
+    *,
+    name: str,
+    bastion: str,
+    command: str,
+    user_id: str,
+    project_id: str,
+    now: float,
+    instance_type: str = "",
+    num_replicas: int = 1,
+    priority: int = limits.PRIORITY_DEFAULT,
+    env_vars: Mapping[str, str] | None = None,
+    cleanup_command: str | None = None,
+) -> JobSpec:
+    """A new spec, with every field that the ancestor's clients expect to find.
+
+    Raises:
+        InvalidSpec, UnknownInstanceType: as `parse` would, so that a bad job is refused before it is written.
+    """
+    keys.check_job_name(name, bastion=bastion, new=True)
+    document: dict[str, Any] = {
+        "version": 1,
+        "name": name,
+        "command": command,
+        "cleanup_command": cleanup_command,
+        "env_vars": dict(env_vars) if env_vars else None,
+        "metadata": {
+            "user_id": user_id,
+            "project_id": project_id,
+            "creation_time": datetime.fromtimestamp(now, timezone.utc).strftime(_CREATION_TIME),
+            "resources": {},
+            "priority": priority,
+            "job_id": None,
+            "version": None,
+            "scaling_specs": None,
+        },
+    }
+    if instance_type:
+        kind = instance_types.lookup(instance_type)
+        document["metadata"]["resources"] = {kind.resource_type: kind.amount * num_replicas}
+        document["runner"] = {"kind": "tpu", "instance_type": kind.name, "num_replicas": num_replicas}
+    return parse(documents.dumps(document), name=name, bastion=bastion)

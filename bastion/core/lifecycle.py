@@ -1,0 +1,45 @@
+"""The states of a job and the only ways between them; the docs render this table.
+
+PENDING ──start──▶ ACTIVE ──ended──▶ CLEANING ──▶ COMPLETED
+   ▲  └──cancel──┐   │ │                ▲
+   │             ▼   │ └───────┐        │
+   └──evicted────────┘      CANCELLING ─┘
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Status(str, Enum):
+    """A job's status, spelled as the bucket's contract wants it."""
+
+    PENDING = "PENDING"
+    ACTIVE = "ACTIVE"
+    CANCELLING = "CANCELLING"
+    CLEANING = "CLEANING"
+    COMPLETED = "COMPLETED"
+
+
+TRANSITIONS: dict[tuple[Status, Status], str] = {
+    (Status.PENDING, Status.ACTIVE): "the scheduler starts it: an attempt begins",
+    (Status.PENDING, Status.CANCELLING): "its owner cancels it, or its spec is removed or replaced",
+    (
+        Status.ACTIVE,
+        Status.PENDING,
+    ): "the attempt ended and another may follow: evicted, updated, or infrastructure lost",
+    (Status.ACTIVE, Status.CANCELLING): "its owner cancels it, or its spec is removed or replaced",
+    (Status.ACTIVE, Status.CLEANING): "its last attempt ended: succeeded, failed or refused",
+    (Status.CANCELLING, Status.CLEANING): "nothing of it runs any more",
+    (Status.CLEANING, Status.COMPLETED): "the cleanup command, if any, has ended",
+}
+
+
+def check(before: Status, after: Status) -> None:
+    """Stays on in production: an impossible transition is a bug that must not reach the bucket.
+
+    Raises:
+        AssertionError: the table has no such transition.
+    """
+    if before is not after and (before, after) not in TRANSITIONS:
+        raise AssertionError(f"a job cannot go from {before.value} to {after.value}")

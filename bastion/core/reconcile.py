@@ -1,0 +1,378 @@
+"""`reconcile(world, plan, now) -> effects`: what to do about each job, given what was seen and what was decided.
+
+Pure. Per job it makes one new record at most, and lists effects in the order they must happen: the record first (intent
+before effect), everything that depends on it after. A crash between any two of them is mended by the next tick, because
+every tick derives what to do from the record and from what exists.
+"""
+
+from __future__ import annotations
+
+from bastion.core import finishing, keys, limits, runs
+from bastion.core.effects import (
+    AppendHistory,
+    CloseGate,
+    DeleteNode,
+    DropInvalid,
+    DropWish,
+    Effect,
+    PutInvalid,
+    PutRecord,
+)
+from bastion.core.job_record import Attempt, Cause, Ending, JobRecord, Outcome, PastAttempt
+from bastion.core.lifecycle import Status
+from bastion.core.slices import SliceState
+from bastion.core.world import JobView, World
+from scheduler import Decision, Plan, Verdict
+
+
+def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
+    """What to do, by job. A dry run decides and publishes, and does nothing.
+
+    Args:
+        world: One tick's observations.
+        plan: The scheduler's decisions on the same observations.
+        now: Seconds since the epoch.
+    """
+    if world.dry_run:
+        return {}
+    decisions = {decision.name: decision for decision in plan.decisions}
+    turns = {name: reconcile_job(view, decisions.get(name), world, now) for name, view in world.jobs.items()}
+    return {name: effects for name, effects in turns.items() if effects}
+
+
+def reconcile_job(view: JobView, decision: Decision | None, world: World, now: float) -> list[Effect]:
+    """One job's turn."""
+    if view.frozen:
+        return []
+    if view.record is None:
+        return _accept_or_quarantine(view, world, now)
+    before = view.record
+    record = before.model_copy(
+        update={"history": tuple(line for line in before.history if line.number > view.history_done)}
+    )
+    turn = _Turn(view, decision, world, now)
+    record = turn.advance(record)
+    effects: list[Effect] = []
+    if turn.changed:
+        effects.append(PutRecord(record=record, generation=view.record_generation))
+    if record.history:
+        effects.append(AppendHistory(record=record))
+    effects += turn.effects
+    if record.status is Status.COMPLETED:
+        effects += finishing.finish(view, record, just_written=turn.changed)
+    return effects + _quarantine(view)
+
+
+def cancel_wanted(view: JobView) -> bool:
+    """Whether a valid wish asks for this very job's end."""
+    wish, record = view.wish, view.record
+    if wish is None or record is None or not wish.cancel:
+        return False
+    # A wish without uid comes from an older client; one written before the job was queued was for its namesake.
+    return wish.uid == record.uid if wish.uid else wish.written_at >= record.queued_at
+
+
+def _describe(record: JobRecord) -> str:
+    needs = ", ".join(f"{n} {kind}" for kind, n in sorted(record.job.resources.items())) or "no quota"
+    return f"project {record.job.project_id}, user {record.job.user_id}, needs {needs}"
+
+
+def _accept_or_quarantine(view: JobView, world: World, now: float) -> list[Effect]:
+    if view.spec is None or view.spec_meta is None:
+        return _quarantine(view)
+    record = JobRecord(
+        name=view.name,
+        uid=keys.job_uid(world.settings.root, view.name, view.spec_meta.generation),
+        generation=view.spec_meta.generation,
+        spec=dict(view.spec.document),
+        queued_at=view.spec_meta.updated,
+    )
+    record = record.evolve(at=now, text=f"queued: {_describe(record)}")
+    put = PutRecord(record=record, generation=view.record_generation)
+    return [put, AppendHistory(record=record), *_quarantine(view)]
+
+
+def _quarantine(view: JobView) -> list[Effect]:
+    """Keeps `jobs/invalid/<job>` telling what is wrong with the present object, and only that."""
+    if view.spec_problem and view.spec_meta is not None:
+        if view.invalid_generation == view.spec_meta.generation:
+            return []
+        return [
+            PutInvalid(
+                name=view.name,
+                spec_generation=view.spec_meta.generation,
+                problem=view.spec_problem,
+                generation=view.invalid_object_generation,
+            )
+        ]
+    mended = view.spec is not None or view.spec_gone
+    if view.invalid_object_generation and mended:
+        return [DropInvalid(name=view.name, generation=view.invalid_object_generation)]
+    return []
+
+
+class _Turn:
+    """One job's way through this tick: `advance` steps the record until nothing more can be decided now."""
+
+    def __init__(self, view: JobView, decision: Decision | None, world: World, now: float) -> None:
+        self.view = view
+        self.decision = decision
+        self.settings = world.settings
+        self.entropy = world.entropy
+        self.now = now
+        self.changed = False
+        self.effects: list[Effect] = []
+
+    def advance(self, record: JobRecord) -> JobRecord:
+        record = self._wishes(record)
+        while True:
+            following = self._step(record)
+            if following is record:
+                return record
+            record = following
+
+    def _evolve(self, record: JobRecord, text: str = "", **changes: object) -> JobRecord:
+        self.changed = True
+        return record.evolve(at=self.now, text=text, **changes)
+
+    # -- what users asked for -----------------------------------------------------------------------------------
+
+    def _wishes(self, record: JobRecord) -> JobRecord:
+        view = self.view
+        if view.wish is not None and not cancel_wanted(view):
+            self.effects.append(DropWish(name=record.name, generation=view.wish.generation))
+        if record.status not in (Status.PENDING, Status.ACTIVE) or _has_ended(record):
+            return record
+        if cancel_wanted(view):
+            by = view.wish.by if view.wish else ""
+            return self._cancel(record, f"cancelled{' by ' + by if by else ''}", by)
+        if view.spec_gone:
+            return self._cancel(record, f"its spec {keys.active(record.name)} was removed", "")
+        if view.spec is not None and view.spec_meta is not None:
+            return self._overwritten(record)
+        return record
+
+    def _overwritten(self, record: JobRecord) -> JobRecord:
+        spec, meta = self.view.spec, self.view.spec_meta
+        assert spec is not None and meta is not None  # the caller looked
+        if dict(spec.document) == record.spec:  # touched or uploaded again, not changed
+            return self._evolve(record, generation=meta.generation)
+        if spec.version is None or spec.version != (record.job.version or 0) + 1:
+            return self._cancel(record, "its spec was replaced by another job of the same name", spec.user_id)
+        if record.status is Status.PENDING:
+            changes = {"generation": meta.generation, "spec": dict(spec.document)}
+            return self._evolve(record, f"updated to version {spec.version}", **changes)
+        return self._end(record, Cause.UPDATED, f"a new spec, version {spec.version}")
+
+    def _cancel(self, record: JobRecord, message: str, by: str) -> JobRecord:
+        outcome = Outcome(outcome="cancelled", exit_code=143, message=message, by=by)
+        record = self._evolve(record, message, status=Status.CANCELLING, outcome=outcome)
+        return self._end(record, Cause.CANCELLED, message) if record.attempt else record
+
+    def _end(self, record: JobRecord, cause: Cause, message: str, evicted_for: str | None = None) -> JobRecord:
+        """Decides that the attempt ends, unless that was decided before."""
+        attempt = record.attempt
+        assert attempt is not None  # only called for a job with an attempt
+        if attempt.ending is not None:
+            return record
+        ending = Ending(
+            cause=cause,
+            message=message,
+            at=self.now,
+            grace_seconds=self.settings.eviction_grace_seconds,
+            evicted_for=evicted_for,
+        )
+        text = "" if cause is Cause.CANCELLED else f"attempt {attempt.number} is stopped: {cause.value}: {message}"
+        return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+
+    # -- the states ---------------------------------------------------------------------------------------------
+
+    def _step(self, record: JobRecord) -> JobRecord:
+        match record.status:
+            case Status.PENDING:
+                return self._pending(record)
+            case Status.ACTIVE:
+                return self._active(record)
+            case Status.CANCELLING:
+                return self._cancelling(record)
+            case Status.CLEANING:
+                return self._cleaning(record)
+            case Status.COMPLETED:
+                return record
+
+    def _pending(self, record: JobRecord) -> JobRecord:
+        # Rule 4: no new attempt while a listing still shows a node of an old one.
+        if self._stray_nodes():
+            return record
+        if self.decision is None or self.decision.verdict is not Verdict.START:
+            return record
+        number = record.next_attempt
+        attempt = Attempt(
+            number=number,
+            token=runs.draw_token(self.entropy, f"{record.uid}-{number}"),
+            started_at=self.now,
+            tier=self.decision.tier,
+            charged=dict(record.job.resources),
+            host_identity="" if record.job.runner else self.settings.host_identity,
+        )
+        runner = record.job.runner
+        what = f"{runner.num_replicas} x {runner.instance_type.name}" if runner else "on the bastion"
+        metadata = {**record.metadata, "tier": attempt.tier or 0}
+        record = self._evolve(
+            record,
+            f"attempt {number} is starting: {what}",
+            status=Status.ACTIVE,
+            attempt=attempt,
+            next_attempt=number + 1,
+            metadata=metadata,
+            not_before=None,
+            stockout=False,
+        )
+        self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
+        return record
+
+    def _active(self, record: JobRecord) -> JobRecord:
+        attempt = record.attempt
+        assert attempt is not None  # a job is ACTIVE from its attempt's intent on
+        plan = runs.plan_attempt(record, attempt, self.settings)
+        if self.view.record is None or self.view.record.attempt is None:
+            return record  # started in this very turn: nothing was observed of it yet
+        if attempt.ending is not None:
+            return self._stop(record, attempt)
+        view = self.view.attempt
+        ending = runs.verdict(plan, view, self.now)
+        if ending is not None:
+            text = f"attempt {attempt.number} {ending.cause.value}: {ending.message}"
+            return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+        if self.decision is not None and self.decision.verdict is Verdict.EVICT:
+            claimant = self.decision.evicted_for
+            reason = self.decision.reason.message if self.decision.reason else f"{claimant} needs its project's share"
+            return self._end(record, Cause.EVICTED, reason, claimant)
+        if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
+            running = attempt.model_copy(update={"running_since": self.now})
+            return self._evolve(record, f"attempt {attempt.number} is running on {plan.hosts} hosts", attempt=running)
+        self.effects += runs.keep_going(plan, view)
+        return record
+
+    def _stop(self, record: JobRecord, attempt: Attempt) -> JobRecord:
+        assert attempt.ending is not None  # the caller looked
+        plan = runs.plan_attempt(record, attempt, self.settings)
+        view = self.view.attempt
+        if not runs.stopped(plan, view):
+            self.effects += runs.stop(plan, view, attempt.ending, self.now)
+            return record
+        return self._attempt_over(record, attempt, attempt.ending)
+
+    def _attempt_over(self, record: JobRecord, attempt: Attempt, ending: Ending) -> JobRecord:
+        past = PastAttempt(
+            number=attempt.number,
+            started_at=attempt.started_at,
+            running_since=attempt.running_since,
+            ended_at=self.now,
+            cause=ending.cause,
+            message=ending.message,
+            exit_code=ending.exit_code,
+            failed_worker=ending.failed_worker,
+        )
+        record = self._evolve(record, attempt=None, attempts=(*record.attempts, past))
+        if record.status is Status.CANCELLING:
+            return record
+        match ending.cause:
+            case Cause.SUCCEEDED:
+                return self._outcome(record, "succeeded", 0, ending)
+            case Cause.FAILED:
+                return self._outcome(record, "failed", ending.exit_code or 1, ending)
+            case Cause.REFUSED:
+                return self._outcome(record, "refused", 64, ending)
+            case Cause.INFRASTRUCTURE:
+                return self._infrastructure_lost(record, ending)
+            case Cause.CAPACITY:
+                changes = {"not_before": self.now + limits.INFRASTRUCTURE_BACKOFF_SECONDS, "stockout": True}
+                return self._evolve(record, f"waits for capacity: {ending.message}", status=Status.PENDING, **changes)
+            case Cause.EVICTED | Cause.UPDATED | Cause.CANCELLED:
+                return self._evolve(
+                    record, f"queued again: {ending.cause.value}: {ending.message}", status=Status.PENDING
+                )
+
+    def _infrastructure_lost(self, record: JobRecord, ending: Ending) -> JobRecord:
+        failures = record.infrastructure_failures + 1
+        if failures >= limits.INFRASTRUCTURE_ATTEMPTS_MAX:
+            record = self._evolve(record, infrastructure_failures=failures)
+            return self._outcome(record, "failed", 75, ending)
+        wait = min(
+            limits.INFRASTRUCTURE_BACKOFF_SECONDS * 2 ** (failures - 1), limits.INFRASTRUCTURE_BACKOFF_MAX_SECONDS
+        )
+        return self._evolve(
+            record,
+            f"queued again in {wait:.0f} s: {ending.message}",
+            status=Status.PENDING,
+            infrastructure_failures=failures,
+            not_before=self.now + wait,
+        )
+
+    def _outcome(self, record: JobRecord, outcome: str, exit_code: int, ending: Ending) -> JobRecord:
+        result = Outcome(
+            outcome=outcome, exit_code=exit_code, message=ending.message, failed_worker=ending.failed_worker
+        )
+        return self._evolve(record, f"{outcome}: {ending.message}", status=Status.CLEANING, outcome=result)
+
+    def _cancelling(self, record: JobRecord) -> JobRecord:
+        if record.attempt is not None:
+            if record.attempt.ending is None:
+                return self._end(record, Cause.CANCELLED, "cancelled")
+            return self._stop(record, record.attempt)
+        return self._evolve(record, status=Status.CLEANING)
+
+    def _cleaning(self, record: JobRecord) -> JobRecord:
+        if self._stray_nodes():
+            return record
+        if not record.job.cleanup_command or record.cleanup_done:
+            outcome = record.outcome
+            assert outcome is not None  # decided before CLEANING
+            return self._evolve(record, f"completed: {outcome.outcome}", status=Status.COMPLETED)
+        if record.cleanup is None:
+            run = f"{record.uid}-cleanup"
+            attempt = Attempt(
+                number=0,
+                token=runs.draw_token(self.entropy, run),
+                started_at=self.now,
+                host_identity=self.settings.host_identity,
+            )
+            record = self._evolve(record, "the cleanup command starts", cleanup=attempt)
+            self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
+            return record
+        return self._cleanup_run(record, record.cleanup)
+
+    def _cleanup_run(self, record: JobRecord, attempt: Attempt) -> JobRecord:
+        if self.view.record is None or self.view.record.cleanup is None:
+            return record  # started in this very turn
+        plan, view = runs.plan_attempt(record, attempt, self.settings), self.view.cleanup
+        if attempt.ending is None:
+            ending = runs.verdict(plan, view, self.now)
+            if ending is None and self.now - attempt.started_at >= limits.CLEANUP_TIMEOUT_SECONDS:
+                text = f"the cleanup command was still running after {limits.CLEANUP_TIMEOUT_SECONDS:.0f} s"
+                ending = Ending(cause=Cause.FAILED, message=text, at=self.now, grace_seconds=5.0)
+            if ending is None:
+                self.effects += runs.keep_going(plan, view)
+                return record
+            return self._evolve(record, cleanup=attempt.model_copy(update={"ending": ending}))
+        if not runs.stopped(plan, view):
+            self.effects += runs.stop(plan, view, attempt.ending, self.now)
+            return record
+        text = f"the cleanup command {attempt.ending.cause.value}: {attempt.ending.message}"
+        return self._evolve(record, text, cleanup=None, cleanup_done=True)
+
+    def _stray_nodes(self) -> bool:
+        """Closes the gates of nodes that no current run owns and deletes them; True while there are any."""
+        if not self.effects:  # once a turn, however often the record steps
+            for stray in self.view.stray_nodes:
+                if stray.status.state is not SliceState.DELETING:
+                    self.effects.append(CloseGate(run=stray.status.run, reason="its attempt is over"))
+                    self.effects.append(DeleteNode(node_id=stray.status.node_id, on_bastion=stray.on_bastion))
+        return bool(self.view.stray_nodes)
+
+
+def _has_ended(record: JobRecord) -> bool:
+    """Whether the job's own end is decided already: a cancel that comes now changes nothing any more."""
+    ending = record.attempt.ending if record.attempt else None
+    return ending is not None and ending.cause in (Cause.SUCCEEDED, Cause.FAILED, Cause.REFUSED)

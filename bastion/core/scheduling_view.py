@@ -1,0 +1,66 @@
+"""From the records to the scheduler's snapshot: who waits, who runs, and what everyone still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bastion.core import limits
+from bastion.core.job_record import JobRecord
+from bastion.core.lifecycle import Status
+from bastion.core.reconcile import cancel_wanted
+from bastion.core.world import JobView
+from quota import Policy
+from scheduler import Job, JobStatus, Snapshot
+
+
+def snapshot(
+    views: Mapping[str, JobView], policy: Policy | None, *, waiting_since: Mapping[str, float] | None = None
+) -> Snapshot:
+    """What `scheduler.schedule` decides on.
+
+    Args:
+        views: The observed jobs.
+        policy: The last good quota file; None if there never was one.
+        waiting_since: Since when each waiting job has had its present reason.
+    """
+    since = waiting_since or {}
+    jobs = []
+    for name in sorted(views):
+        view = views[name]
+        job = None if view.record is None else _job(view, view.record, since.get(name))
+        if job is not None:
+            jobs.append(job)
+    return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+
+
+def _job(view: JobView, record: JobRecord, since: float | None) -> Job | None:
+    spec = record.job
+    attempt = record.attempt
+    if attempt is None and (
+        record.status is not Status.PENDING or cancel_wanted(view) or view.spec_gone or view.frozen
+    ):
+        return None  # holds nothing and will not run
+    ending = attempt.ending if attempt else None
+    if attempt is None:
+        status = JobStatus.PENDING
+    elif ending is not None or record.status is Status.CANCELLING or cancel_wanted(view) or view.spec_gone:
+        status = JobStatus.STOPPING
+    else:
+        status = JobStatus.RUNNING
+    return Job(
+        name=record.name,
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        priority=spec.priority,
+        queued_at=record.queued_at,
+        demand=spec.resources,
+        status=status,
+        tier=attempt.tier if attempt else None,
+        charged=attempt.charged if attempt else {},
+        started_at=attempt.started_at if attempt else None,
+        not_before=record.not_before,
+        stockout=record.stockout,
+        evicted_for=ending.evicted_for if ending else None,
+        on_bastion=spec.runner is None,
+        waiting_since=since,
+    )

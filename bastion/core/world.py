@@ -1,0 +1,127 @@
+"""What the daemon observed in one tick, as plain data: the input of the reconciler.
+
+Everything here is what a read *said*; nothing is inferred. Absence is recorded only where a lookup of that very name
+confirmed it (`spec_gone`, `nodes_gone`): a listing that lacks a thing proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bastion.core.job_record import JobRecord
+from bastion.core.jobspec import JobSpec
+from bastion.core.objects import ObjectMeta
+from bastion.core.protocol import Claim, Order, Report
+from bastion.core.slices import SliceStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A user's `jobs/user_states/<job>`. `uid` is empty if the client named none."""
+
+    generation: int
+    written_at: float
+    cancel: bool
+    uid: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """What is known of one run (an attempt, or the cleanup command).
+
+    Attributes:
+        order, order_generation: What the hosts were told; None and 0 if there is no order yet.
+        claim: None if nobody has decided the gate yet.
+        reports: By host index; only those with the run's own token.
+        nodes: Nodes of this run that the provisioner lists, by node id.
+        nodes_gone: Node ids of this run that a lookup says do not exist.
+        failures: Creations that failed after they were accepted, by node id: (cause, message).
+        silent_seconds: For how long each host's beat has not moved, by host index, on our own clock.
+    """
+
+    order: Order | None = None
+    order_generation: int = 0
+    claim: Claim | None = None
+    reports: Mapping[int, Report] = field(default_factory=dict)
+    nodes: Mapping[str, SliceStatus] = field(default_factory=dict)
+    nodes_gone: frozenset[str] = frozenset()
+    failures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    silent_seconds: Mapping[int, float] = field(default_factory=dict)
+
+
+NOTHING_SEEN = RunView()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrayNode:
+    """A node that no current run owns: left over by a crash, or created late by a request thought lost."""
+
+    status: SliceStatus
+    on_bastion: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One name's objects as they were read.
+
+    Attributes:
+        spec_meta: The spec object in the listing; None if it is not listed.
+        spec: The valid spec in that object, if its generation is not the accepted one.
+        spec_problem: Why that object is refused; empty if it is not.
+        spec_gone: A lookup says that the object does not exist.
+        record, record_generation: Our state; None and 0 if there is none.
+        frozen: Our state cannot be read (its problem): nothing is done with this job until someone mends it.
+        invalid_generation: Generation of the spec that `jobs/invalid/` already explains; 0 if none.
+        invalid_object_generation: Generation of that explanation itself; 0 if there is none.
+        history_done: Number of the last history line known to be appended.
+        stray_nodes: Nodes of this uid that belong to no current run.
+    """
+
+    name: str
+    spec_meta: ObjectMeta | None = None
+    spec: JobSpec | None = None
+    spec_problem: str = ""
+    spec_gone: bool = False
+    record: JobRecord | None = None
+    record_generation: int = 0
+    frozen: str = ""
+    wish: Wish | None = None
+    invalid_generation: int = 0
+    invalid_object_generation: int = 0
+    history_done: int = 0
+    attempt: RunView = NOTHING_SEEN
+    cleanup: RunView = NOTHING_SEEN
+    stray_nodes: tuple[StrayNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the reconciler needs to know of this installation.
+
+    Attributes:
+        root, bastion: Where the bucket is, for the agents.
+        host_identity: This bastion VM's, boot's and process namespace's name.
+        poll_seconds, beat_seconds: How often agents read orders, and beat.
+        interpreter: Python for agents that share our file system; empty where nodes bring their own.
+        eviction_grace_seconds: Between SIGTERM and SIGKILL of an evicted or cancelled job.
+    """
+
+    root: str
+    bastion: str
+    host_identity: str
+    poll_seconds: float = 5.0
+    beat_seconds: float = 30.0
+    interpreter: str = ""
+    eviction_grace_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One tick's observations. `entropy` is fresh random bytes; run tokens are drawn from it, so a tick replays."""
+
+    jobs: Mapping[str, JobView]
+    settings: Settings
+    entropy: bytes = b""
+    dry_run: bool = False
