@@ -1,0 +1,119 @@
+"""What a quota file means: who may use which project, and which part of the pool each project is entitled to.
+
+Layer: lowest, pure. A `Policy` is a value: it never changes, and everything it answers follows from its fields.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+
+# Matching costs time in proportion to a power of the user id's length, so longer ids are nobody's.
+USER_ID_MAX_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a quota file: the line (from 1; None where no line is to blame), and what to do."""
+
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line is not None else self.message
+
+
+class QuotaFileError(ValueError):
+    """A quota file cannot be used; the last good one stays in force.
+
+    Attributes:
+        problems: Everything that was found, in the order of the lines.
+        line: The first problem's line, or None.
+    """
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        self.line = next((problem.line for problem in problems if problem.line is not None), None)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A validated quota file.
+
+    Attributes:
+        tiers: Units of each resource type per tier; tier 0 is the best (reserved) capacity.
+        weights: Per project and type, its weight; weights need not sum to 1.
+        members: Per project, regular expressions; a user belongs to it whose whole id one of them matches.
+        warnings: What is probably a mistake, yet has a meaning.
+    """
+
+    tiers: tuple[Mapping[str, int], ...]
+    weights: Mapping[str, Mapping[str, float]]
+    members: Mapping[str, tuple[str, ...]]
+    warnings: tuple[Problem, ...] = ()
+    projects: tuple[str, ...] = field(init=False)
+    resource_types: tuple[str, ...] = field(init=False)
+    _totals: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _entitlements: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
+    _patterns: Mapping[str, tuple[re.Pattern[str], ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        totals: dict[str, int] = {}
+        for tier in self.tiers:
+            for kind, amount in tier.items():
+                totals[kind] = totals.get(kind, 0) + amount
+        entitlements: dict[str, dict[str, int]] = {project: {} for project in self.weights}
+        for kind, total in totals.items():
+            parts = {project: _exact(weights[kind]) for project, weights in self.weights.items() if kind in weights}
+            whole = sum(parts.values(), Fraction(0))
+            for project, part in parts.items():
+                entitlements[project][kind] = math.floor(part * total / whole) if whole else 0
+        patterns = {project: tuple(re.compile(text) for text in texts) for project, texts in self.members.items()}
+        frozen: dict[str, object] = {
+            "tiers": tuple(MappingProxyType(dict(tier)) for tier in self.tiers),
+            "weights": _frozen({project: MappingProxyType(dict(kinds)) for project, kinds in self.weights.items()}),
+            "members": _frozen({project: tuple(texts) for project, texts in self.members.items()}),
+            "projects": tuple(sorted({*self.weights, *self.members})),
+            "resource_types": tuple(sorted(totals)),
+            "_totals": _frozen(totals),
+            "_entitlements": _frozen({project: MappingProxyType(kinds) for project, kinds in entitlements.items()}),
+            "_patterns": _frozen(patterns),
+        }
+        for name, value in frozen.items():
+            object.__setattr__(self, name, value)
+
+    def total(self, resource_type: str) -> int:
+        """Units of the type in all tiers together; 0 for an unknown type."""
+        return self._totals.get(resource_type, 0)
+
+    def entitlement(self, project: str, resource_type: str) -> int:
+        """The project's guaranteed units: floor(weight / sum of all projects' weights x total).
+
+        The division is exact, on the decimals as the file wrote them: 0.6 of 1000 is 600, never 599. A project
+        without a weight for the type, or unknown, is entitled to 0; its jobs can only borrow.
+        """
+        return self._entitlements.get(project, {}).get(resource_type, 0)
+
+    def is_member(self, user: str, project: str) -> bool:
+        """Whether one of the project's patterns matches the whole user id; ids over 128 characters match none."""
+        if len(user) > USER_ID_MAX_CHARS:
+            return False
+        return any(pattern.fullmatch(user) for pattern in self._patterns.get(project, ()))
+
+    def projects_of(self, user: str) -> tuple[str, ...]:
+        """The projects that the user belongs to, sorted."""
+        return tuple(project for project in self.projects if self.is_member(user, project))
+
+
+def _exact(weight: float) -> Fraction:
+    """The decimal that was written: `repr` of a float is the shortest decimal that reads back as the same float."""
+    return Fraction(repr(weight))
+
+
+def _frozen(mapping: Mapping[str, object]) -> Mapping[str, object]:
+    return MappingProxyType(dict(mapping))

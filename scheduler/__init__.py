@@ -1,0 +1,35 @@
+"""The scheduler: a snapshot in, a plan out.
+
+Layer: above `quota`, pure (no I/O, clock, randomness or logging). The same snapshot and instant give the same plan, bit
+for bit, whatever the order of `snapshot.jobs`.
+"""
+
+from __future__ import annotations
+
+from scheduler.model import (
+    Decision,
+    Job,
+    JobStatus,
+    Plan,
+    PoolUsage,
+    ProjectUsage,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Verdict,
+)
+from scheduler.scheduling import schedule
+
+__all__ = [
+    "Decision",
+    "Job",
+    "JobStatus",
+    "Plan",
+    "PoolUsage",
+    "ProjectUsage",
+    "Reason",
+    "ReasonCode",
+    "Snapshot",
+    "Verdict",
+    "schedule",
+]

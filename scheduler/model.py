@@ -1,0 +1,240 @@
+"""The scheduler's vocabulary: what a pass is given, and what it answers.
+
+Layer: pure values, above `quota` only. Nothing here knows a bucket, a node or a clock: instants are seconds since
+the epoch, amounts are units of quota per resource type, and all of it comes from the caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from quota import Policy
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+class JobStatus(str, Enum):
+    """What a job does, as far as capacity is concerned."""
+
+    PENDING = "pending"  # wants to run and holds nothing
+    RUNNING = "running"  # holds `charged`, from the intent to create its first node on
+    STOPPING = "stopping"  # evicted or ending; still holds `charged` until its last node is confirmed gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job of the snapshot.
+
+    Attributes:
+        name: Unique in a snapshot.
+        priority: 1 is the highest, 5 the lowest.
+        queued_at: When its spec was accepted.
+        demand: Units it needs to run, all types at once; may be empty. Amounts of 0 ask for nothing.
+        tier: The tier that a RUNNING or STOPPING job runs on; one that the policy no longer has counts as its last.
+        charged: What a RUNNING or STOPPING job holds now; usually equal to `demand`.
+        started_at: When the present attempt of a RUNNING job started.
+        not_before: Not started before this instant (backoff).
+        stockout: The backoff is there because the cloud had no capacity.
+        evicted_for: Of a STOPPING job: the name of the job that it makes room for.
+        on_bastion: Runs on the bastion's own host and takes one of its slots.
+        waiting_since: Since when it waits; `queued_at` where None.
+        promised: Of a PENDING job: room was ordered for it in an earlier pass (its reason was WaitingForPreempted)
+            and it has not started since. `evicted_for` of a STOPPING job says the same; this flag bridges the pass
+            in which the last of them is gone. Forgetting it is safe: the room may then go to another job.
+    """
+
+    name: str
+    project_id: str
+    user_id: str
+    priority: int = 5
+    queued_at: float
+    demand: Mapping[str, int] = _NOTHING
+    status: JobStatus = JobStatus.PENDING
+    tier: int | None = None
+    charged: Mapping[str, int] = _NOTHING
+    started_at: float | None = None
+    not_before: float | None = None
+    stockout: bool = False
+    evicted_for: str | None = None
+    on_bastion: bool = False
+    waiting_since: float | None = None
+    promised: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything that a pass may know.
+
+    Attributes:
+        policy: The quota file in force; None if no valid one was ever read: nothing starts, nothing is evicted.
+        jobs: Every known job that is not over, in any order.
+        bastion_slots: How many jobs the bastion's own host runs at once; None means without limit.
+        check_membership: Whether a job's user must belong to its project.
+        held: An operator holds the whole pool: nothing starts, nothing is evicted.
+    """
+
+    policy: Policy | None
+    jobs: tuple[Job, ...]
+    bastion_slots: int | None = None
+    check_membership: bool = True
+    held: bool = False
+
+
+class Verdict(str, Enum):
+    """What becomes of a job in this pass."""
+
+    START = "start"  # PENDING: create its nodes now, on `tier`
+    KEEP = "keep"  # RUNNING: nothing changes
+    EVICT = "evict"  # RUNNING: stop it, for `evicted_for`
+    STOPPING = "stopping"  # STOPPING: go on stopping it
+    WAIT = "wait"  # PENDING: stays so, for `reason`
+
+
+class ReasonCode(str, Enum):
+    """Why a pending job does not start, in order of precedence: the first that applies is the headline."""
+
+    INVALID_SPEC = "InvalidSpec"
+    NOT_MEMBER = "NotMember"
+    QUOTA_FILE_INVALID = "QuotaFileInvalid"
+    UNKNOWN_TYPE = "UnknownType"
+    HELD = "Held"
+    WAITING_FOR_DEPENDENCY = "WaitingForDependency"
+    EXCEEDS_POOL = "ExceedsPool"
+    EXCEEDS_PROJECT_MAX = "ExceedsProjectMax"
+    WAITING_FOR_PREEMPTED = "WaitingForPreempted"
+    WAITING_FOR_PROJECT_SHARE = "WaitingForProjectShare"
+    WAITING_FOR_POOL = "WaitingForPool"
+    BEHIND_HIGHER_PRIORITY = "BehindHigherPriority"
+    FRAGMENTED = "Fragmented"
+    BACKOFF = "Backoff"
+    STOCKOUT = "Stockout"
+    NOT_YET_EVALUATED = "NotYetEvaluated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a job waits.
+
+    Attributes:
+        code: The headline.
+        message: The same with its arithmetic, for people.
+        since: The instant since when it waits, never an age.
+        holders: Names of jobs that hold what it waits for, at most ten.
+        unblock: What would make it start.
+        also: Other codes that apply as well, in order of precedence.
+        missing: Units that the pool lacks for this job, those for the jobs ahead of it included: with so much more
+            free capacity it starts in the next pass.
+    """
+
+    code: ReasonCode
+    message: str
+    since: float
+    holders: tuple[str, ...] = ()
+    unblock: str = ""
+    also: tuple[ReasonCode, ...] = ()
+    missing: Mapping[str, int] = _NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What becomes of one job.
+
+    Attributes:
+        tier: START: the worst tier it needs. KEEP, EVICT, STOPPING: the tier it runs on.
+        reason: Of a WAIT, always; of every other verdict, never.
+        evicted_for: EVICT and STOPPING: whom it makes room for, if anybody.
+        position: Place in the pool's queue, from 1 (for a slot of the bastion's host: in the queue for those); None
+            where the job does not compete for capacity.
+        position_in_project: The same among its project's jobs.
+    """
+
+    name: str
+    verdict: Verdict
+    tier: int | None = None
+    reason: Reason | None = None
+    evicted_for: str | None = None
+    position: int | None = None
+    position_in_project: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectUsage:
+    """One project after the plan, per resource type.
+
+    Attributes:
+        entitlement: Its guaranteed units.
+        usage: What its jobs hold, those included that start now or are still stopping.
+        demand: What its jobs would hold if all of them ran: running, starting and waiting ones.
+    """
+
+    entitlement: Mapping[str, int]
+    usage: Mapping[str, int]
+    demand: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUsage:
+    """One resource type after the plan. After a cut of the quota `used` may exceed `total`; `free` is then 0."""
+
+    total: int
+    used: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer of a pass: exactly one decision for every job of the snapshot.
+
+    Attributes:
+        decisions: In scheduling order: who holds capacity by start, who starts in the order granted, who waits in the
+            order of the queue, who does not compete at all.
+        projects: Every project of the policy, and any other that holds or asks for something.
+        pool: Every resource type of the policy.
+    """
+
+    decisions: tuple[Decision, ...]
+    projects: Mapping[str, ProjectUsage] = field(default_factory=dict)
+    pool: Mapping[str, PoolUsage] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """The plan as JSON with sorted keys and no spaces: equal plans are equal bytes."""
+        document = {
+            "decisions": [_decision_document(decision) for decision in self.decisions],
+            "projects": {
+                project: {
+                    "entitlement": dict(usage.entitlement),
+                    "usage": dict(usage.usage),
+                    "demand": dict(usage.demand),
+                }
+                for project, usage in self.projects.items()
+            },
+            "pool": {
+                kind: {"total": usage.total, "used": usage.used, "free": usage.free}
+                for kind, usage in self.pool.items()
+            },
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+
+
+def _decision_document(decision: Decision) -> dict[str, object]:
+    document: dict[str, object] = {"name": decision.name, "verdict": decision.verdict.value}
+    for name in ("tier", "evicted_for", "position", "position_in_project"):
+        value = getattr(decision, name)
+        if value is not None:
+            document[name] = value
+    if decision.reason is not None:
+        reason = decision.reason
+        document["reason"] = {
+            "code": reason.code.value,
+            "message": reason.message,
+            "since": reason.since,
+            "holders": list(reason.holders),
+            "unblock": reason.unblock,
+            "also": [code.value for code in reason.also],
+            "missing": dict(reason.missing),
+        }
+    return document
