@@ -29,6 +29,9 @@ QUOTA_FILE_MAX_BYTES = 1024 * 1024
 # States, orders, claims, reports: ours, small; larger means foreign.
 DOCUMENT_MAX_BYTES = 1024 * 1024
 
+# Cloud Storage's own limit; a store on a folder keeps it too, so that a bucket can move from one to the other.
+OBJECT_KEY_MAX_BYTES = 1024
+
 # Log lines longer than this are split into P (partial) pieces; segments close at this size.
 LOG_LINE_MAX_BYTES = 16 * 1024
 LOG_SEGMENT_MAX_BYTES = 256 * 1024

@@ -1,0 +1,65 @@
+"""A store inside a store: the bucket is one store, a bastion's ROOT is a prefix in it.
+
+Layer: adapters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bastion.core.objects import ObjectMeta, check_key
+from bastion.ports import ObjectStore, StoredObject
+
+
+class PrefixedStore:
+    """The objects of `store` whose keys begin with `prefix`, under the rest of their keys.
+
+    A key may have 1024 bytes less those of the prefix. The messages of errors name whole keys, as the user finds them
+    in the bucket.
+
+    Args:
+        store: The store below.
+        prefix: Ends in `/` wherever keys are meant to lie in a folder; it is used as it is.
+
+    Raises:
+        ValueError: no key can begin with that prefix.
+    """
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        if prefix:
+            check_key(prefix)
+        self._store = store
+        self._prefix = prefix
+
+    def __repr__(self) -> str:
+        return f"PrefixedStore({self._store!r}, {self._prefix!r})"
+
+    def get(self, key: str, *, start: int = 0) -> StoredObject:
+        stored = self._store.get(self._whole(key), start=start)
+        return replace(stored, meta=self._inner(stored.meta))
+
+    def head(self, key: str) -> ObjectMeta | None:
+        meta = self._store.head(self._whole(key))
+        return None if meta is None else self._inner(meta)
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+        # Starting after the bare prefix leaves out an object of exactly that key, which has no name in here.
+        listing = self._store.list(self._prefix + prefix, start_after=self._prefix + start_after)
+        return map(self._inner, listing)
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        return self._inner(self._store.put(self._whole(key), data, generation=generation))
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        return self._inner(self._store.append(self._whole(key), data, generation=generation))
+
+    def delete(self, key: str, *, generation: int) -> None:
+        self._store.delete(self._whole(key), generation=generation)
+
+    def _whole(self, key: str) -> str:
+        check_key(key)
+        return self._prefix + key
+
+    def _inner(self, meta: ObjectMeta) -> ObjectMeta:
+        return replace(meta, key=meta.key[len(self._prefix) :])

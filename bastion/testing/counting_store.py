@@ -1,0 +1,76 @@
+"""An object store that counts what is asked of the one below: "an idle tick does no GET and one write".
+
+Layer: testing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from bastion.core.objects import ObjectMeta
+from bastion.ports import ObjectStore, StoredObject
+
+
+class CountingStore:
+    """Passes every call on and remembers it, also when it fails.
+
+    Attributes:
+        calls: Calls by method name.
+        read: Keys asked for with `get`, in order.
+        listed: Prefixes asked for with `list`, in order.
+        written: Keys given to `put` and `append`, in order.
+        deleted: Keys given to `delete`, in order.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self.calls: Counter[str] = Counter()
+        self.read: list[str] = []
+        self.listed: list[str] = []
+        self.written: list[str] = []
+        self.deleted: list[str] = []
+
+    @property
+    def writes(self) -> int:
+        """Mutations asked for: puts, appends and deletions."""
+        return self.calls["put"] + self.calls["append"] + self.calls["delete"]
+
+    def reset(self) -> None:
+        """Forgets everything counted so far."""
+        with self._lock:
+            self.calls.clear()
+            for keys in (self.read, self.listed, self.written, self.deleted):
+                keys.clear()
+
+    def get(self, key: str, *, start: int = 0) -> StoredObject:
+        self._count("get", key, self.read)
+        return self._store.get(key, start=start)
+
+    def head(self, key: str) -> ObjectMeta | None:
+        self._count("head", key, None)
+        return self._store.head(key)
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+        self._count("list", prefix, self.listed)
+        return self._store.list(prefix, start_after=start_after)
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        self._count("put", key, self.written)
+        return self._store.put(key, data, generation=generation)
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        self._count("append", key, self.written)
+        return self._store.append(key, data, generation=generation)
+
+    def delete(self, key: str, *, generation: int) -> None:
+        self._count("delete", key, self.deleted)
+        self._store.delete(key, generation=generation)
+
+    def _count(self, method: str, key: str, keys: list[str] | None) -> None:  # type: ignore[valid-type]
+        with self._lock:
+            self.calls[method] += 1
+            if keys is not None:
+                keys.append(key)

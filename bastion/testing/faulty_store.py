@@ -1,0 +1,129 @@
+"""An object store that fails by a plan: the request is lost before its effect, or the reply after it.
+
+Layer: testing. The plan depends on the seed and the order of the calls only, so a failing run can be repeated.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+
+from bastion.core.errors import StoreUnavailable
+from bastion.core.objects import ObjectMeta
+from bastion.ports import ObjectStore, StoredObject
+
+
+class Fault(Enum):
+    """Where a call fails."""
+
+    BEFORE = "request lost"
+    """Nothing reached the store."""
+    AFTER = "reply lost"
+    """The store did it, and the caller does not know. A listing breaks off after half of its objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCall:
+    """A call that was made to fail."""
+
+    method: str
+    key: str
+    fault: Fault
+
+
+class FaultyStore:
+    """Raises `StoreUnavailable` by chance or on order; passes every other call on.
+
+    Args:
+        store: The store below.
+        seed: Seed of the plan.
+        before: Probability, per call, of `Fault.BEFORE`.
+        after: Probability, per call, of `Fault.AFTER`.
+
+    Attributes:
+        enabled: False lets every call pass (and uses up no chance).
+        failed: Every call that was made to fail, in order.
+    """
+
+    def __init__(self, store: ObjectStore, *, seed: int = 0, before: float = 0.0, after: float = 0.0) -> None:
+        self._store = store
+        self._random = random.Random(seed)
+        self._before = before
+        self._after = after
+        self._lock = threading.Lock()
+        self._ordered: list[tuple[str, str | None, Fault]] = []
+        self.enabled = True
+        self.failed: list[FailedCall] = []
+
+    def fail_next(self, method: str, *, key: str | None = None, fault: Fault = Fault.BEFORE, times: int = 1) -> None:
+        """Orders the next `times` calls of `method` (on `key`, if given) to fail, whatever the chances are."""
+        with self._lock:
+            self._ordered += [(method, key, fault)] * times
+
+    def get(self, key: str, *, start: int = 0) -> StoredObject:
+        fault = self._begin("get", key)
+        stored = self._store.get(key, start=start)
+        self._end("get", key, fault)
+        return stored
+
+    def head(self, key: str) -> ObjectMeta | None:
+        fault = self._begin("head", key)
+        meta = self._store.head(key)
+        self._end("head", key, fault)
+        return meta
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+        fault = self._begin("list", prefix)
+        listing = self._store.list(prefix, start_after=start_after)
+        return listing if fault is None else self._half(prefix, listing, fault)
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        fault = self._begin("put", key)
+        meta = self._store.put(key, data, generation=generation)
+        self._end("put", key, fault)
+        return meta
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        fault = self._begin("append", key)
+        meta = self._store.append(key, data, generation=generation)
+        self._end("append", key, fault)
+        return meta
+
+    def delete(self, key: str, *, generation: int) -> None:
+        fault = self._begin("delete", key)
+        self._store.delete(key, generation=generation)
+        self._end("delete", key, fault)
+
+    def _half(self, prefix: str, listing: Iterator[ObjectMeta], fault: Fault) -> Iterator[ObjectMeta]:
+        found = [*listing]
+        yield from islice(found, len(found) // 2)
+        self._end("list", prefix, fault)
+
+    def _begin(self, method: str, key: str) -> Fault | None:
+        """Decides this call's fate; raises if it fails before its effect."""
+        with self._lock:
+            fault = self._next_fault(method, key) if self.enabled else None
+            if fault is not None:
+                self.failed.append(FailedCall(method=method, key=key, fault=fault))
+        if fault is Fault.BEFORE:
+            self._end(method, key, fault)
+        return fault
+
+    def _next_fault(self, method: str, key: str) -> Fault | None:
+        for index, (wanted, on_key, fault) in enumerate(self._ordered):
+            if wanted == method and on_key in (None, key):
+                del self._ordered[index]
+                return fault
+        chance = self._random.random()
+        if chance < self._before:
+            return Fault.BEFORE
+        return Fault.AFTER if chance < self._before + self._after else None
+
+    @staticmethod
+    def _end(method: str, key: str, fault: Fault | None) -> None:
+        if fault is not None:
+            raise StoreUnavailable(f"{method} of {key!r}: {fault.value} by the test's plan; try again")

@@ -1,0 +1,110 @@
+"""An object store in memory: the model that every other store is compared with, and what the simulator runs on.
+
+Layer: testing. Deterministic: generations count 1, 2, 3, ... over the whole store, and time is whatever `now` says.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.objects import ObjectMeta, check_key
+from bastion.ports import StoredObject
+
+
+@dataclass(slots=True)
+class _Object:
+    """Mutable, so that an append costs what it adds."""
+
+    meta: ObjectMeta
+    data: bytearray
+
+
+class MemoryStore:
+    """`bastion.ports.ObjectStore` within one process.
+
+    Args:
+        now: Seconds since the epoch; becomes `ObjectMeta.updated`.
+    """
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._objects: dict[str, _Object] = {}
+        # Sorted; the order of code points is the order of UTF-8 bytes.
+        self._keys: list[str] = []
+        self._generation = 0
+
+    def get(self, key: str, *, start: int = 0) -> StoredObject:
+        check_key(key)
+        with self._lock:
+            stored = self._objects.get(key)
+            if stored is None:
+                raise NotFound(f"there is no object {key!r} in the memory store")
+            with memoryview(stored.data) as view:
+                return StoredObject(meta=stored.meta, data=bytes(view[start:]))
+
+    def head(self, key: str) -> ObjectMeta | None:
+        check_key(key)
+        with self._lock:
+            stored = self._objects.get(key)
+            return None if stored is None else stored.meta
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+        with self._lock:
+            found = []
+            first = max(bisect.bisect_left(self._keys, prefix), bisect.bisect_right(self._keys, start_after))
+            for index in range(first, len(self._keys)):
+                key = self._keys[index]
+                if not key.startswith(prefix):
+                    break
+                found.append(self._objects[key].meta)
+        return iter(found)
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        check_key(key)
+        with self._lock:
+            self._expect(key, generation)
+            return self._store(key, bytearray(data))
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        check_key(key)
+        with self._lock:
+            self._expect(key, generation)
+            stored = self._objects.get(key)
+            if stored is None:
+                return self._store(key, bytearray(data))
+            stored.data += data
+            stored.meta = replace(stored.meta, size=len(stored.data), generation=self._next(), updated=self._now())
+            return stored.meta
+
+    def delete(self, key: str, *, generation: int) -> None:
+        check_key(key)
+        with self._lock:
+            if key in self._objects:
+                self._expect(key, generation)
+                del self._objects[key]
+                del self._keys[bisect.bisect_left(self._keys, key)]
+
+    def _expect(self, key: str, generation: int) -> None:
+        stored = self._objects.get(key)
+        present = 0 if stored is None else stored.meta.generation
+        if present != generation:
+            raise PreconditionFailed(
+                f"the object {key!r} has generation {present}, not {generation} (0: it does not exist); read it again"
+            )
+
+    def _next(self) -> int:
+        self._generation += 1
+        return self._generation
+
+    def _store(self, key: str, data: bytearray) -> ObjectMeta:
+        if key not in self._objects:
+            bisect.insort(self._keys, key)
+        meta = ObjectMeta(key=key, size=len(data), generation=self._next(), updated=self._now())
+        self._objects[key] = _Object(meta, data)
+        return meta
