@@ -14,7 +14,11 @@ from scheduler import Job, JobStatus, Snapshot
 
 
 def snapshot(
-    views: Mapping[str, JobView], policy: Policy | None, *, waiting_since: Mapping[str, float] | None = None
+    views: Mapping[str, JobView],
+    policy: Policy | None,
+    *,
+    waiting_since: Mapping[str, float] | None = None,
+    promised: frozenset[str] = frozenset(),
 ) -> Snapshot:
     """What `scheduler.schedule` decides on.
 
@@ -22,18 +26,19 @@ def snapshot(
         views: The observed jobs.
         policy: The last good quota file; None if there never was one.
         waiting_since: Since when each waiting job has had its present reason.
+        promised: Jobs for which room was ordered in an earlier pass and that have not started since.
     """
     since = waiting_since or {}
     jobs = []
     for name in sorted(views):
         view = views[name]
-        job = None if view.record is None else _job(view, view.record, since.get(name))
+        job = None if view.record is None else _job(view, view.record, since.get(name), name in promised)
         if job is not None:
             jobs.append(job)
     return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)
 
 
-def _job(view: JobView, record: JobRecord, since: float | None) -> Job | None:
+def _job(view: JobView, record: JobRecord, since: float | None, promised: bool) -> Job | None:
     spec = record.job
     attempt = record.attempt
     if attempt is None and (
@@ -63,4 +68,5 @@ def _job(view: JobView, record: JobRecord, since: float | None) -> Job | None:
         evicted_for=ending.evicted_for if ending else None,
         on_bastion=spec.runner is None,
         waiting_since=since,
+        promised=promised,
     )

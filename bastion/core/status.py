@@ -1,0 +1,127 @@
+"""`status/current.json`: everything that `list`, `why`, the web and metrics show, as one versioned document.
+
+Instants, never ages, and nothing that changes by itself: an unchanged world gives the same bytes, which the daemon then
+does not write again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bastion.core.instants import to_rfc3339
+from bastion.core.job_record import JobRecord
+from bastion.core.lifecycle import Status
+from bastion.core.protocol import HostPhase
+from bastion.core.world import JobView
+from scheduler import Decision, Plan
+
+FORMAT = 1
+
+
+def phase(record: JobRecord) -> str:
+    """A job's progress in one word, finer than its status."""
+    attempt = record.attempt
+    if record.status is Status.PENDING:
+        return "queued"
+    if record.status is Status.COMPLETED:
+        return "completed"
+    if record.status is Status.CLEANING:
+        return "cleaning"
+    if attempt is None:
+        return "stopping"
+    if attempt.ending is not None:
+        return "stopping"
+    return "running" if attempt.running_since is not None else "provisioning"
+
+
+def _instant(seconds: float | None) -> str | None:
+    return None if seconds is None else to_rfc3339(seconds)
+
+
+def _reason(decision: Decision | None) -> dict[str, Any] | None:
+    if decision is None or decision.reason is None:
+        return None
+    reason = decision.reason
+    return {
+        "code": reason.code.value,
+        "message": reason.message,
+        "since": to_rfc3339(reason.since),
+        "holders": list(reason.holders),
+        "unblock": reason.unblock,
+        "also": [code.value for code in reason.also],
+    }
+
+
+def job_entry(record: JobRecord, view: JobView | None, decision: Decision | None) -> dict[str, Any]:
+    """One job as the clients show it."""
+    spec, attempt = record.job, record.attempt
+    reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
+    waiting = record.status is Status.PENDING
+    ending = attempt.ending if attempt else None
+    return {
+        "name": record.name,
+        "uid": record.uid,
+        "status": record.status.value,
+        "phase": phase(record),
+        "project_id": spec.project_id,
+        "user_id": spec.user_id,
+        "priority": spec.priority,
+        "resources": dict(spec.resources),
+        "instance_type": spec.runner.instance_type.name if spec.runner else None,
+        "num_replicas": spec.runner.num_replicas if spec.runner else None,
+        "queued_at": to_rfc3339(record.queued_at),
+        "attempt": attempt.number if attempt else None,
+        "attempts_before": len(record.attempts),
+        "started_at": _instant(attempt.started_at if attempt else None),
+        "running_since": _instant(attempt.running_since if attempt else None),
+        "hosts": spec.hosts if attempt else None,
+        "hosts_up": len(list(reports)) if attempt else None,
+        "hosts_running": sum(r.phase is HostPhase.RUNNING for r in reports) if attempt else None,
+        "tier": attempt.tier if attempt else None,
+        "stopping": f"{ending.cause.value}: {ending.message}" if ending else None,
+        "position": decision.position if decision and waiting else None,
+        "position_in_project": decision.position_in_project if decision and waiting else None,
+        "reason": _reason(decision) if waiting else None,
+        "problem": (view.frozen or view.spec_problem or None) if view else None,
+    }
+
+
+def build(
+    *,
+    bastion: str,
+    root: str,
+    daemon: Mapping[str, Any],
+    quota: Mapping[str, Any],
+    alarms: Sequence[str],
+    records: Mapping[str, JobRecord],
+    views: Mapping[str, JobView],
+    plan: Plan,
+) -> dict[str, Any]:
+    """The whole document."""
+    decisions = {decision.name: decision for decision in plan.decisions}
+    invalid = [
+        {"name": name, "problem": view.spec_problem} for name, view in sorted(views.items()) if view.spec_problem
+    ]
+    return {
+        "format": FORMAT,
+        "bastion": bastion,
+        "root": root,
+        "daemon": dict(daemon),
+        "quota": dict(quota),
+        "alarms": sorted(set(alarms)),
+        "jobs": [job_entry(record, views.get(name), decisions.get(name)) for name, record in sorted(records.items())],
+        "invalid": invalid,
+        "projects": {
+            name: {
+                "entitlement": dict(usage.entitlement),
+                "usage": dict(usage.usage),
+                "demand": dict(usage.demand),
+            }
+            for name, usage in sorted(plan.projects.items())
+        },
+        "pool": {
+            kind: {"total": usage.total, "used": usage.used, "free": usage.free}
+            for kind, usage in sorted(plan.pool.items())
+        },
+    }

@@ -1,0 +1,99 @@
+"""The daemon's own log in the bucket: `logs/<bastion>`, rolled at 16 MiB or midnight (UTC).
+
+Lines are collected and appended once a tick; a bucket that does not answer costs nothing but the delay, up to a bound
+beyond which the oldest lines are dropped and the number of them is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+
+from bastion.core import keys, limits
+from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.instants import to_rfc3339, utc_day
+from bastion.ports import Clock, ObjectStore
+
+_LINES_MAX = 10_000
+
+
+class DaemonLog:
+    """Collects lines with `say`, writes them with `flush`."""
+
+    def __init__(self, store: ObjectStore, clock: Clock, bastion: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._key = keys.log(bastion)
+        self._lines: deque[str] = deque()
+        self._dropped = 0
+        self._generation: int | None = None
+        self._size = 0
+        self._day = ""
+        self._last_problems: set[str] = set()
+
+    def say(self, text: str) -> None:
+        if len(self._lines) >= _LINES_MAX:
+            self._lines.popleft()
+            self._dropped += 1
+        self._lines.append(f"{to_rfc3339(self._clock.now())} {' '.join(text.split())}\n")
+
+    def say_problems(self, problems: list[str]) -> None:
+        """Says each problem when it begins and when it is over, not in every tick."""
+        current = set(problems)
+        for problem in sorted(current - self._last_problems):
+            self.say(f"problem: {problem}")
+        for problem in sorted(self._last_problems - current):
+            self.say(f"no longer: {problem}")
+        self._last_problems = current
+
+    def flush(self) -> None:
+        """Appends what was said.
+
+        Raises:
+            StoreError: nothing was written; the lines are kept for the next time.
+        """
+        if not self._lines:
+            return
+        if self._generation is None:
+            self._learn()
+        self._roll()
+        lines = list(self._lines)
+        if self._dropped:
+            lines.insert(
+                0, f"{to_rfc3339(self._clock.now())} {self._dropped} lines were dropped: the bucket did not answer\n"
+            )
+        data = "".join(lines).encode()
+        try:
+            meta = self._store.append(self._key, data, generation=self._generation or 0)
+        except PreconditionFailed:
+            self._generation = None  # another daemon's line; look again next time
+            return
+        self._generation, self._size, self._dropped = meta.generation, meta.size, 0
+        self._day = self._day or utc_day(self._clock.now())
+        self._lines.clear()
+
+    def _learn(self) -> None:
+        meta = self._store.head(self._key)
+        self._generation = meta.generation if meta else 0
+        self._size = meta.size if meta else 0
+        self._day = utc_day(meta.updated) if meta else ""
+
+    def _roll(self) -> None:
+        """Moves a full or yesterday's log to `logs/<bastion>-<YYYYMMDD>[.n]`."""
+        today = utc_day(self._clock.now())
+        if not self._generation or (self._size < limits.DAEMON_LOG_ROLL_BYTES and self._day in ("", today)):
+            return
+        try:
+            stored = self._store.get(self._key)
+        except NotFound:
+            self._generation, self._size, self._day = 0, 0, ""
+            return
+        number = 0
+        while True:
+            suffix = f".{number}" if number else ""
+            with contextlib.suppress(PreconditionFailed):
+                self._store.put(f"{self._key}-{self._day or today}{suffix}", stored.data, generation=0)
+                break
+            number += 1
+        self._store.delete(self._key, generation=stored.meta.generation)
+        self._generation, self._size, self._day = 0, 0, ""

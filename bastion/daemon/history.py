@@ -1,0 +1,112 @@
+"""The history: one line per transition, appended so that none is lost and none is doubled.
+
+A transition's line lies in the record until it is known to be appended, under its number. Each appended line carries
+`<uid>#<number>`; after a restart or an ambiguous failure the file itself says which lines it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bastion.core import keys
+from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.instants import to_rfc3339, utc_day
+from bastion.core.job_record import HistoryLine, JobRecord
+from bastion.ports import ObjectStore
+
+_MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10}#[0-9]+) ", re.MULTILINE)
+_TRIES = 5
+
+
+@dataclass(slots=True)
+class _File:
+    """What this daemon knows of one history file: its generation, and the marks it has read or written there."""
+
+    generation: int
+    marks: set[str] = field(default_factory=set)
+
+
+def mark(uid: str, line: HistoryLine) -> str:
+    return f"{uid}#{line.number}"
+
+
+def job_line(record: JobRecord, line: HistoryLine) -> str:
+    """`<instant> <uid>#<n> <STATUS> <text>`"""
+    return f"{to_rfc3339(line.at)} {mark(record.uid, line)} {line.status.value} {_one_line(line.text)}\n"
+
+
+def project_line(record: JobRecord, line: HistoryLine) -> str:
+    """`<instant> <job> <uid>#<n> <STATUS> <text>`"""
+    return f"{to_rfc3339(line.at)} {record.name} {mark(record.uid, line)} {line.status.value} {_one_line(line.text)}\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+class HistoryWriter:
+    """Appends the lines of many records at once: one append per file, however many jobs of a project moved."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._files: dict[str, _File] = {}
+
+    def append(self, records: Iterable[JobRecord], *, known_projects: Iterable[str]) -> None:
+        """Appends every line the records carry, to their job's history, their project's, and a slice job's log.
+
+        Project ids become keys only when the quota file has them.
+
+        Raises:
+            StoreError: some lines are not appended; calling again with the same records appends just those.
+        """
+        projects = set(known_projects)
+        files: dict[str, list[tuple[str, str]]] = {}
+        for record in records:
+            spec = record.job
+            for line in record.history:
+                text = job_line(record, line)
+                files.setdefault(keys.job_history(record.name), []).append((mark(record.uid, line), text))
+                if spec.runner is not None:
+                    files.setdefault(keys.log(record.name), []).append((mark(record.uid, line), text))
+                if spec.project_id in projects:
+                    key = keys.project_history(spec.project_id, utc_day(line.at))
+                    files.setdefault(key, []).append((mark(record.uid, line), project_line(record, line)))
+        for key, lines in sorted(files.items()):
+            self._append(key, lines)
+
+    def forget(self, job: str) -> None:
+        """Drops what is remembered of a finished job's files."""
+        self._files.pop(keys.job_history(job), None)
+        self._files.pop(keys.log(job), None)
+
+    def _append(self, key: str, lines: list[tuple[str, str]]) -> None:
+        for _ in range(_TRIES):
+            known = self._files.get(key) or self._read(key)
+            missing = [(name, text) for name, text in lines if name not in known.marks]
+            if not missing:
+                return
+            data = "".join(text for _, text in missing).encode()
+            try:
+                meta = self._store.append(key, data, generation=known.generation)
+            except PreconditionFailed:
+                self._files.pop(key, None)  # somebody else appended, or our own lost reply did
+                continue
+            known.generation = meta.generation
+            known.marks.update(name for name, _ in missing)
+            return
+        raise PreconditionFailed(f"{key} keeps changing under us; another daemon may be appending to it")
+
+    def _read(self, key: str) -> _File:
+        try:
+            stored = self._store.get(key)
+        except NotFound:
+            known = _File(0)
+        else:
+            known = _File(stored.meta.generation, {found.decode() for found in _MARK.findall(stored.data)})
+            if stored.data and not stored.data.endswith(b"\n"):
+                # A torn tail of a crashed writer: close the line, so that ours begins on its own.
+                known.generation = self._store.append(key, b"\n", generation=known.generation).generation
+        self._files[key] = known
+        return known

@@ -1,0 +1,136 @@
+"""The lease: which daemon acts. It only reduces contention; what keeps two daemons apart is the compare-and-swap of
+every write.
+
+Nobody's timestamp is compared with a local clock: the lease has changed hands when its generation stood still for the
+whole TTL on *my* clock, or at once when its owner was a process of this machine and is dead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bastion.core import documents, keys
+from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.ports import Clock, ObjectStore
+from bastion.processes import ProcessId
+
+
+class LeaseDocument(BaseModel):
+    """The object `lease`.
+
+    Attributes:
+        owner: Random name of the daemon's process.
+        epoch: Rises by one with every new owner.
+        host_identity, process: Where the owner runs, so that a neighbour can see that it died.
+        renewal: Counts, so that each renewal is a new content.
+        released: The owner gave it back; the epoch stays, so that it never repeats.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: int = 1
+    owner: str
+    epoch: int
+    host_identity: str = ""
+    process: str = ""
+    renewal: int = 0
+    released: bool = False
+
+    def to_bytes(self) -> bytes:
+        return documents.dumps(self.model_dump(mode="json"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    generation: int
+    since: float
+
+
+class Lease:
+    """One daemon's hold on the bastion, renewed by calling `hold` in every tick."""
+
+    def __init__(
+        self, store: ObjectStore, clock: Clock, *, owner: str, host_identity: str, process: str, ttl_seconds: float
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._owner = owner
+        self._host_identity = host_identity
+        self._process = process
+        self._ttl = ttl_seconds
+        self._mine: LeaseDocument | None = None
+        self._generation = 0
+        self._renewed_at = float("-inf")
+        self._other: _Sighting | None = None
+        self.held_by = ""
+
+    @property
+    def epoch(self) -> int:
+        return self._mine.epoch if self._mine else 0
+
+    def may_act(self) -> bool:
+        """Whether the hold is fresh enough to act on: a third of the TTL is left for effects under way."""
+        return self._mine is not None and self._clock.monotonic() < self._renewed_at + self._ttl * 2 / 3
+
+    def hold(self) -> bool:
+        """Renews the lease if it is due, or takes it over if its owner is gone.
+
+        Returns:
+            Whether this daemon may act now.
+
+        Raises:
+            StoreError: the store did not answer; `may_act` says whether the old hold still suffices.
+        """
+        now = self._clock.monotonic()
+        if self._mine is not None:
+            if now < self._renewed_at + self._ttl / 3:
+                return True
+            renewed = self._mine.model_copy(update={"renewal": self._mine.renewal + 1})
+            if self._write(renewed, self._generation, now):
+                return True
+            self._mine = None  # somebody else took it: everything this daemon believed is stale
+        return self._take_over(now)
+
+    def release(self) -> None:
+        """Gives the lease back, so that a successor need not wait."""
+        if self._mine is not None:
+            released = self._mine.model_copy(update={"released": True})
+            self._store.put(keys.LEASE, released.to_bytes(), generation=self._generation)
+            self._mine = None
+
+    def _take_over(self, now: float) -> bool:
+        try:
+            stored = self._store.get(keys.LEASE)
+        except NotFound:
+            return self._write(self._document(epoch=1), 0, now)
+        try:
+            present = LeaseDocument.model_validate_json(stored.data)
+        except ValidationError:
+            present = LeaseDocument(owner="unreadable", epoch=0)
+        self.held_by = f"{present.owner} ({present.process})"
+        generation = stored.meta.generation
+        if self._other is None or self._other.generation != generation:
+            self._other = _Sighting(generation, now)
+        if now - self._other.since < self._ttl and not present.released and not self._is_dead(present):
+            return False
+        return self._write(self._document(epoch=present.epoch + 1), generation, now)
+
+    def _document(self, *, epoch: int) -> LeaseDocument:
+        return LeaseDocument(
+            owner=self._owner, epoch=epoch, host_identity=self._host_identity, process=self._process, renewal=0
+        )
+
+    def _is_dead(self, document: LeaseDocument) -> bool:
+        process = ProcessId.parse(document.process)
+        return document.host_identity == self._host_identity and process is not None and not process.alive
+
+    def _write(self, document: LeaseDocument, generation: int, now: float) -> bool:
+        # `now` was taken before the write: the hold counts from when it was asked for, not from the answer.
+        try:
+            meta = self._store.put(keys.LEASE, document.to_bytes(), generation=generation)
+        except PreconditionFailed:
+            return False
+        self._mine, self._generation, self._renewed_at, self._other = document, meta.generation, now, None
+        return True

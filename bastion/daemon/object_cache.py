@@ -1,0 +1,87 @@
+"""Parsed objects by generation: an object is downloaded once per change, however often it is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Generic, TypeVar
+
+from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.ports import ObjectMeta, ObjectStore
+
+T = TypeVar("T")
+
+
+class ObjectCache(Generic[T]):
+    """What the objects under one prefix hold.
+
+    After `refresh`, `listed` is the listing, `values` what parsed, and `problems` why others did not. An object that
+    could not be fetched this time is in `unknown`: whatever depends on it must wait.
+    """
+
+    def __init__(self, store: ObjectStore, prefix: str, parse: Callable[[str, bytes], T]) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._parse = parse
+        self._generations: dict[str, int] = {}
+        self.listed: dict[str, ObjectMeta] = {}
+        self.values: dict[str, T] = {}
+        self.problems: dict[str, str] = {}
+        self.unknown: dict[str, str] = {}
+
+    def list(self) -> None:
+        """Lists the prefix. Names (keys without the prefix) that vanished are forgotten.
+
+        Raises:
+            StoreError: the listing failed; nothing has changed.
+        """
+        skip = len(self._prefix)
+        self.listed = {meta.key[skip:]: meta for meta in self._store.list(self._prefix) if len(meta.key) > skip}
+        for name in [name for name in self._generations if name not in self.listed]:
+            self.forget(name)
+
+    def forget(self, name: str) -> None:
+        self._generations.pop(name, None)
+        self.values.pop(name, None)
+        self.problems.pop(name, None)
+
+    def remember(self, name: str, meta: ObjectMeta, value: T) -> None:
+        """Keeps what we have just written ourselves, so that it is not downloaded again."""
+        self.listed[name] = meta
+        self._generations[name] = meta.generation
+        self.values[name] = value
+        self.problems.pop(name, None)
+
+    def generation(self, name: str) -> int:
+        """The generation that `values[name]` or `problems[name]` was read from; 0 if neither exists."""
+        return self._generations.get(name, 0)
+
+    def fetch(self, names: Iterable[str], pool: Executor) -> None:
+        """Downloads those of `names` whose generation is not the known one, all at once."""
+        wanted = [name for name in names if name in self.listed]
+        wanted = [name for name in wanted if self._generations.get(name) != self.listed[name].generation]
+        self.unknown = {name: problem for name, problem in self.unknown.items() if name in wanted}
+        for name in pool.map(self._fetch_one, wanted):
+            if name:
+                self.forget(name)
+                self.listed.pop(name, None)
+
+    def _fetch_one(self, name: str) -> str:
+        """Returns the name if the object turns out to be gone."""
+        try:
+            stored = self._store.get(self._prefix + name)
+        except NotFound:
+            return name
+        except StoreError as error:
+            self.unknown[name] = str(error)
+            return ""
+        self.unknown.pop(name, None)
+        self._generations[name] = stored.meta.generation
+        self.listed[name] = stored.meta
+        try:
+            self.values[name] = self._parse(name, stored.data)
+            self.problems.pop(name, None)
+        except InvalidDocument as error:
+            self.values.pop(name, None)
+            self.problems[name] = str(error)
+        return ""

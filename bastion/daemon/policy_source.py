@@ -1,0 +1,109 @@
+"""The quota file and the runtime options, read when they change; the last good ones are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bastion.core import documents, keys, limits
+from bastion.core.documents import DocumentError
+from bastion.core.errors import NotFound
+from bastion.ports import ObjectStore
+from quota import Policy, QuotaFileError, load
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStatus:
+    """What is in force.
+
+    Attributes:
+        policy: The last good file's; None if there never was one: then nothing is admitted and nothing is stopped.
+        generation: Of the object that `policy` was read from.
+        problem: Why the present object is not in force; empty if it is.
+    """
+
+    policy: Policy | None = None
+    generation: int = 0
+    problem: str = ""
+
+
+class PolicySource:
+    """Reads the quota file; a missing or broken one changes nothing and is told as a problem."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._read_generation = 0
+        self.status = PolicyStatus(problem=f"there is no quota file {keys.PROJECT_QUOTAS} yet")
+
+    def refresh(self) -> PolicyStatus:
+        """Looks at the listing, and reads the file only if its generation is new.
+
+        Raises:
+            StoreUnavailable, AccessDenied: nothing is known about the present file; the last good one stays in force.
+        """
+        found = {meta.key: meta for meta in self._store.list(keys.PROJECT_QUOTAS)}.get(keys.PROJECT_QUOTAS)
+        if found is None:
+            self._read_generation = 0
+            self.status = PolicyStatus(
+                self.status.policy, self.status.generation, f"there is no quota file {keys.PROJECT_QUOTAS}"
+            )
+        elif found.generation != self._read_generation:
+            self._load(found.size)
+        return self.status
+
+    def _load(self, size: int) -> None:
+        if size > limits.QUOTA_FILE_MAX_BYTES:
+            problem = f"the quota file has {size} bytes; {limits.QUOTA_FILE_MAX_BYTES} are the most"
+            self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+            return
+        try:
+            stored = self._store.get(keys.PROJECT_QUOTAS)
+        except NotFound:
+            return  # removed since the listing; the next tick says so
+        self._read_generation = stored.meta.generation
+        try:
+            self.status = PolicyStatus(load(stored.data), stored.meta.generation)
+        except QuotaFileError as error:
+            self.status = PolicyStatus(self.status.policy, self.status.generation, str(error))
+
+
+class _SchedulerOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    dry_run: bool = False
+    verbosity: int = 0
+
+
+class RuntimeOptions(BaseModel):
+    """The object `runtime_options`; every key is optional, and unknown ones are ignored."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    scheduler: _SchedulerOptions = _SchedulerOptions()
+
+
+class OptionsSource:
+    """Reads `runtime_options`; a broken one leaves the last good in force, a missing one means the defaults."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._read_generation = 0
+        self.options = RuntimeOptions()
+        self.problem = ""
+
+    def refresh(self) -> RuntimeOptions:
+        found = {meta.key: meta for meta in self._store.list(keys.RUNTIME_OPTIONS)}.get(keys.RUNTIME_OPTIONS)
+        if found is None:
+            self._read_generation, self.options, self.problem = 0, RuntimeOptions(), ""
+        elif found.generation != self._read_generation:
+            try:
+                stored = self._store.get(keys.RUNTIME_OPTIONS)
+                self._read_generation = stored.meta.generation
+                self.options = RuntimeOptions.model_validate(documents.loads(stored.data))
+                self.problem = ""
+            except NotFound:
+                return self.options
+            except (DocumentError, ValidationError) as error:
+                self.problem = f"{keys.RUNTIME_OPTIONS} is not in force: {error}"
+        return self.options

@@ -1,0 +1,62 @@
+"""Sweeping: what nobody owns any more. Patience first: a thing is swept only after it was ownerless for several ticks,
+because a listing may lag behind what another daemon or a user has just written."""
+
+from __future__ import annotations
+
+from bastion.core import limits
+from bastion.core.effects import CloseGate, DeleteNode, DropRuns, DropWish, Effect
+from bastion.core.keys import Run
+from bastion.core.slices import SliceState
+from bastion.core.world import World
+from bastion.daemon.observe import Observer
+
+_ORPHAN_TICKS = 5
+
+
+class Sweeper:
+    """Counts for how many ticks in a row each thing was ownerless."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._ticks: dict[str, int] = {}
+
+    def sweep(self, world: World) -> dict[str, list[Effect]]:
+        """Effects for ownerless wishes, nodes and run objects, by a name of their own."""
+        seen: dict[str, int] = {}
+        turns: dict[str, list[Effect]] = {}
+
+        def old_enough(what: str, ticks: int) -> bool:
+            seen[what] = self._ticks.get(what, 0) + 1
+            return seen[what] >= ticks
+
+        for name, meta in self._observer.wishes.listed.items():
+            view = world.jobs.get(name)
+            known = view is not None and (view.record is not None or view.spec_meta is not None)
+            if not known and old_enough(f"wish {name}", limits.UNKNOWN_WISH_TICKS):
+                turns[f"wish {name}"] = [DropWish(name=name, generation=meta.generation)]
+        for stray in self._observer.orphan_nodes:
+            status = stray.status
+            if old_enough(f"node {status.node_id}", _ORPHAN_TICKS) and status.state is not SliceState.DELETING:
+                close: list[Effect] = [CloseGate(run=status.run, reason="nobody owns this node")]
+                if Run.parse(status.run) is None:
+                    close = []  # labelled as ours but for no run: it can have no claim
+                turns[f"node {status.node_id}"] = [
+                    *close,
+                    DeleteNode(node_id=status.node_id, on_bastion=stray.on_bastion),
+                ]
+        for uid in self._ownerless_uids(world):
+            if old_enough(f"runs of {uid}", _ORPHAN_TICKS):
+                turns[f"runs of {uid}"] = [DropRuns(uid=uid)]
+        self._ticks = seen
+        return turns
+
+    def _ownerless_uids(self, world: World) -> list[str]:
+        owned = {view.record.uid for view in world.jobs.values() if view.record}
+        owned |= {run.uid for stray in self._observer.orphan_nodes if (run := Run.parse(stray.status.run))}
+        # A state that cannot be read may own anything: sweep nothing until it is mended.
+        if any(view.frozen for view in world.jobs.values()):
+            return []
+        runs = {name.partition("/")[0] for name in self._observer.run_objects.listed}
+        runs |= set(self._observer.claims.listed) | self._observer.beats.runs()
+        uids = {run.uid for text in runs if (run := Run.parse(text)) is not None}
+        return sorted(uids - owned)
