@@ -57,7 +57,7 @@ class _Runner(_Model):
 
 
 class _Spec(_Model):
-    version: Literal[1]
+    version: int = Field(ge=1, le=1)
     name: str
     command: Annotated[_Text, StringConstraints(min_length=1)]
     cleanup_command: _Text | None = None

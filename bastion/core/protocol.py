@@ -110,12 +110,16 @@ class Order(_Document):
 
 
 class Claim(_Document):
-    """`jobs/claims/<run>`: create-only. Either worker 0 may run (`token`), or the daemon closed the gate (`closed`)."""
+    """`jobs/claims/<run>`: create-only. Either worker 0 may run (`token`), or the daemon closed the gate (`closed`).
+
+    `address` is `host:port` of worker 0, where the hosts of the job find their coordinator; empty without a slice.
+    """
 
     run: str
     token: str = ""
     boot_id: str = ""
     closed: str = ""
+    address: str = ""
 
 
 class HostPhase(str, Enum):

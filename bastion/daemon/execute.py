@@ -37,8 +37,8 @@ from bastion.core.errors import (
     PreconditionFailed,
     ProvisionerRefused,
     SliceExists,
-    StoreError,
     Stockout,
+    StoreError,
 )
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Claim

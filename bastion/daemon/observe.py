@@ -87,7 +87,7 @@ def _read_invalid(_name: str, data: bytes) -> Invalid:
 
 
 def _read_run_object(name: str, data: bytes) -> Order | Report:
-    return protocol.read(Order if name.endswith("/order") else Report, data)
+    return protocol.read(Order, data) if name.endswith("/order") else protocol.read(Report, data)
 
 
 class Observer:

@@ -1,0 +1,49 @@
+# Two commands matter: `make demo` shows Bastion at work on this machine, `make test` proves it.
+# Everything is installed into .venv; nothing outside of this folder and $BASTION_HOME is touched.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint unit e2e docs clean
+
+demo: $(VENV)/.local
+	@./demo.sh $(BIN)
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Without the tests that start real processes.
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not e2e"
+
+e2e: $(VENV)/.dev
+	$(BIN)/python -m pytest -m e2e
+
+# Rewrites the pages that are generated from the code.
+docs: $(VENV)/.dev
+	$(BIN)/python -m docs.render
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Bastion needs Python 3.10 or later; $$($(PYTHON) --version) is too old. Try: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing. On Debian or Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.local: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,local]'
+	@touch $@ $(VENV)/.local
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

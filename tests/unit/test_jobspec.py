@@ -1,0 +1,151 @@
+"""Job specs: what is read from the ancestor's clients, what is refused, and how the refusal reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bastion.core import jobspec, limits
+from bastion.core.errors import InvalidSpec, Refused, UnknownInstanceType
+
+# Written by AXLearn's own serializer.
+ANCESTOR = (
+    '{"version": 1, "name": "job-1", "command": "echo hi", "cleanup_command": null, "env_vars": null, "metadata": '
+    '{"user_id": "alice", "project_id": "team", "creation_time": "2026-01-02 03:04:05.000006", "resources": {"v4": 8}, '
+    '"priority": 3, "job_id": "1", "version": null, "scaling_specs": null}}'
+)
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    spec = json.loads(ANCESTOR)
+    for path, value in changes.items():
+        target = spec
+        *parents, last = path.split("__")
+        for part in parents:
+            target = target[part]
+        target[last] = value
+    return spec
+
+
+def parse(spec: Any, name: str = "job-1") -> jobspec.JobSpec:
+    data = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
+    return jobspec.parse(data, name=name, bastion="team-bastion")
+
+
+def test_a_spec_of_the_ancestors_serializer_is_read_field_by_field() -> None:
+    spec = parse(ANCESTOR.encode())
+    assert (spec.command, spec.user_id, spec.project_id, spec.priority) == ("echo hi", "alice", "team", 3)
+    assert spec.resources == {"v4": 8}
+    assert spec.cleanup_command is None
+    assert spec.env_vars == {}
+    assert spec.runner is None
+
+
+def test_a_spec_round_trips_with_its_unknown_fields() -> None:
+    spec = parse(document(futures={"x": [1]}, metadata__colour="red"))
+    assert json.loads(spec.to_bytes()) == document(futures={"x": [1]}, metadata__colour="red")
+
+
+def test_a_new_spec_has_every_field_that_the_ancestors_clients_read() -> None:
+    spec = jobspec.new(
+        name="j", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-32",
+        num_replicas=2,
+    )  # fmt: skip
+    written = json.loads(spec.to_bytes())
+    assert set(written["metadata"]) >= {"user_id", "project_id", "creation_time", "resources", "priority", "job_id"}
+    assert written["metadata"]["resources"] == {"v4": 64}
+    assert written["metadata"]["creation_time"] == "1970-01-01 00:00:00.000000"
+    assert {"version", "name", "command", "cleanup_command", "env_vars"} <= set(written)
+    assert spec.runner is not None
+    assert spec.hosts == 8
+
+
+def test_scaling_specs_turn_resources_into_the_guaranteed_minimum() -> None:
+    scaling = [{"min_replicas": 2, "max_replicas": 4, "resources_per_replica": {"v4": 16}, "init_replicas": None}]
+    assert parse(document(metadata__scaling_specs=scaling)).resources == {"v4": 32}
+
+
+def test_a_creation_time_without_fraction_is_what_python_writes_for_a_whole_second() -> None:
+    assert parse(document(metadata__creation_time="2026-01-02 03:04:05")).creation_time == "2026-01-02 03:04:05"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"version": 2}, "version"),
+        ({"version": True}, "version"),
+        ({"name": "other"}, "make them equal"),
+        ({"command": ""}, "command"),
+        ({"command": "  \n"}, "blank"),
+        ({"command": "a\x00b"}, "command"),
+        ({"env_vars": {"A=B": "x"}}, "env_vars"),
+        ({"env_vars": {"A": 1}}, "env_vars"),
+        ({"env_vars": {f"A{i}": "x" for i in range(limits.SPEC_MAX_ENV_VARS + 1)}}, "env_vars"),
+        ({"metadata__resources": {"v4": -8}}, "resources"),
+        ({"metadata__resources": {"v4": 0}}, "resources"),
+        ({"metadata__resources": {"v4": 10**9}}, "resources"),
+        ({"metadata__resources": {"v4": 8.0}}, "resources"),
+        ({"metadata__resources": {"v4": True}}, "resources"),
+        ({"metadata__resources": {"v4": "8"}}, "resources"),
+        ({"metadata__resources": {f"t{i}": 1 for i in range(limits.RESOURCE_TYPES_MAX + 1)}}, "resources"),
+        ({"metadata__priority": 0}, "priority"),
+        ({"metadata__priority": 6}, "priority"),
+        ({"metadata__user_id": ""}, "user_id"),
+        ({"metadata__user_id": "a\x1b[2J"}, "user_id"),
+        ({"metadata__project_id": None}, "project_id"),
+        ({"metadata__creation_time": "yesterday"}, "creation_time"),
+        ({"metadata__scaling_specs": [{"min_replicas": 3, "max_replicas": 1, "resources_per_replica": {}}]}, "below"),
+        ({"runner": {"kind": "gke", "instance_type": "tpu-v4-8"}}, "runner.kind"),
+        ({"runner": {"kind": "tpu", "instance_type": "tpu-v4-32"}}, "needs {'v4': 32}"),
+    ],
+)
+def test_a_spec_that_breaks_a_rule_is_refused_with_the_field_at_fault(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSpec) as refusal:
+        parse(document(**changes))
+    assert words in str(refusal.value)
+
+
+def test_an_instance_type_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UnknownInstanceType, match="tpu-v4-32"):
+        parse(document(runner={"kind": "tpu", "instance_type": "tpu-v4-33"}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a":' * 40 + b"1" + b"}" * 40,
+        b'{"version": 1, "version": 1}',
+        b'{"version": NaN}',
+        b'{"version": Infinity}',
+        b'{"version": ' + b"9" * 5000 + b"}",
+        b'{"version": 1, "name": "\\ud800"}',
+        b"null",
+        b"[]",
+        b'"text"',
+        b" " * (limits.SPEC_MAX_BYTES + 1),
+    ],
+)
+def test_bytes_that_are_no_spec_are_refused_and_nothing_else_happens(data: bytes) -> None:
+    with pytest.raises(InvalidSpec):
+        parse(data)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/b", "../x", "-a", "a-", "a b", "a\n", "x" * 64, "job.d", "job.cleanup", "job-20260102", "ä",
+     "team-bastion", "team-bastion-2", "job-20260102.3", "a\x00"],
+)  # fmt: skip
+def test_a_name_that_could_harm_another_key_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSpec):
+        jobspec.parse(ANCESTOR.replace("job-1", "x").encode(), name=name, bastion="team-bastion")
+
+
+def test_names_are_read_with_capitals_and_written_without() -> None:
+    assert parse(document(name="Job-A"), name="Job-A").name == "Job-A"
+    with pytest.raises(Refused):
+        jobspec.new(name="Job-A", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0)
