@@ -1,0 +1,227 @@
+"""Files as objects: folders opened without following links, generations from times, reads that hang together.
+
+Layer: adapters; used by `directory_store` and `directory_listing` only.
+
+A file's generation is computed from its status alone, so that a file changed by `cp`, `cp -p`, `mv` or an editor has a
+new one without anybody's help:
+
+* the upper bits, the *stamp*, are the later of its modification and change time in units of 1024 ns. `cp -p` and
+  `touch` can set the first but not the second; our writers set the first, so as to go up even if the clock does not;
+* the lower ten bits are a mixture of everything else that changes with the content: inode, size and both times. Older
+  kernels move a file's times every few milliseconds only, so `cp` can truncate and fill a file within one step.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+
+from bastion.core.errors import AccessDenied, StoreError, StoreUnavailable
+from bastion.core.objects import ObjectMeta
+
+STAMP_BITS = 10
+# A modification time beyond the year 2116 is a mistake or an attack: counting on from it would hit the end of time.
+_TIME_HORIZON_NS = 1 << 62
+
+# Search permission is enough to reach what lies below a folder; where the system cannot say so, it takes reading too.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Never waits (a fifo would), never follows a link.
+FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+# What the system says when a name is not there, or cannot be there because of its spelling or of what is.
+BARRED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
+ABSENT = BARRED | {errno.ENOENT}
+
+# Looks that a file which is replaced at this very moment gets before we call the store unavailable.
+_LOOKS = 100
+
+
+def stamp(generation: int) -> int:
+    """The time part of a generation, in units of 1024 ns since the epoch."""
+    return generation >> STAMP_BITS
+
+
+def stamp_of(status: os.stat_result) -> int:
+    """The stamp of the file with that status."""
+    return stamp(generation_of(status))
+
+
+def stamp_time_ns(value: int) -> int:
+    """The modification time that yields a stamp, also on a file system that rounds down to microseconds."""
+    return (value << STAMP_BITS) | ((1 << STAMP_BITS) - 1)
+
+
+def generation_of(status: os.stat_result) -> int:
+    """The generation of the file with that status; see the module's docstring."""
+    modified, changed = status.st_mtime_ns, status.st_ctime_ns
+    latest = modified if changed < modified < _TIME_HORIZON_NS else changed
+    mixture = (
+        status.st_size * 0x9E3779B97F4A7C15
+        ^ status.st_ino * 0xC2B2AE3D27D4EB4F
+        ^ modified * 0x165667B19E3779F9
+        ^ changed
+    )
+    return (latest >> STAMP_BITS << STAMP_BITS) | ((mixture ^ (mixture >> 23) ^ (mixture >> 47)) & 0x3FF)
+
+
+def meta_of(key: str, status: os.stat_result) -> ObjectMeta:
+    """An object's metadata. `updated` is the change time: the kernel's own, which nobody can set to 1970."""
+    return ObjectMeta(
+        key=key, size=status.st_size, generation=generation_of(status), updated=status.st_ctime_ns / 1_000_000_000
+    )
+
+
+def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync: bool = False) -> int:
+    """Opens the folder `names` below an open folder, following no link; the caller closes it.
+
+    Args:
+        parent: Stays open.
+        names: May be empty: the parent itself.
+        create: Makes what is missing.
+        sync: Makes it durable, too.
+
+    Raises:
+        OSError: with a number of `ABSENT` if it is not there; with `create`, ENOENT means that somebody removed it
+            meanwhile.
+    """
+    folder = os.dup(parent)
+    for name in names:
+        above = folder
+        try:
+            try:
+                folder = os.open(name, _FOLDER, dir_fd=above)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                _make_folder(above, name, sync=sync)
+                folder = os.open(name, _FOLDER, dir_fd=above)
+        finally:
+            os.close(above)
+    return folder
+
+
+def _make_folder(above: int, name: str, *, sync: bool) -> None:
+    try:
+        os.mkdir(name, dir_fd=above)
+    except FileExistsError:
+        return
+    if sync:
+        sync_folder(above)
+
+
+def open_listing(folder: int) -> int:
+    """The folder once more, for reading its entries or for fsync; the caller closes it."""
+    return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+
+
+def sync_folder(folder: int) -> None:
+    """Makes what was created, renamed and removed in a folder durable."""
+    readable = open_listing(folder)
+    try:
+        os.fsync(readable)
+    finally:
+        os.close(readable)
+
+
+def status_of(folder: int, name: str) -> os.stat_result | None:
+    """The status of a regular file; None if there is none of that name.
+
+    Raises:
+        StoreUnavailable: it was being replaced each time we looked.
+    """
+    for _ in range(_LOOKS):
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return None
+            raise
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        # No name any more: between finding it and asking, another took its place, and the times are those of its end.
+        if status.st_nlink:
+            return status
+    raise StoreUnavailable(f"the file {name!r} is being replaced all the time; try again")
+
+
+def read_file(folder: int, name: str, start: int) -> tuple[os.stat_result, bytes] | None:
+    """The bytes of a regular file from `start` on, and the status of exactly those bytes.
+
+    Returns:
+        None if the file changed, went or came meanwhile: look again.
+    """
+    try:
+        file = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise
+    try:
+        before = os.fstat(file)
+        if not stat.S_ISREG(before.st_mode) or not before.st_nlink:
+            return None
+        data = _read_range(file, start, before.st_size)
+        after = os.fstat(file)
+    finally:
+        os.close(file)
+    if generation_of(after) == generation_of(before):
+        return before, data
+    # Replaced or deleted while we read: losing its name changed the change time, but not a byte of what we hold.
+    lost_name = not after.st_nlink and (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    return (before, data) if lost_name else None
+
+
+def _read_range(file: int, start: int, end: int) -> bytes:
+    pieces = []
+    while start < end:
+        piece = os.pread(file, end - start, start)
+        if not piece:
+            break
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Writes every byte; a single system call unless the system takes only a part."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def append_all(file: int, data: bytes, size: int) -> None:
+    """Adds bytes to a file of `size` bytes that is open for appending: all of them, or, with an OSError, none."""
+    try:
+        write_all(file, data)
+    except OSError:
+        # Out of space half-way. Cut off what we added, unless somebody else has added to it.
+        if os.fstat(file).st_size <= size + len(data):
+            os.ftruncate(file, size)
+        raise
+
+
+def explain(error: OSError, *, doing: str, path: str, needs: str) -> StoreError:
+    """The error of our tree for what the operating system said.
+
+    Args:
+        error: What it said.
+        doing: A verb in its `-ing` form.
+        path: Of the file or folder, as the user knows it.
+        needs: The permissions that this takes.
+    """
+    said = os.strerror(error.errno) if error.errno else str(error)
+    what = f"{doing} {path} failed: {said}"
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return AccessDenied(f"{what}; it needs {needs}")
+        case errno.ENOSPC | errno.EDQUOT:
+            return StoreUnavailable(f"{what}; free some space (or raise the quota) on its file system, then try again")
+        case errno.EIO | errno.ESTALE:
+            return StoreUnavailable(f"{what}; check the disk or remount the file system, then try again")
+        case errno.EMFILE | errno.ENFILE:
+            return StoreUnavailable(f"{what}; raise the limit of open files (ulimit -n), then try again")
+        case errno.EXDEV:
+            return StoreError(f"{what}; another file system is mounted inside the bucket's folder: unmount it")
+    return StoreUnavailable(f"{what}; try again")
