@@ -41,6 +41,8 @@ class MemoryStore:
 
     def get(self, key: str, *, start: int = 0) -> StoredObject:
         check_key(key)
+        if start < 0:
+            raise ValueError(f"start is {start}; it counts from the beginning of the object")
         with self._lock:
             stored = self._objects.get(key)
             if stored is None:

@@ -1,0 +1,51 @@
+"""A provisioner whose service may move or restart: found anew before each call, connected anew when it moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from bastion.core.errors import ProvisionerUnavailable
+from bastion.ports import Provisioner, SliceRequest, SliceStatus
+
+A = TypeVar("A")
+
+
+class ReconnectingProvisioner(Generic[A]):
+    """Behind the `Provisioner` port.
+
+    Args:
+        locate: Where the service is now; None while it is nowhere.
+        connect: A provisioner that speaks to that address.
+        absent: What to tell while it is nowhere, and what to do about it.
+    """
+
+    def __init__(self, *, locate: Callable[[], A | None], connect: Callable[[A], Provisioner], absent: str) -> None:
+        self._locate = locate
+        self._connect = connect
+        self._absent = absent
+        self._address: A | None = None
+        self._provisioner: Provisioner | None = None
+
+    def _current(self) -> Provisioner:
+        address = self._locate()
+        if address is None:
+            raise ProvisionerUnavailable(self._absent)
+        if self._provisioner is None or address != self._address:
+            self._provisioner, self._address = self._connect(address), address
+        return self._provisioner
+
+    def create(self, request: SliceRequest) -> None:
+        self._current().create(request)
+
+    def failure(self, node_id: str) -> Exception | None:
+        return self._current().failure(node_id)
+
+    def get(self, node_id: str) -> SliceStatus | None:
+        return self._current().get(node_id)
+
+    def list(self) -> Sequence[SliceStatus]:
+        return self._current().list()
+
+    def delete(self, node_id: str) -> None:
+        self._current().delete(node_id)

@@ -1,0 +1,213 @@
+"""A whole bastion in one process: a daemon, its bucket, fake nodes and scripted hosts, on a clock that tests move.
+
+cluster = Cluster(quota=QUOTA)
+cluster.submit("job-a", resources={"v4": 32}, instance_type="tpu-v4-32")
+cluster.hosts.scripts["job-a"] = runs_for(5, code=0)
+cluster.run_until(lambda: cluster.result("job-a"))
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bastion.core import documents, jobspec, keys
+from bastion.core.errors import NotFound
+from bastion.core.job_record import JobRecord
+from bastion.core.job_record import read as read_record
+from bastion.core.world import Settings
+from bastion.daemon.daemon import Daemon, DaemonSettings, TickReport
+from bastion.daemon.observe import Provisioners
+from bastion.ports import ObjectStore
+from bastion.testing.fake_provisioner import FakeProvisioner
+from bastion.testing.manual_clock import ManualClock
+from bastion.testing.memory_store import MemoryStore
+from bastion.testing.scripted_hosts import ScriptedHosts
+
+BASTION = "test-bastion"
+ROOT = f"memory/{BASTION}"
+QUOTA = b"""
+[toml-schema]
+version = "1"
+[total_resources]
+v4 = 64
+[project_membership]
+a = ["alice"]
+b = ["bob"]
+[project_resources.a]
+v4 = 0.5
+[project_resources.b]
+v4 = 0.5
+"""
+
+
+class Cluster:
+    """Everything a job meets on its way, without processes.
+
+    Attributes:
+        store: The bucket, as users and hosts see it.
+        hosts: The hosts of live nodes; give them `scripts`.
+        daemon: The present daemon; `restart_daemon` replaces it by one that knows nothing.
+    """
+
+    def __init__(self, *, quota: bytes | None = QUOTA, daemon_store: ObjectStore | None = None) -> None:
+        self.clock = ManualClock()
+        memory = MemoryStore(now=self.clock.now)
+        self.store: ObjectStore = memory
+        self.slices = FakeProvisioner(self.clock)
+        self.bastion_host = FakeProvisioner(self.clock)
+        self.hosts = ScriptedHosts(store=self.store, clock=self.clock)
+        self._names = itertools.count(1)
+        self._daemon_store = daemon_store
+        self.host_identity = "host-1"
+        if quota is not None:
+            self.write_quota(quota)
+        self.daemon = self.new_daemon()
+
+    # -- the daemon ---------------------------------------------------------------------------------------------
+
+    def new_daemon(self, store: ObjectStore | None = None) -> Daemon:
+        number = next(self._names)
+        return Daemon(
+            store=store or self._daemon_store or self.store,
+            quota_store=store or self._daemon_store or self.store,
+            provisioners=Provisioners(slices=self.slices, bastion_host=self.bastion_host),
+            clock=self.clock,
+            settings=DaemonSettings(
+                world=Settings(root=ROOT, bastion=BASTION, host_identity=self.host_identity, poll_seconds=1.0),
+                owner=f"daemon-{number}",
+                process=f"{number}:1",  # no such process lives here: a successor takes over at once
+                tick_seconds=1.0,
+                lease_ttl_seconds=5.0,
+            ),
+            entropy=lambda: f"entropy {next(self._names)}".encode(),
+        )
+
+    def restart_daemon(self) -> None:
+        """As after `kill -9`: nothing is put away, the successor reads the bucket."""
+        self.clock.advance(6)  # the dead daemon's lease runs out
+        self.daemon = self.new_daemon()
+        self.daemon.tick()  # sees the lease for the first time
+        self.clock.advance(6)
+
+    def step(self, seconds: float = 1.0) -> TickReport:
+        """One tick, then every host acts once, then time passes."""
+        report = self.daemon.tick()
+        self.hosts.step([*self.slices.live_requests(), *self.bastion_host.live_requests()])
+        self.clock.advance(seconds)
+        return report
+
+    def run_until(self, done: Callable[[], object], *, steps: int = 200) -> int:
+        """Steps until `done`; returns how many steps it took.
+
+        Raises:
+            AssertionError: it was not done in time.
+        """
+        for step in range(steps):
+            if done():
+                return step
+            self.step()
+        raise AssertionError(f"not done after {steps} steps: {self.describe()}")
+
+    def settle(self, steps: int = 5) -> None:
+        for _ in range(steps):
+            self.step()
+
+    # -- users --------------------------------------------------------------------------------------------------
+
+    def write_quota(self, data: bytes) -> None:
+        meta = self.store.head(keys.PROJECT_QUOTAS)
+        self.store.put(keys.PROJECT_QUOTAS, data, generation=meta.generation if meta else 0)
+
+    def submit(
+        self,
+        name: str,
+        *,
+        user: str = "alice",
+        project: str = "a",
+        instance_type: str = "",
+        num_replicas: int = 1,
+        priority: int = 5,
+        resources: Mapping[str, int] | None = None,
+        cleanup_command: str | None = None,
+        version: int | None = None,
+        command: str = "run",
+    ) -> str:
+        """Writes a spec as a client does; returns the job's uid."""
+        spec = jobspec.new(
+            name=name,
+            bastion=BASTION,
+            command=command,
+            user_id=user,
+            project_id=project,
+            now=self.clock.now(),
+            instance_type=instance_type,
+            num_replicas=num_replicas,
+            priority=priority,
+            cleanup_command=cleanup_command,
+        )
+        document = json.loads(spec.to_bytes())
+        if resources is not None:
+            document["metadata"]["resources"] = dict(resources)
+        if version is not None:
+            document["metadata"]["version"] = version
+        return self.put_spec(name, documents.dumps(document))
+
+    def put_spec(self, name: str, data: bytes) -> str:
+        present = self.store.head(keys.active(name))
+        meta = self.store.put(keys.active(name), data, generation=present.generation if present else 0)
+        return keys.job_uid(ROOT, name, meta.generation)
+
+    def cancel(self, name: str, uid: str = "") -> None:
+        wish = {"status": "CANCELLING", **({"uid": uid} if uid else {})}
+        self.store.put(keys.user_state(name), documents.dumps(wish), generation=0)
+
+    # -- what became of it --------------------------------------------------------------------------------------
+
+    def json(self, key: str) -> Any:
+        """The JSON under a key; None if there is nothing."""
+        try:
+            return json.loads(self.store.get(key).data)
+        except NotFound:
+            return None
+
+    def record(self, name: str) -> JobRecord | None:
+        try:
+            record = read_record(self.store.get(keys.state(name)).data, name=name)
+        except NotFound:
+            return None
+        return record if isinstance(record, JobRecord) else None
+
+    def status(self, name: str) -> str:
+        record = self.record(name)
+        return record.status.value if record else "none"
+
+    def result(self, name: str) -> dict[str, Any] | None:
+        """The job's result, once it is over and its state is gone."""
+        document = self.json(keys.complete(name))
+        return None if document is None or self.record(name) is not None else document["result"]
+
+    def reason(self, name: str) -> dict[str, Any] | None:
+        """Why the job waits, as the status document says it."""
+        status = self.json(keys.STATUS) or {"jobs": []}
+        return next((job["reason"] for job in status["jobs"] if job["name"] == name), None)
+
+    def history(self, name: str) -> list[str]:
+        try:
+            return self.store.get(keys.job_history(name)).data.decode().splitlines()
+        except NotFound:
+            return []
+
+    def keys(self, prefix: str = "") -> list[str]:
+        return [meta.key for meta in self.store.list(prefix)]
+
+    def in_use(self) -> int:
+        """Units that existing nodes stand for, whatever anybody's records say."""
+        return sum(int(request.accelerator_type.rpartition("-")[2]) for request in self.slices.existing_requests())
+
+    def describe(self) -> str:
+        return "; ".join(
+            f"{key.rpartition('/')[2]}: {self.history(key.rpartition('/')[2])}" for key in self.keys("jobs/")
+        )

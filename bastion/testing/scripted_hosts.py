@@ -1,0 +1,173 @@
+"""Hosts that follow the run protocol without processes: what tests and the simulator put on fake nodes.
+
+Each host keeps the worker's side of the contract (order, claim, report, beat) and "runs" a script instead of a command,
+so that a test can watch what every incarnation of a job did, instant by instant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bastion.core import keys, protocol
+from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.instants import to_rfc3339
+from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
+from bastion.core.slices import SliceRequest
+from bastion.ports import Clock, ObjectStore
+
+Script: TypeAlias = Callable[[int, float], int | None]
+"""`(host index, seconds since the command began) -> exit code`, or None while it runs."""
+
+
+def runs_for(seconds: float, code: int = 0) -> Script:
+    """A command that takes so long on every host, and ends with `code`."""
+    return lambda _host, elapsed: code if elapsed >= seconds else None
+
+
+@dataclass(slots=True)
+class _Host:
+    arguments: AgentArguments
+    worker: int
+    boot_id: str
+    phase: HostPhase = HostPhase.WAITING
+    report_generation: int = 0
+    beat_generation: int = 0
+    began: float | None = None
+    told: HostPhase | None = None
+    last_beat: float = float("-inf")
+
+    @property
+    def index(self) -> int:
+        return self.arguments.slice_index * self.arguments.hosts_per_slice + self.worker
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A command began on a host: the incarnation of a job that invariants are about."""
+
+    job: str
+    run: str
+    host: int
+    at: float
+
+
+@dataclass(slots=True)
+class ScriptedHosts:
+    """All hosts of all live nodes.
+
+    Attributes:
+        scripts: By job name; jobs without one run for ever.
+        began: Every command that ever began, in order.
+        deaf: Hosts, as (job, host), that do nothing any more, as if their machine hung.
+    """
+
+    store: ObjectStore
+    clock: Clock
+    scripts: dict[str, Script] = field(default_factory=dict)
+    began: list[Began] = field(default_factory=list)
+    deaf: set[tuple[str, int]] = field(default_factory=set)
+    _hosts: dict[str, list[_Host]] = field(default_factory=dict)
+    _boots: int = 0
+
+    def live(self, job: str) -> list[str]:
+        """Runs of a job whose command runs now on some host."""
+        return sorted(
+            {
+                host.arguments.run
+                for hosts in self._hosts.values()
+                for host in hosts
+                if host.arguments.job == job and host.phase is HostPhase.RUNNING
+            }
+        )
+
+    def step(self, nodes: Iterable[SliceRequest]) -> None:
+        """Lets every host of these nodes look and act once; hosts of other nodes are dead from now on."""
+        live = {request.node_id: request for request in nodes}
+        for node_id in [node_id for node_id in self._hosts if node_id not in live]:
+            del self._hosts[node_id]
+        for node_id, request in sorted(live.items()):
+            if node_id not in self._hosts:
+                self._hosts[node_id] = self._boot(request)
+            for host in self._hosts[node_id]:
+                if (host.arguments.job, host.index) not in self.deaf:
+                    self._act(host)
+
+    def _boot(self, request: SliceRequest) -> list[_Host]:
+        arguments = protocol.read(AgentArguments, request.agent_arguments.encode())
+        self._boots += 1
+        return [_Host(arguments, worker, f"boot-{self._boots}") for worker in range(arguments.hosts_per_slice)]
+
+    def _act(self, host: _Host) -> None:
+        if host.told is None:
+            self._report(host)
+        self._beat(host)
+        order = self._read(Order, keys.order(host.arguments.run))
+        if order is None or host.phase.final:
+            return
+        if order.action is OrderAction.STOP:
+            host.phase = HostPhase.STOPPED
+            self._report(host, exit_code=143 if host.began is not None else None)
+        elif host.phase is HostPhase.WAITING:
+            self._gate(host)
+        else:
+            self._run(host)
+
+    def _gate(self, host: _Host) -> None:
+        key = keys.claim(host.arguments.run)
+        if host.index == 0:
+            claim = Claim(run=host.arguments.run, token=host.arguments.token, boot_id=host.boot_id)
+            with contextlib.suppress(PreconditionFailed):  # decided before; what was decided counts
+                self.store.put(key, claim.to_bytes(), generation=0)
+        decided = self._read(Claim, key)
+        if decided is None:
+            return
+        if decided.token != host.arguments.token:
+            host.phase = HostPhase.REFUSED
+            self._report(host)
+            return
+        host.phase, host.began = HostPhase.RUNNING, self.clock.now()
+        self.began.append(Began(host.arguments.job, host.arguments.run, host.index, host.began))
+        self._report(host)
+
+    def _run(self, host: _Host) -> None:
+        script = self.scripts.get(host.arguments.job)
+        began = host.began
+        if script is None or began is None:
+            return
+        code = script(host.index, self.clock.now() - began)
+        if code is not None:
+            host.phase = HostPhase.EXITED
+            self._report(host, exit_code=code)
+
+    def _report(self, host: _Host, *, exit_code: int | None = None) -> None:
+        report = Report(
+            run=host.arguments.run,
+            host=host.index,
+            token=host.arguments.token,
+            boot_id=host.boot_id,
+            phase=host.phase,
+            exit_code=exit_code,
+            ended_at=to_rfc3339(self.clock.now()) if host.phase.final else "",
+        )
+        key = keys.report(host.arguments.run, host.index)
+        meta = self.store.head(key)
+        self.store.put(key, report.to_bytes(), generation=meta.generation if meta else 0)
+        host.told = host.phase
+
+    def _beat(self, host: _Host) -> None:
+        now = self.clock.now()
+        if now - host.last_beat < host.arguments.beat_seconds:
+            return
+        key = keys.beat(host.arguments.run, host.index)
+        meta = self.store.head(key)
+        self.store.put(key, str(now).encode(), generation=meta.generation if meta else 0)
+        host.last_beat = now
+
+    def _read(self, kind: type[protocol.D], key: str) -> protocol.D | None:
+        try:
+            return protocol.read(kind, self.store.get(key).data)
+        except NotFound:
+            return None
