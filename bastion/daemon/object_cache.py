@@ -15,8 +15,8 @@ T = TypeVar("T")
 class ObjectCache(Generic[T]):
     """What the objects under one prefix hold.
 
-    After `refresh`, `listed` is the listing, `values` what parsed, and `problems` why others did not. An object that
-    could not be fetched this time is in `unknown`: whatever depends on it must wait.
+    After `list` and `fetch`, `listed` is the listing, `values` the last good content, and `problems` why the present
+    content could not be read. An object that could not be fetched this time is in `unknown`: what depends on it waits.
     """
 
     def __init__(self, store: ObjectStore, prefix: str, parse: Callable[[str, bytes], T]) -> None:
@@ -82,6 +82,5 @@ class ObjectCache(Generic[T]):
             self.values[name] = self._parse(name, stored.data)
             self.problems.pop(name, None)
         except InvalidDocument as error:
-            self.values.pop(name, None)
-            self.problems[name] = str(error)
+            self.problems[name] = str(error)  # the last good value stays beside it
         return ""

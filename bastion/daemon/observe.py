@@ -19,6 +19,7 @@ from bastion.core.errors import (
     ProvisionerRefused,
     Stockout,
     StoreError,
+    StoreUnavailable,
     UnknownInstanceType,
 )
 from bastion.core.job_record import Attempt, JobRecord
@@ -145,6 +146,7 @@ class Observer:
             listing.result()
         self.beats.observe(beats.result())
         self.states.fetch(list(self.states.listed), self._pool)
+        self._require_all_states()
         self.specs.fetch(self._specs_to_read(), self._pool)
         self.wishes.fetch(list(self.wishes.listed), self._pool)
         self.invalid.fetch(list(self.invalid.listed), self._pool)
@@ -161,6 +163,12 @@ class Observer:
             stray for uid, strays in sorted(by_uid.items()) if uid not in uids for stray in strays
         )
         return World(jobs=views, settings=self._settings, entropy=entropy, dry_run=dry_run)
+
+    def _require_all_states(self) -> None:
+        """A state that was never read may hold any part of the pool: without it, nothing may be decided."""
+        blind = [name for name in self.states.unknown if name not in self.states.values]
+        if blind:
+            raise StoreUnavailable(f"the state of {blind[0]} could not be read: {self.states.unknown[blind[0]]}")
 
     # -- specs --------------------------------------------------------------------------------------------------
 
@@ -293,7 +301,8 @@ class Observer:
         invalid_name = keys.key_name(name)
         explained = self.invalid.values.get(invalid_name)
         explained_meta = self.invalid.listed.get(invalid_name)
-        current = meta is not None and self.specs.generation(name) == meta.generation
+        read = meta is not None and self.specs.generation(name) == meta.generation
+        current = read and name not in self.specs.problems
         view = JobView(
             name=name,
             spec_meta=meta,
