@@ -1,10 +1,276 @@
-"""Reads a quota file."""
+"""From the bytes of a quota file to a `Policy`, or to everything that is wrong with them.
+
+Layer: `quota`, pure. Checks go on after a problem, so that one upload shows all of them. Unknown top-level tables are
+left alone (a newer writer may have added them), unless they look like a misspelt table that is missing.
+"""
 
 from __future__ import annotations
 
-from quota.policy import Policy
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tomli
+
+from quota.lines import Lines
+from quota.members import UnsafePattern, check_pattern
+from quota.policy import Policy, Problem, QuotaFileError
+
+FILE_MAX_BYTES = 1024 * 1024
+SCHEMA_VERSION = "1"
+# Sums of amounts stay far below what JSON readers hold exactly.
+AMOUNT_MAX = 10**9
+
+# Project ids become object names in the bucket, resource types keys of its documents.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_PLAIN_NAME_RULE = "use letters, digits, '.', '_' and '-', a letter or digit at both ends, at most 63 characters"
+_SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)\Z| \(at end of document\)\Z")
+_TABLES = ("toml-schema", "total_resources", "project_membership", "project_resources")
 
 
 def load(data: bytes) -> Policy:
-    """Reads and checks a quota file."""
-    raise NotImplementedError
+    """Reads and checks a quota file.
+
+    Args:
+        data: The whole file.
+
+    Raises:
+        QuotaFileError: with every problem that could be found, each with its line.
+    """
+    text = _decode(data)
+    document = _parse(text)
+    reader = _Reader(document, Lines(text))
+    policy = reader.policy()
+    if policy is None:
+        raise QuotaFileError(_sorted(reader.problems))
+    return policy
+
+
+def _refuse(line: int | None, message: str) -> QuotaFileError:
+    return QuotaFileError((Problem(line, message),))
+
+
+def _decode(data: bytes) -> str:
+    if len(data) > FILE_MAX_BYTES:
+        raise _refuse(None, f"the file has {len(data)} bytes, {FILE_MAX_BYTES} are the most; use patterns for members")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _refuse(line, "this is not UTF-8 text; save the file as UTF-8") from error
+    text = text.removeprefix("\ufeff")  # some editors begin UTF-8 files so; TOML does not allow it
+    if not text.strip():
+        raise _refuse(None, "the file is empty; write at least [toml-schema], [total_resources] and the projects")
+    return text
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        return tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        # Versions of the parser differ in attributes, not in this ending of the message.
+        message = str(error)
+        place = _SYNTAX_LINE.search(message)
+        if place is None:
+            raise _refuse(None, f"this is not TOML: {message}") from error
+        line = int(place[1]) if place[1] else max(1, text.rstrip("\n").count("\n") + 1)
+        column = f" (column {place[2]})" if place[2] else ""
+        raise _refuse(line, f"this is not TOML: {message[: place.start()]}{column}; correct the syntax") from error
+    except RecursionError as error:
+        raise _refuse(None, "brackets or dotted keys nest too deeply; a quota file needs two levels") from error
+    except ValueError as error:  # integers of over 4300 digits
+        raise _refuse(None, f"a number cannot be read ({error}); amounts are at most {AMOUNT_MAX}") from error
+
+
+def _sorted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.message)))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+class _Reader:
+    """Walks one parsed document and gathers problems and warnings."""
+
+    def __init__(self, document: Mapping[str, Any], lines: Lines) -> None:
+        self._document = document
+        self._lines = lines
+        self.problems: list[Problem] = []
+        self._warnings: list[Problem] = []
+
+    def policy(self) -> Policy | None:
+        """The policy, or None if there are problems."""
+        missing = self._check_table_names()
+        self._check_version("toml-schema" in missing)
+        tiers = self._tiers()
+        kinds = {kind for tier in tiers for kind in tier}
+        members = self._members()
+        weights = self._weights(kinds)
+        if self.problems:
+            return None
+        self._warn_about_projects(members, weights)
+        return Policy(tiers=tuple(tiers), weights=weights, members=members, warnings=_sorted(self._warnings))
+
+    def _problem(self, message: str, *path: str | int) -> None:
+        self.problems.append(Problem(self._lines.of(*path), message))
+
+    def _warning(self, message: str, *path: str | int) -> None:
+        self._warnings.append(Problem(self._lines.of(*path), message))
+
+    def _check_table_names(self) -> set[str]:
+        missing = {name for name in _TABLES if name not in self._document}
+        explained: set[str] = set()
+        for name in self._document:
+            near = difflib.get_close_matches(name, _TABLES, n=1, cutoff=0.75)
+            if name in _TABLES or not near:
+                continue
+            message = f"[{name}] is not a table of a quota file; did you mean [{near[0]}]?"
+            if near[0] in missing:
+                self._problem(message, name)
+                explained.add(near[0])
+            else:
+                self._warning(f"{message} It is ignored", name)
+        for name in sorted(missing - explained):
+            example = {
+                "toml-schema": '; begin the file with [toml-schema] and version = "1"',
+                "total_resources": "; add it with the units of each resource type, like v4 = 1024",
+                "project_membership": '; add it with the members of each project, like project1 = ["user1"]',
+                "project_resources": "; add [project_resources.<project>] tables with weights, like v4 = 0.6",
+            }[name]
+            self._problem(f"the table [{name}] is missing{example}")
+        return missing
+
+    def _table(self, value: object, title: str, *path: str | int) -> Mapping[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self._problem(f"{title} must be a table, not {_shown(value)}", *path)
+        return {}
+
+    def _check_version(self, missing: bool) -> None:
+        if missing:
+            return
+        table = self._table(self._document["toml-schema"], "[toml-schema]", "toml-schema")
+        version = table.get("version")
+        if version != SCHEMA_VERSION and isinstance(self._document["toml-schema"], dict):
+            found = "is missing" if version is None else f"is {_shown(version)}"
+            self._problem(
+                f'the version in [toml-schema] {found}; this bastion reads version = "{SCHEMA_VERSION}"',
+                "toml-schema",
+                "version",
+            )
+
+    def _tiers(self) -> list[dict[str, int]]:
+        name = "total_resources"
+        value = self._document.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            return [self._tier(value, name)]
+        if not value:
+            self._problem("total_resources is an empty list; write one table per tier, the best first", name)
+        return [self._tier(tier, name, index) for index, tier in enumerate(value)]
+
+    def _tier(self, value: object, *path: str | int) -> dict[str, int]:
+        title = "[total_resources]" if len(path) == 1 else f"tier {path[1]} of total_resources"
+        tier: dict[str, int] = {}
+        for kind, amount in self._table(value, title, *path).items():
+            if not _PLAIN_NAME.fullmatch(kind):
+                self._problem(f"the resource type {_shown(kind)} is not allowed; {_PLAIN_NAME_RULE}", *path, kind)
+            elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
+                self._problem(
+                    f"the amount of {kind} is {_shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}",
+                    *path,
+                    kind,
+                )
+            else:
+                tier[kind] = amount
+        return tier
+
+    def _project(self, project: str, table: str) -> bool:
+        if _PLAIN_NAME.fullmatch(project):
+            return True
+        self._problem(f"the project id {_shown(project)} is not allowed; {_PLAIN_NAME_RULE}", table, project)
+        return False
+
+    def _members(self) -> dict[str, tuple[str, ...]]:
+        name = "project_membership"
+        members: dict[str, tuple[str, ...]] = {}
+        for project, patterns in self._table(self._document.get(name, {}), f"[{name}]", name).items():
+            if not self._project(project, name):
+                continue
+            if not isinstance(patterns, list):
+                self._problem(
+                    f'the members of {project} are {_shown(patterns)}; write a list like ["user1", "team-.*"]',
+                    name,
+                    project,
+                )
+                continue
+            members[project] = tuple(
+                pattern for index, pattern in enumerate(patterns) if self._pattern(pattern, name, project, index)
+            )
+        return members
+
+    def _pattern(self, pattern: object, *path: str | int) -> bool:
+        if not isinstance(pattern, str):
+            self._problem(f'a member of {path[1]} is {_shown(pattern)}; write a string like "user1"', *path)
+            return False
+        try:
+            check_pattern(pattern)
+        except UnsafePattern as error:
+            self._problem(f"a member of {path[1]} cannot be used: {error}", *path)
+            return False
+        return True
+
+    def _weights(self, kinds: set[str]) -> dict[str, dict[str, float]]:
+        name = "project_resources"
+        weights: dict[str, dict[str, float]] = {}
+        for project, table in self._table(self._document.get(name, {}), f"[{name}]", name).items():
+            if not self._project(project, name):
+                continue
+            title = f"[{name}.{project}]"
+            weights[project] = {}
+            for kind, weight in self._table(table, title, name, project).items():
+                if kind not in kinds:
+                    near = _did_you_mean(kind, sorted(kinds)) or "; add it there or delete it here"
+                    self._problem(f"{title} has {_shown(kind)}, which total_resources lacks{near}", name, project, kind)
+                elif isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+                    self._problem(
+                        f"the weight of {kind} in {title} is {_shown(weight)}; write a number of at least 0, like 0.6",
+                        name,
+                        project,
+                        kind,
+                    )
+                elif weight > AMOUNT_MAX:
+                    self._problem(
+                        f"the weight of {kind} in {title} is over {AMOUNT_MAX}; only the ratio to the other "
+                        "projects' weights counts, so write smaller ones",
+                        name,
+                        project,
+                        kind,
+                    )
+                else:
+                    weights[project][kind] = float(weight)
+        return weights
+
+    def _warn_about_projects(self, members: Mapping[str, object], weights: Mapping[str, object]) -> None:
+        for project in weights:
+            if project not in members:
+                near = _did_you_mean(project, sorted(members)) or "; add it to [project_membership]"
+                self._warning(f"the project {project} has no members{near}", "project_resources", project)
+            elif not members[project]:
+                self._warning(f"the project {project} has an empty list of members", "project_membership", project)
+        for project in members:
+            if project not in weights:
+                near = _did_you_mean(project, sorted(weights)) or f"; add [project_resources.{project}]"
+                self._warning(
+                    f"the project {project} has no resources and can only borrow{near}", "project_membership", project
+                )

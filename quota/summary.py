@@ -1,10 +1,46 @@
-"""Shows a policy to people."""
+"""A policy in words and numbers, as `bastion quota check FILE` prints it.
+
+Layer: `quota`, pure. Equal policies give equal text.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from quota.policy import Policy
 
 
 def render_check(policy: Policy) -> str:
-    """The summary that `bastion quota check FILE` prints."""
-    raise NotImplementedError
+    """Totals per tier, each project's entitlement and members, and warnings; ends in a newline."""
+    kinds = policy.resource_types
+    totals = [[f"tier {index}", *(str(tier.get(kind, 0)) for kind in kinds)] for index, tier in enumerate(policy.tiers)]
+    if len(totals) > 1:
+        totals.append(["total", *(str(policy.total(kind)) for kind in kinds)])
+    projects = [
+        [
+            project,
+            *(str(policy.entitlement(project, kind)) for kind in kinds),
+            ", ".join(policy.members.get(project, ())) or "(nobody)",
+        ]
+        for project in policy.projects
+    ]
+    paragraphs = [
+        "Total resources\n" + _table(["", *kinds], totals),
+        "Entitlements\n" + _table(["project", *kinds, "members"], projects) if projects else "There are no projects.\n",
+    ]
+    if policy.warnings:
+        paragraphs.append("Warnings\n" + "".join(f"  {warning}\n" for warning in policy.warnings))
+    return "\n".join(paragraphs)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns two spaces apart; numbers to the right, the first and a column of members to the left."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    lines = []
+    for row in (header, *rows):
+        cells = [
+            cell.ljust(width) if column == 0 or header[column] == "members" else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(f"  {'  '.join(cells).rstrip()}\n")
+    return "".join(lines)
