@@ -109,6 +109,21 @@ def marked(name: str, value: str) -> list[ProcessId]:
     return found
 
 
+def in_group(pgid: int) -> list[ProcessId]:
+    """All live processes, but this one, of that process group."""
+    found = []
+    me = os.getpid()
+    try:
+        pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+    for pid in pids:
+        fields = _stat_fields(pid)
+        if pid != me and fields is not None and fields[0] not in "ZX" and int(fields[2]) == pgid:
+            found.append(ProcessId(pid, int(fields[19])))
+    return found
+
+
 def signal_group(pgid: int, number: int) -> None:
     """Signals a process group; one that is gone is fine."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -25,10 +25,10 @@ class _Document(BaseModel):
         return documents.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
-_D = TypeVar("_D", bound=_Document)
+D = TypeVar("D", bound=_Document)
 
 
-def read(kind: type[_D], data: bytes) -> _D:
+def read(kind: type[D], data: bytes) -> D:
     """Parses an order, claim, report or agent arguments.
 
     Raises:

@@ -1,0 +1,284 @@
+"""The bastion's own host as a provisioner: each node is one detached agent process on this machine.
+
+Layer: adapters. For jobs without a slice; the contract is `bastion.ports.Provisioner`.
+
+A node is a folder `<directory>/<node id>/`, which appears complete, in one rename:
+
+    node.json      the request, the marker, who created it (written before anything is started)
+    arguments.json what the agent reads
+    process        the agent's process id and start time, once it is started
+    deleting       the node is to go; its processes are being ended
+    agent.log      what the agent itself printed
+    state/         the agent's local state
+
+Invariants:
+
+* No agent without a folder, and at most one per folder: only who renamed the folder into place starts the agent, and an
+  agent whose folder is gone finds no arguments and ends.
+* A folder goes only after every process with its marker is gone.
+* Process ids of another boot, machine or process namespace mean nothing here; such a node is lost, and deleting it is
+  removing its folder. Whether its command still runs elsewhere is for the daemon to wait out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bastion import processes
+from bastion.core import limits
+from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
+from bastion.core.slices import SliceRequest, SliceState, SliceStatus
+from bastion.processes import ProcessId
+
+MARKER = "BASTION_VM"
+# The agent ends its command and reports within this time of SIGTERM.
+DELETE_GRACE_SECONDS = 10.0
+_LAST_WORDS_BYTES = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """`node.json`."""
+
+    node_id: str
+    bastion: str
+    run: str
+    token: str
+    marker: str
+    host_identity: str
+    creator: str
+
+
+class BastionHostProvisioner:
+    """Runs agents on this machine, as nodes of one host.
+
+    Args:
+        directory: Where the nodes' folders lie; of this bastion alone, on a local disk.
+        interpreter: Python that has this package.
+        max_nodes: Beyond so many, `create` is a `Stockout`.
+        delete_grace_seconds: Between SIGTERM and SIGKILL for a deleted node.
+        host_identity: Of this machine and boot; see `bastion.processes.host_identity`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        interpreter: str = sys.executable,
+        max_nodes: int = limits.BASTION_HOST_JOBS_MAX,
+        delete_grace_seconds: float = DELETE_GRACE_SECONDS,
+        host_identity: str | None = None,
+    ) -> None:
+        self._directory = directory
+        self._interpreter = interpreter
+        self._max_nodes = max_nodes
+        self._grace = delete_grace_seconds
+        self._identity = host_identity or processes.host_identity()
+        self._me = str(ProcessId.of(os.getpid()))
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._deleting: dict[str, threading.Thread] = {}
+        self._lock = threading.Lock()
+
+    def create(self, request: SliceRequest) -> None:
+        if request.accelerator_type:
+            raise ProvisionerRefused(
+                f"{request.node_id} asks for {request.accelerator_type}, but the bastion's own host has no accelerator"
+            )
+        if not request.node_id or request.node_id.startswith(".") or "/" in request.node_id:
+            raise ProvisionerRefused(f"{request.node_id!r} cannot be the name of a node")
+        try:
+            self._create(request)
+        except OSError as error:
+            raise ProvisionerUnavailable(f"{self._directory}: {request.node_id} was not created: {error}") from error
+
+    def failure(self, node_id: str) -> Exception | None:  # noqa: ARG002 - the port's signature
+        """Always None: here a creation fails at once or not at all."""
+        return None
+
+    def get(self, node_id: str) -> SliceStatus | None:
+        self._reap()
+        node = self._read(self._directory / node_id)
+        return None if node is None else self._status(node)
+
+    def list(self) -> Sequence[SliceStatus]:
+        self._reap()
+        try:
+            folders = sorted(path for path in self._directory.iterdir() if not path.name.startswith("."))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ProvisionerUnavailable(f"{self._directory} cannot be listed: {error}") from error
+        nodes = [node for node in map(self._read, folders) if node is not None]
+        return [self._status(node) for node in nodes]
+
+    def delete(self, node_id: str) -> None:
+        node = self._read(self._directory / node_id)
+        if node is None:
+            return
+        try:
+            # On disk, so that a daemon that restarts now goes on with it.
+            (self._directory / node_id / "deleting").touch()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ProvisionerUnavailable(f"{node_id} could not be marked as deleted: {error}") from error
+        self._end_in_background(node)
+
+    def _create(self, request: SliceRequest) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._directory / request.node_id
+        if folder.exists():
+            raise SliceExists(f"{request.node_id} exists already on the bastion's host")
+        running = sum(1 for path in self._directory.iterdir() if not path.name.startswith("."))
+        if running >= self._max_nodes:
+            raise Stockout(f"{running} commands are on the bastion's own host, and {self._max_nodes} are the most")
+        node = _Node(
+            node_id=request.node_id,
+            bastion=request.bastion,
+            run=request.run,
+            token=request.token,
+            # Unique, so that two bastions on one machine never end each other's processes.
+            marker=f"{request.node_id}.{secrets.token_hex(4)}",
+            host_identity=self._identity,
+            creator=self._me,
+        )
+        new = self._directory / f".new-{node.marker}"
+        new.mkdir(mode=0o700)
+        (new / "state").mkdir(mode=0o700)
+        (new / "arguments.json").write_text(request.agent_arguments, "utf-8")
+        (new / "node.json").write_text(json.dumps(asdict(node)), "utf-8")
+        try:
+            # Atomic, and refused where a folder with something in it lies already.
+            new.rename(folder)
+        except OSError as error:
+            shutil.rmtree(new, ignore_errors=True)
+            if folder.exists():
+                raise SliceExists(f"{request.node_id} exists already on the bastion's host") from error
+            raise
+        try:
+            self._start(node, folder)
+        except OSError:
+            # Also when only the note of the process failed: an agent that nobody can find must not live.
+            processes.end_marked(MARKER, node.marker, grace_seconds=0)
+            self._remove(node)
+            raise
+
+    def _start(self, node: _Node, folder: Path) -> None:
+        environment = os.environ | {MARKER: node.marker, "BASTION_STATE_DIR": str(folder / "state")}
+        with (folder / "agent.log").open("ab") as log:
+            child = subprocess.Popen(
+                [self._interpreter, "-m", "bastion.agent", f"--arguments-file={folder / 'arguments.json'}"],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        with self._lock:
+            self._children.append(child)
+        identity = ProcessId.of(child.pid)
+        temporary = folder / "process.new"
+        temporary.write_text(str(identity) if identity else f"{child.pid}:0", "utf-8")
+        temporary.replace(folder / "process")
+
+    def _status(self, node: _Node) -> SliceStatus:
+        state, message = self._state(node)
+        return SliceStatus(
+            node_id=node.node_id,
+            run=node.run,
+            token=node.token,
+            state=state,
+            message=message,
+            labels={"bastion": node.bastion, "bastion-run": node.run},
+        )
+
+    def _state(self, node: _Node) -> tuple[SliceState, str]:
+        folder = self._directory / node.node_id
+        if (folder / "deleting").exists():
+            self._end_in_background(node)
+            return SliceState.DELETING, ""
+        if node.host_identity != self._identity:
+            return SliceState.LOST, f"it was started on another machine or before a reboot ({node.host_identity})"
+        process = self._process(folder)
+        if process is None:
+            return self._state_before_start(node)
+        if process.alive:
+            return SliceState.READY, ""
+        if any(folder.glob("state/*/reported")):
+            # Its last word is in the bucket; that it ended then is no loss.
+            return SliceState.READY, "the agent has reported the command's end, and ended"
+        return SliceState.LOST, f"the agent died{self._last_words(folder)}"
+
+    def _state_before_start(self, node: _Node) -> tuple[SliceState, str]:
+        """The folder is there, and nobody noted a process: its creator is at it, or died at it."""
+        if processes.marked(MARKER, node.marker):
+            return SliceState.READY, ""
+        creator = ProcessId.parse(node.creator)
+        if creator is not None and creator.alive:
+            return SliceState.CREATING, ""
+        return SliceState.LOST, "the daemon died before it had started the agent"
+
+    def _end_in_background(self, node: _Node) -> None:
+        with self._lock:
+            running = self._deleting.get(node.marker)
+            if running is not None and running.is_alive():
+                return
+            thread = threading.Thread(target=self._end, args=(node,), name=f"delete-{node.node_id}", daemon=True)
+            self._deleting[node.marker] = thread
+            thread.start()
+
+    def _end(self, node: _Node) -> None:
+        # Of a foreign boot nothing can run under this marker here; the search then finds nothing.
+        if not processes.end_marked(MARKER, node.marker, grace_seconds=self._grace):
+            return  # still DELETING; the next look tries again
+        self._reap()
+        self._remove(node)
+        with self._lock:
+            self._deleting.pop(node.marker, None)
+
+    def _remove(self, node: _Node) -> None:
+        """Makes the folder disappear at once, then its content."""
+        gone = self._directory / f".gone-{node.marker}"
+        try:
+            (self._directory / node.node_id).rename(gone)
+        except OSError:
+            return  # somebody else removed it, or the next look tries again
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _reap(self) -> None:
+        """Collects agents that ended; they are this process's children as long as it lives."""
+        with self._lock:
+            self._children = [child for child in self._children if child.poll() is None]
+
+    @staticmethod
+    def _read(folder: Path) -> _Node | None:
+        try:
+            return _Node(**json.loads((folder / "node.json").read_bytes()))
+        except (OSError, ValueError, TypeError):
+            # Folders appear complete, so this is none of ours or is being removed.
+            return None
+
+    @staticmethod
+    def _process(folder: Path) -> ProcessId | None:
+        try:
+            return ProcessId.parse((folder / "process").read_text("utf-8"))
+        except OSError:
+            return None
+
+    @staticmethod
+    def _last_words(folder: Path) -> str:
+        try:
+            text = (folder / "agent.log").read_bytes()[-_LAST_WORDS_BYTES:].decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+        return f"; its last words: {text.splitlines()[-1]}" if text else ""

@@ -1,0 +1,39 @@
+"""Where the hosts of a job find each other: an address on host 0 of slice 0, published in the claim.
+
+Layer: worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+
+# JAX's own choice on TPU VMs, where it finds the coordinator without us.
+_TPU_PORT = 8482
+# Below the range from which the kernel takes ports for outgoing connections.
+_FIRST_PORT = 20000
+_PORTS = 10000
+
+
+def choose(address: str, *, run: str, emulated: bool) -> str:
+    """`address:port` for the coordinator.
+
+    Emulated slices may share one address, so the port differs from run to run, and is one that is free now.
+    """
+    if not emulated:
+        return f"{address}:{_TPU_PORT}"
+    start = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
+    for step in range(100):
+        port = _FIRST_PORT + (start + step) % _PORTS
+        if _is_free(address, port):
+            return f"{address}:{port}"
+    return f"{address}:{_FIRST_PORT + start % _PORTS}"
+
+
+def _is_free(address: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,134 @@
+"""The thread that reads the command's stdout and stderr and turns them into log lines.
+
+Layer: worker. Reads pipes, writes into a `LogBuffer`; knows no bucket.
+
+Invariants:
+
+* Everything that was in the pipes when `finish` was called is read, or a gap line says that something is left.
+* A process that outlives the command and keeps a pipe open cannot hold the host: after `finish`, an empty pipe is
+  waited on for at most `LINGER_SECONDS`, and at most `DRAIN_MAX_BYTES` are read.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+from collections.abc import Callable, Mapping
+
+from bastion.ports import Clock
+from bastion.worker.log_buffer import LogBuffer
+from bastion.worker.log_lines import LineSplitter
+from bastion.worker.wakeup import Wakeup
+
+READ_BYTES = 64 * 1024
+LINGER_SECONDS = 1.0
+# The largest pipe Linux gives an unprivileged process, for each of two streams.
+DRAIN_MAX_BYTES = 2 * 1024 * 1024
+_IDLE_SECONDS = 60.0
+
+
+def is_gloo_noise(line: bytes) -> bool:
+    """Lines that JAX's CPU collectives print on stdout and a real slice does not."""
+    return line.startswith(b"[Gloo] Rank ") and b" is connected to " in line
+
+
+class LogPump:
+    """Reads two pipes until both end, or until `finish`."""
+
+    def __init__(
+        self,
+        pipes: Mapping[str, int],
+        *,
+        splitter: LineSplitter,
+        buffer: LogBuffer,
+        clock: Clock,
+        on_done: Callable[[], None],
+    ) -> None:
+        """Takes over the read ends: `pipes` maps "stdout" and "stderr" to descriptors that the pump closes."""
+        self._pipes = dict(pipes)
+        self._splitter = splitter
+        self._buffer = buffer
+        self._clock = clock
+        self._on_done = on_done
+        self._finishing = threading.Event()
+        self._wakeup = Wakeup()
+        self._thread = threading.Thread(target=self._work, name="log-pump", daemon=True)
+        self.done = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """The command and all that belonged to it are gone: read what is left and end."""
+        self._finishing.set()
+        self._wakeup.set()
+
+    def _work(self) -> None:
+        selector = selectors.DefaultSelector()
+        try:
+            for stream, descriptor in self._pipes.items():
+                os.set_blocking(descriptor, False)
+                selector.register(descriptor, selectors.EVENT_READ, stream)
+            selector.register(self._wakeup.fileno(), selectors.EVENT_READ, None)
+            self._pump(selector)
+        finally:
+            selector.close()
+            for descriptor in self._pipes.values():
+                os.close(descriptor)
+            self._wakeup.close()
+            self.done = True
+            self._on_done()
+
+    def _pump(self, selector: selectors.BaseSelector) -> None:
+        streams = set(self._pipes)
+        linger_until: float | None = None
+        drained = 0
+        while streams:
+            now = self._clock.monotonic()
+            if linger_until is None and self._finishing.is_set():
+                linger_until = now + LINGER_SECONDS
+            timeout = self._splitter.idle_in(now)
+            timeout = _IDLE_SECONDS if timeout is None else timeout
+            if linger_until is not None:
+                timeout = min(timeout, max(0.0, linger_until - now))
+            got = 0
+            for key, _ in selector.select(timeout):
+                if key.data is None:
+                    # Level-triggered for ever if left; finishing is remembered.
+                    self._wakeup.clear()
+                    continue
+                data = self._read(key.fd)
+                if data is None:
+                    continue
+                at = self._clock.now()
+                if not data:
+                    selector.unregister(key.fd)
+                    streams.discard(key.data)
+                    self._buffer.put(self._splitter.close(key.data, at=at))
+                    continue
+                got += len(data)
+                self._buffer.put(self._splitter.feed(key.data, data, at=at, monotonic=self._clock.monotonic()))
+            self._buffer.put(self._splitter.flush_idle(at=self._clock.now(), monotonic=self._clock.monotonic()))
+            if linger_until is None:
+                continue
+            drained += got
+            if drained > DRAIN_MAX_BYTES or (not got and self._clock.monotonic() >= linger_until):
+                self._give_up(streams, left=got > 0)
+                return
+
+    def _give_up(self, streams: set[str], *, left: bool) -> None:
+        at = self._clock.now()
+        for stream in sorted(streams):
+            self._buffer.put(self._splitter.close(stream, at=at))
+        if left:
+            reason = "a process that could not be ended goes on writing"
+            self._buffer.put([self._splitter.gap(None, reason, at=at)])
+
+    @staticmethod
+    def _read(descriptor: int) -> bytes | None:
+        """Bytes, b"" at the end, None if there is nothing now."""
+        try:
+            return os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return None

@@ -1,0 +1,87 @@
+"""The metadata server of a VM: who this host is, on a real TPU VM and on an emulated one.
+
+Layer: worker. Loopback or link-local HTTP; never through a proxy, whatever the environment says.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+from collections.abc import Callable, Mapping
+
+from bastion.core import protocol
+from bastion.core.errors import BastionError, InvalidDocument, NotFound, StoreUnavailable
+from bastion.core.protocol import AgentArguments
+from bastion.worker.backoff import Backoff
+from bastion.worker.identity import HostIdentity, parse_peers
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 10.0
+_MAX_BYTES = 1024 * 1024
+AGENT_ATTRIBUTE = "bastion-agent"
+
+
+class MetadataServer:
+    """Reads attributes of this VM's instance."""
+
+    def __init__(self, address: str) -> None:
+        """`address` is `host` or `host:port`."""
+        self._address = address
+
+    @staticmethod
+    def from_environment(environ: Mapping[str, str]) -> MetadataServer:
+        return MetadataServer(environ.get("GCE_METADATA_HOST") or "metadata.google.internal")
+
+    def attribute(self, name: str) -> str:
+        """One attribute of the instance.
+
+        Raises:
+            NotFound: the instance has no such attribute.
+            StoreUnavailable: the server did not answer, or not as a metadata server does.
+        """
+        path = f"/computeMetadata/v1/instance/attributes/{name}"
+        connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_SECONDS)
+        try:
+            connection.request("GET", path, headers={"Metadata-Flavor": "Google"})
+            response = connection.getresponse()
+            body = response.read(_MAX_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise StoreUnavailable(f"the metadata server {self._address} did not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status == http.client.NOT_FOUND:
+            raise NotFound(f"this VM has no metadata attribute {name}")
+        if response.status != http.client.OK:
+            raise StoreUnavailable(f"the metadata server answered {response.status} for {name}")
+        return body.decode("utf-8", "replace")
+
+
+def read_identity(server: MetadataServer) -> HostIdentity:
+    """One attempt to learn who this host is.
+
+    Raises:
+        BastionError: something is missing, malformed or not there yet.
+    """
+    arguments = protocol.read(AgentArguments, server.attribute(AGENT_ATTRIBUTE).encode())
+    number = server.attribute("agent-worker-number").strip()
+    if not number.isdecimal():
+        raise InvalidDocument(f"agent-worker-number is {number[:40]!r}, not a number")
+    peers = parse_peers(server.attribute("worker-network-endpoints"))
+    if len(peers) != arguments.hosts_per_slice:
+        # A slice's hosts boot one by one; the list may be filled in later.
+        raise InvalidDocument(
+            f"worker-network-endpoints names {len(peers)} hosts, but the slice has {arguments.hosts_per_slice}"
+        )
+    return HostIdentity(arguments=arguments, worker=int(number), peers=peers)
+
+
+def wait_for_identity(server: MetadataServer, backoff: Backoff, sleep: Callable[[float], None]) -> HostIdentity:
+    """Asks for ever: a VM without its metadata can do nothing else, and giving up is the daemon's business."""
+    while True:
+        try:
+            return read_identity(server)
+        except BastionError as error:  # noqa: PERF203 - repeating is what the loop is for
+            delay = backoff.next()
+            _log.warning("waiting for this VM's metadata, again in %.1f s: %s", delay, error)
+            sleep(delay)
