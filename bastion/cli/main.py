@@ -1,0 +1,98 @@
+"""`bastion`: finds the command, parses its flags, runs it, and turns what goes wrong into one line and an exit code.
+
+Layer: cli, the top. Exit codes: 0 done; a job's own with `--wait`; 1 something failed; 64 refused; 75 infrastructure;
+130 interrupted; 141 nobody reads stdout any more; 143 the job was cancelled. How a command is written:
+`bastion.cli.command`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from bastion.cli import help as help_text
+from bastion.cli import parsing
+from bastion.cli.output import plain, say
+from bastion.cli.table import GROUPS
+from bastion.core.errors import EXIT_DETACHED, EXIT_REFUSED, BastionError
+from quota import QuotaFileError
+
+_EXIT_BROKEN_PIPE = 128 + 13
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line.
+
+    Args:
+        argv: Without the program's name; None takes the process's own.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        _never_fail_to_encode(stream)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BastionError as error:
+        say(f"bastion: {_one_line(error)}")
+        return error.exit_code
+    except QuotaFileError as error:
+        for problem in error.problems:
+            say(f"bastion: {plain(problem)}")
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        say("bastion: interrupted")
+        return EXIT_DETACHED
+    except BrokenPipeError:
+        # The interpreter would complain once more when it flushes at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_BROKEN_PIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        say(f"bastion: {plain(where)}{plain(error.strerror or error)}")
+        return 1
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments:
+        say(help_text.overview())
+        return EXIT_REFUSED
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
+    if arguments[0] in ("-h", "-help", "--help", "--helpshort", "--helpfull"):
+        print(help_text.overview(), end="")
+        return 0
+    if arguments[0] == "--version":
+        arguments = ["version"]
+    asked = parsing.wants_help(arguments)
+    if arguments[0] in GROUPS and asked and (len(arguments) < 2 or arguments[1].startswith("-")):
+        print(help_text.of_group(arguments[0]), end="")
+        return 0
+    entry, words = parsing.find(arguments)
+    command = entry.load()
+    if asked:
+        print(help_text.of_command(entry.name, command), end="")
+        return 0
+    return command.run(parsing.parse(entry.name, command, arguments[words:]))
+
+
+def _one_line(error: BaseException) -> str:
+    return plain(" ".join(str(error).split()))
+
+
+def _never_fail_to_encode(stream: TextIO) -> None:
+    """A name that this terminal cannot show must not end a command."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

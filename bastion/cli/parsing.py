@@ -1,0 +1,144 @@
+"""From an argument vector to an `Invocation`: the command's words, its flags, and what follows the first `--`.
+
+Layer: cli. absl never sees the raw arguments: it would stop at `--help`, obey `--flagfile` and `--undefok`, and know no
+dashes in names. Here each flag is found, named properly and handed over as `--name=value`; absl parses the value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.output import plain
+from bastion.cli.table import ENTRIES, GROUPS, Entry
+from bastion.core.errors import Refused
+
+_HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
+# absl's own flags that would read other arguments, or wave mistakes through.
+_REFUSED = {
+    "flagfile": "write the flags on the command line",
+    "undefok": "leave out the flags that do not exist",
+}
+
+
+@dataclass(slots=True)
+class _Split:
+    """The arguments before `--`, sorted."""
+
+    assignments: list[str] = field(default_factory=list)
+    operands: list[str] = field(default_factory=list)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean X?`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def find(words: Sequence[str]) -> tuple[Entry, int]:
+    """The command that the words begin with, and of how many words it is.
+
+    Raises:
+        Refused: there is no such command.
+    """
+    first = words[0]
+    if first in GROUPS:
+        second = words[1] if len(words) > 1 else ""
+        members = {entry.name.split()[1]: entry for entry in ENTRIES if entry.name.split()[0] == first}
+        if second in members:
+            return members[second], 2
+        choice = f"bastion {first} {'|'.join(members)}"
+        if not second or second.startswith("-"):
+            raise Refused(f"bastion {first} needs a command: {choice}")
+        raise Refused(f"bastion {first} has no command {plain(second)}{did_you_mean(second, members)} ({choice})")
+    for entry in ENTRIES:
+        if entry.name == first:
+            return entry, 1
+    known = [*(entry.name for entry in ENTRIES), *GROUPS, *(entry.name.split()[-1] for entry in ENTRIES)]
+    near = difflib.get_close_matches(first, dict.fromkeys(known), n=1, cutoff=0.6)
+    full = [entry.name for entry in ENTRIES if near and (entry.name == near[0] or entry.name.split()[-1] == near[0])]
+    hint = f"did you mean bastion {full[0] if full else near[0]}?" if near else "see bastion --help"
+    raise Refused(f"there is no command {plain(first)!r}; {hint}")
+
+
+def wants_help(arguments: Sequence[str]) -> bool:
+    """Whether help is asked for before the first `--`."""
+    until = arguments.index("--") if "--" in arguments else len(arguments)
+    return any(argument in _HELP for argument in arguments[:until])
+
+
+def parse(name: str, command: Command, arguments: Sequence[str]) -> Invocation:
+    """Parses what follows the command's words.
+
+    Raises:
+        Refused: an unknown flag, a bad value, too many or too few operands.
+    """
+    until = arguments.index("--") if "--" in arguments else len(arguments)
+    values = command.values()
+    split = _split(name, values, arguments[:until])
+    after = tuple(arguments[until + 1 :]) if until < len(arguments) else None
+    try:
+        values([name, *split.assignments])
+    except flags.Error as error:
+        raise Refused(f"{_one_line(error)}; see bastion {name} --help") from error
+    operands = tuple(split.operands)
+    if not command.takes_command:
+        operands, after = operands + (after or ()), None
+    _check_operands(name, command, operands, after)
+    return Invocation(name=name, flags=values, operands=operands, command=after)
+
+
+def _split(name: str, values: flags.FlagValues, arguments: Sequence[str]) -> _Split:
+    split = _Split()
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-") or argument == "-":
+            split.operands.append(argument)
+            continue
+        written, equals, value = argument.lstrip("-").partition("=")
+        flag = written.replace("-", "_")
+        if flag in _REFUSED:
+            raise Refused(f"--{flag} is not supported; {_REFUSED[flag]}")
+        positive = flag[2:].lstrip("_") if flag.startswith("no") else ""
+        if flag not in values and positive in values and values[positive].boolean:
+            if equals:
+                raise Refused(f"--{plain(written)} takes no value; write --{positive}={plain(value)}")
+            split.assignments.append(f"--{positive}=false")
+        elif flag not in values:
+            known = {other.replace("_", "-"): other for other in values}
+            near = difflib.get_close_matches(flag.replace("_", "-"), known, n=2, cutoff=0.6)
+            hint = "".join([" or ".join(f"--{known[other]}" for other in near)])
+            hint = f"did you mean {hint}?" if near else f"see bastion {name} --help"
+            raise Refused(f"bastion {name} has no flag {plain(argument.partition('=')[0])}; {hint}")
+        elif equals:
+            split.assignments.append(f"--{flag}={value}")
+        elif values[flag].boolean:
+            split.assignments.append(f"--{flag}=true")
+        else:
+            following = next(rest, None)
+            if following is None:
+                raise Refused(f"--{flag} needs a value: --{flag}=VALUE")
+            split.assignments.append(f"--{flag}={following}")
+    return split
+
+
+def _check_operands(name: str, command: Command, operands: tuple[str, ...], after: tuple[str, ...] | None) -> None:
+    least, most = command.operands
+    usage = f"usage: bastion {name} {command.usage}".rstrip()
+    if most is not None and len(operands) > most:
+        extra = plain(operands[most])
+        if command.takes_command and after is None:
+            raise Refused(f"{extra!r} is not a flag; the command to run comes after -- ({usage})")
+        if command.takes_command:
+            raise Refused(f"{extra!r} stands before the -- and is not a flag; {usage}")
+        raise Refused(f"bastion {name} does not take {extra!r}; {usage}")
+    if len(operands) < least:
+        raise Refused(f"something is missing; {usage}")
+
+
+def _one_line(error: Exception) -> str:
+    return plain(" ".join(str(error).split()))

@@ -1,0 +1,62 @@
+"""The command table: every command's words, where it lives, and what `bastion --help` says of it.
+
+Layer: cli. Strings only, so that help and completion load no command.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+from bastion.cli.command import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command.
+
+    Attributes:
+        name: Its words, one or two; the first of two names a group.
+        where: `module:attribute` of its `Command`.
+        summary: A few words for the list of commands.
+    """
+
+    name: str
+    where: str
+    summary: str
+
+    def load(self) -> Command:
+        """Imports the command."""
+        module, _, attribute = self.where.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, Command), self.where
+        return command
+
+
+ENTRIES = (
+    Entry("launch", "bastion.cli.launch:LAUNCH", "run a command as a job"),
+    Entry("submit", "bastion.cli.submit:SUBMIT", "submit a job spec from a file"),
+    Entry("list", "bastion.cli.list_jobs:LIST", "show the jobs"),
+    Entry("logs", "bastion.cli.logs:LOGS", "show a job's output"),
+    Entry("why", "bastion.cli.why:WHY", "say why a job waits, or what it does"),
+    Entry("history", "bastion.cli.history:HISTORY", "show what happened to a job"),
+    Entry("cancel", "bastion.cli.cancel:CANCEL", "cancel jobs"),
+    Entry("quota check", "bastion.cli.quota_check:CHECK", "check a quota file"),
+    Entry("instance-types", "bastion.cli.types:TYPES", "list the instance types"),
+    Entry("local up", "bastion.cli.local:UP", "start the bastion on this machine"),
+    Entry("local down", "bastion.cli.local:DOWN", "stop the bastion on this machine"),
+    Entry("local status", "bastion.cli.local:STATUS", "show the bastion on this machine"),
+    Entry("daemon run", "bastion.cli.daemon:RUN", "run a bastion's daemon"),
+    Entry("config set", "bastion.cli.config:SET", "remember a setting"),
+    Entry("config show", "bastion.cli.config:SHOW", "show the settings and which bastion is used"),
+    Entry("completion", "bastion.cli.completion:COMPLETION", "print a shell's completion script"),
+    Entry("version", "bastion.cli.version:VERSION", "show the version"),
+)
+
+# What `bastion GROUP --help` says above the group's commands.
+GROUPS = {
+    "quota": "Quota files: who may use which project, and how much of the pool it is entitled to.",
+    "local": "The bastion on this machine: a daemon and emulated TPU slices, no cloud account needed.",
+    "daemon": "The daemon: the one process that runs on a bastion's VM.",
+    "config": "Settings of this user, in $BASTION_HOME/config.toml.",
+}

@@ -1,0 +1,159 @@
+"""Which bastion a command is about, and where this user's things lie.
+
+Layer: cli. Precedence: flags, then $BASTION_ROOT, then $BASTION_HOME/config.toml, then the bastion on this machine.
+Settings of one level that contradict each other are refused: a job in the wrong bucket is worse than an error.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli
+from absl import flags
+
+from bastion.cli.output import plain
+from bastion.core.errors import Refused
+from bastion.wiring import Root, parse_root
+
+LOCAL_BASTION = "local-bastion"
+# Keys of the config file and what they are for.
+CONFIG_KEYS = {
+    "root": "the bastion's folder, gs://BUCKET/NAME-bastion or a local one",
+    "bastion": "the bastion's name; together with bucket, instead of root",
+    "bucket": "the bastion's bucket; also completes --bastion=NAME",
+    "project_id": "project that launch uses without --project_id",
+    "user_id": "user that launch uses without --user_id",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The bastion that was chosen.
+
+    Attributes:
+        source: What chose it: `flags`, `$BASTION_ROOT`, the config file's path, or `default`.
+    """
+
+    root: Root
+    source: str
+
+    @property
+    def is_default(self) -> bool:
+        """Nothing is configured: it is the bastion on this machine."""
+        return self.source == "default"
+
+    @property
+    def suffix(self) -> str:
+        """What a command shown to the user needs in order to reach the same bastion: ` --root=...`, or nothing."""
+        return f" --root={shlex.quote(self.root.url)}" if self.source == "flags" else ""
+
+
+def bastion_home() -> Path:
+    """Where everything local lives: $BASTION_HOME, or `bastion` in the XDG data folder. Absolute; may not exist."""
+    home = os.environ.get("BASTION_HOME")
+    if home:
+        return Path(os.path.abspath(Path(home).expanduser()))  # noqa: PTH100 - keeps symlinks as the user wrote them
+    data = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification: a relative path counts as unset.
+    base = Path(data) if data.startswith("/") else Path("~/.local/share").expanduser()
+    return base / "bastion"
+
+
+def local_root_url() -> str:
+    """The ROOT of the bastion on this machine."""
+    return str(bastion_home() / "buckets" / "permanent" / LOCAL_BASTION)
+
+
+def config_path() -> Path:
+    return bastion_home() / "config.toml"
+
+
+def read_config() -> Mapping[str, str]:
+    """The config file's settings; none if there is no file.
+
+    Raises:
+        Refused: it is not TOML, or has a key or value that means nothing.
+    """
+    path = config_path()
+    try:
+        document = tomli.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} is not TOML ({error}); correct or delete it") from error
+    for key, value in document.items():
+        if key not in CONFIG_KEYS:
+            raise Refused(f"{path}: there is no setting {plain(key)!r}; there are {', '.join(CONFIG_KEYS)}")
+        if not isinstance(value, str) or not value:
+            raise Refused(f'{path}: {key} must be a text, like {key} = "..."')
+    return document
+
+
+def write_config(settings: Mapping[str, str]) -> None:
+    """Replaces the config file, whole or not at all."""
+    path = config_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{key} = {_toml_string(settings[key])}\n" for key in CONFIG_KEYS if key in settings)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".config-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(temporary).replace(path)
+
+
+def resolve(values: flags.FlagValues) -> Target:
+    """The bastion that the flags, the environment and the config file name.
+
+    Raises:
+        Refused: they contradict each other, or name none that could be.
+    """
+    config: Mapping[str, str] | None = None
+    if values.root is not None or values.bastion is not None or values.bucket is not None:
+        bucket = values.bucket
+        if values.root is None and bucket is None:
+            bucket = read_config().get("bucket")
+        url = _url(values.root, values.bastion, bucket, "--")
+        return Target(root=parse_root(url), source="flags")
+    if os.environ.get("BASTION_ROOT"):
+        return Target(root=parse_root(os.environ["BASTION_ROOT"]), source="$BASTION_ROOT")
+    config = read_config()
+    if "root" in config or "bastion" in config:
+        url = _url(config.get("root"), config.get("bastion"), config.get("bucket"), f"{config_path()}: ")
+        return Target(root=parse_root(url), source=str(config_path()))
+    return Target(root=parse_root(local_root_url()), source="default")
+
+
+def _url(root: str | None, bastion: str | None, bucket: str | None, prefix: str) -> str:
+    if root is not None:
+        if bastion is None and (bucket is None or prefix != "--"):
+            return root
+        joined = _join(bucket, bastion) if bucket and bastion else None
+        if joined is not None and parse_root(joined) == parse_root(root):
+            return root
+        raise Refused(f"{prefix}root and {prefix}bastion with {prefix}bucket name different bastions; give only one")
+    if not bastion:
+        raise Refused(f"{prefix}bucket needs {prefix}bastion=NAME, the bastion's name in that bucket")
+    if not bucket:
+        raise Refused(
+            f"{prefix}bastion={plain(bastion)} needs {prefix}bucket=URL, the bucket it lies in "
+            "(or: bastion config set bucket URL)"
+        )
+    if "/" in bastion:
+        raise Refused(f"{prefix}bastion={plain(bastion)} must be a name without /; use --root for a whole URL")
+    return _join(bucket, bastion)
+
+
+def _join(bucket: str, bastion: str) -> str:
+    return f"{bucket.rstrip('/')}/{bastion}"
+
+
+def _toml_string(text: str) -> str:
+    escaped = "".join(
+        f"\\u{ord(char):04x}" if ord(char) < 0x20 or ord(char) == 0x7F else "\\" + char if char in '"\\' else char
+        for char in text
+    )
+    return f'"{escaped}"'
