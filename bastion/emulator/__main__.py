@@ -1,0 +1,55 @@
+"""`python -m bastion.emulator --state-dir=DIR`: the emulator as a program.
+
+SIGTERM and SIGINT end every VM and then the emulator; SIGKILL is a crash, after which the VMs live on for
+`--orphan-seconds` and a new emulator on the same folder adopts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from bastion.core.errors import BastionError
+from bastion.emulator.server import Emulator, EmulatorSettings
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bastion.emulator", description="A Cloud TPU API on this machine; its VMs are processes."
+    )
+    parser.add_argument("--state-dir", type=Path, required=True, help="folder for everything it keeps; made private")
+    parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1 (default: the last one, or any)")
+    parser.add_argument("--hosts-max", type=int, default=16, help="most hosts of one node (default: %(default)s)")
+    parser.add_argument(
+        "--grace-seconds", type=float, default=5.0, help="between SIGTERM and SIGKILL of a VM (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--orphan-seconds",
+        type=float,
+        default=60.0,
+        help="how long VMs outlive an emulator that has no successor (default: %(default)s)",
+    )
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    try:
+        emulator = Emulator(EmulatorSettings(**vars(arguments)))
+        try:
+            emulator.open()
+            ended.wait()
+        finally:
+            emulator.close()
+    except BastionError as error:
+        sys.stderr.write(f"bastion.emulator: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

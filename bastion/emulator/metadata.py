@@ -1,0 +1,245 @@
+"""The metadata server of one emulated host, as Compute Engine serves it under `/computeMetadata/v1/`.
+
+Runs inside the host's supervisor, on the host's own loopback address. Light: the standard library only.
+
+Who may ask: the metadata holds the node's startup script and run token, and any local user can connect to a loopback
+address. So a request must carry `Metadata-Flavor: Google` and no `X-Forwarded-For` (as on a real VM, where that keeps
+browsers and naive proxies out), and the peer's socket must belong to this user or root, which Linux tells in
+`/proc/net/tcp`. Where that file cannot be read, the address alone protects it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bastion.emulator.host import HostFolder, HostSpec
+
+_ROOT = "/computeMetadata/v1/"
+_GUEST_ATTRIBUTES = "instance/guest-attributes/"
+_VALUE_MAX_BYTES = 256 * 1024
+_GUEST_ATTRIBUTES_MAX = 1000
+_WAIT_MAX_SECONDS = 60.0
+
+# A leaf is a value or what computes it; a folder holds more of both.
+Leaf = str | Callable[[], str]
+Tree = dict[str, Any]
+
+
+def worker_network_endpoints(addresses: tuple[str, ...]) -> str:
+    """As Cloud TPU writes it: `unused:<worker>:<address>` for every host, joined by commas."""
+    return ",".join(f"unused:{worker}:{address}" for worker, address in enumerate(addresses))
+
+
+def tree(spec: HostSpec, folder: HostFolder) -> Tree:
+    """Everything a host can ask about itself; the node's own metadata cannot hide what the platform says."""
+    tpu_env = {
+        "ACCELERATOR_TYPE": spec.accelerator_type,
+        "CONSUMER_PROJECT_ID": spec.project,
+        "NODE_ID": spec.node_id,
+        "TOPOLOGY": spec.topology,
+        "WORKER_ID": str(spec.worker),
+        "ZONE": spec.zone,
+    }
+    attributes: Tree = {
+        **spec.metadata,
+        "accelerator-type": spec.accelerator_type,
+        "agent-worker-number": str(spec.worker),
+        "instance-id": spec.node_id,
+        "tpu-env": "".join(f"{name}: '{value}'\n" for name, value in tpu_env.items()),
+        "worker-network-endpoints": worker_network_endpoints(spec.addresses),
+    }
+    token = {"access_token": "emulated", "expires_in": 3599, "token_type": "Bearer"}
+    account = {
+        "aliases": "default\n",
+        "email": spec.service_account,
+        "scopes": "https://www.googleapis.com/auth/cloud-platform\n",
+        "token": json.dumps(token),
+    }
+    numeric_id = str(int.from_bytes(spec.vm_id.encode()[-7:], "big"))
+    return {
+        "instance": {
+            "attributes": attributes,
+            "guest-attributes": {},
+            "hostname": f"{spec.name}.{spec.zone}.c.{spec.project}.internal",
+            "id": numeric_id,
+            "maintenance-event": "NONE",
+            "name": spec.name,
+            "network-interfaces": {"0": {"ip": spec.address}},
+            "preempted": lambda: "TRUE" if folder.preempted.exists() else "FALSE",
+            "service-accounts": {"default": account, spec.service_account: account},
+            "zone": f"projects/0/zones/{spec.zone}",
+        },
+        "project": {"numeric-project-id": "0", "project-id": spec.project, "attributes": {}},
+    }
+
+
+def find(root: Tree, path: str) -> Tree | Leaf | None:
+    """What lies at a path like `instance/attributes/`; None if nothing does."""
+    found: Any = root
+    for piece in path.strip("/").split("/") if path.strip("/") else []:
+        if not isinstance(found, dict) or piece not in found:
+            return None
+        found = found[piece]
+    return found  # type: ignore[no-any-return]
+
+
+def render(found: Tree | Leaf, *, recursive: bool) -> tuple[str, str]:
+    """Content type and body: a value, a folder's listing, or with `recursive` the folder as JSON."""
+    if isinstance(found, dict):
+        if recursive:
+            return "application/json", json.dumps(_as_json(found))
+        return "application/text", "".join(
+            f"{name}/\n" if isinstance(child, dict) else f"{name}\n" for name, child in sorted(found.items())
+        )
+    return "application/text", found() if callable(found) else found
+
+
+def _as_json(found: Tree | Leaf, name: str = "") -> Any:
+    if isinstance(found, dict):
+        # The token is never part of a recursive answer, and lists are lists there; google-auth relies on both.
+        return {child: _as_json(value, child) for child, value in found.items() if child != "token"}
+    text = found() if callable(found) else found
+    return text.split() if name in ("aliases", "scopes") else text
+
+
+class MetadataServer:
+    """Serves one host's metadata on a socket that already listens."""
+
+    def __init__(self, spec: HostSpec, folder: HostFolder, listener: socket.socket) -> None:
+        root = tree(spec, folder)
+
+        class Handler(_Handler):
+            metadata = root
+            changed = threading.Lock()
+
+        # Not bound by the server itself: the emulator bound the address, and binding would look the host's name up.
+        self._server = ThreadingHTTPServer(listener.getsockname()[:2], Handler, bind_and_activate=False)
+        self._server.socket.close()
+        self._server.socket = listener
+        self._server.daemon_threads = True
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, args=(0.5,), name="metadata", daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    metadata: ClassVar[Tree]
+    changed: ClassVar[threading.Lock]
+    protocol_version = "HTTP/1.1"
+    # A peer that says nothing must not hold a thread for ever.
+    timeout = 90
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent: agents poll every second."""
+
+    def version_string(self) -> str:
+        return "Metadata Server for VM (emulated)"
+
+    def do_GET(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        if url.path == "/":
+            # google-auth asks here whether this is a metadata server at all, before it sends any flavour.
+            return self._answer(HTTPStatus.OK, "computeMetadata/\n")
+        if not self._allowed():
+            return None
+        found = self._find(url.path)
+        if found is None:
+            return self._answer(HTTPStatus.NOT_FOUND, f"there is no metadata at {url.path}\n")
+        query = urllib.parse.parse_qs(url.query)
+        recursive = query.get("recursive", [""])[0].lower() == "true"
+        if query.get("wait_for_change", [""])[0].lower() == "true":
+            self._wait_for_change(found, query.get("timeout_sec", [""])[0], recursive)
+        with self.changed:
+            kind, body = render(found, recursive=recursive)
+        return self._answer(HTTPStatus.OK, body, kind)
+
+    def do_PUT(self) -> None:
+        if not self._allowed():
+            return None
+        path = urllib.parse.urlsplit(self.path).path.removeprefix(_ROOT)
+        pieces = path.removeprefix(_GUEST_ATTRIBUTES).split("/")
+        if not path.startswith(_GUEST_ATTRIBUTES) or len(pieces) != 2 or not all(pieces):
+            self.close_connection = True  # the body stays unread
+            return self._answer(HTTPStatus.NOT_FOUND, "only instance/guest-attributes/NAMESPACE/KEY can be written\n")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > _VALUE_MAX_BYTES:
+            self.close_connection = True
+            return self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {_VALUE_MAX_BYTES} bytes\n")
+        value = self.rfile.read(int(length)).decode("utf-8", "replace")
+        with self.changed:
+            guest = self.metadata["instance"]["guest-attributes"]
+            if sum(len(keys) for keys in guest.values()) >= _GUEST_ATTRIBUTES_MAX:
+                return self._answer(HTTPStatus.INSUFFICIENT_STORAGE, f"at most {_GUEST_ATTRIBUTES_MAX} attributes\n")
+            guest.setdefault(pieces[0], {})[pieces[1]] = value
+        return self._answer(HTTPStatus.OK, "")
+
+    def _find(self, path: str) -> Tree | Leaf | None:
+        if not path.startswith(_ROOT):
+            return None
+        with self.changed:
+            return find(self.metadata, urllib.parse.unquote(path.removeprefix(_ROOT)))
+
+    def _allowed(self) -> bool:
+        if self.headers.get("Metadata-Flavor") != "Google":
+            reason = "the request has no 'Metadata-Flavor: Google' header"
+        elif "X-Forwarded-For" in self.headers:
+            reason = "the request was forwarded (X-Forwarded-For)"
+        elif not _peer_is_ours(self.client_address, self.connection.getsockname()):
+            reason = "the request comes from another user of this machine"
+        else:
+            return True
+        self.close_connection = True
+        self._answer(HTTPStatus.FORBIDDEN, f"refused: {reason}\n")
+        return False
+
+    def _wait_for_change(self, found: Tree | Leaf, timeout: str, recursive: bool) -> None:
+        deadline = time.monotonic() + min(float(timeout) if timeout.isdigit() else _WAIT_MAX_SECONDS, _WAIT_MAX_SECONDS)
+        before = render(found, recursive=recursive)
+        while time.monotonic() < deadline and render(found, recursive=recursive) == before:
+            time.sleep(0.2)
+
+    def _answer(self, status: HTTPStatus, body: str, kind: str = "application/text") -> None:
+        data = body.encode("utf-8", "surrogateescape")
+        self.send_response(status)
+        self.send_header("Metadata-Flavor", "Google")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _peer_is_ours(client: tuple[str, int], server: tuple[str, int]) -> bool:
+    """Whether the other end of a connection belongs to this user or root; yes where the kernel does not tell."""
+    try:
+        lines = Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]
+        lines += Path("/proc/net/tcp6").read_text("ascii").splitlines()[1:]
+    except OSError:
+        return True
+    local, remote = _hex_port(client), _hex_port(server)
+    for line in lines:
+        fields = line.split()
+        # IPv6 sockets write a mapped IPv4 address, which ends in the same eight digits.
+        if fields[1].endswith(local) and fields[2].endswith(remote):
+            return int(fields[7]) in (os.getuid(), 0)
+    return False
+
+
+def _hex_port(address: tuple[str, int]) -> str:
+    """An address as `/proc/net/tcp` spells it: the four bytes in the machine's order, then the port."""
+    number = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
+    return f"{number:08X}:{address[1]:04X}"

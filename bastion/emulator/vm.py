@@ -1,0 +1,196 @@
+"""One emulated host: `python -m bastion.emulator.vm --folder=DIR --listen-fd=N`, started by the emulator.
+
+The supervisor serves the host's metadata, runs the node's startup script under bash, and ends everything that belongs
+to the host when the host ends. Its imports are light, because a slice of sixteen hosts starts sixteen of it.
+
+Invariants:
+
+* Every process of the host carries the marker `BASTION_VM=<vm id>`, so that it is found however it detached itself.
+* The supervisor leaves last: it exits only when no other marked process is left.
+* Without an emulator it lives on for `orphan_seconds`, so that a restart adopts it, and no longer, so that a crash
+  leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from bastion import processes
+from bastion.emulator.address import locate
+from bastion.emulator.host import HOME_MARKER, MARKER, HostFolder, HostSpec
+from bastion.emulator.metadata import MetadataServer
+
+_SERIAL_MAX_BYTES = 1024 * 1024
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class SerialLog:
+    """What the startup script printed: at most two files of `max_bytes`, the older one with the ending `.1`."""
+
+    def __init__(self, path: Path, *, max_bytes: int = _SERIAL_MAX_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._stream: BinaryIO = path.open("ab", buffering=0)
+        self._size = path.stat().st_size
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            if self._size and self._size + len(data) > self._max_bytes:
+                self._stream.close()
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._stream = self._path.open("ab", buffering=0)
+                self._size = 0
+            self._stream.write(data)
+            self._size += len(data)
+
+
+class Supervisor:
+    """The life of one host, from its boot to the end of its last process."""
+
+    def __init__(self, spec: HostSpec, folder: HostFolder, listener: socket.socket) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._metadata = MetadataServer(spec, folder, listener)
+        self._serial = SerialLog(folder.serial_log)
+        self._boot_id = str(uuid.uuid4())
+        self._ending = False
+        self._script: subprocess.Popen[bytes] | None = None
+        self._pump: threading.Thread | None = None
+        self._wakeup, self._waker = socket.socketpair()
+
+    def run(self) -> None:
+        """Boots, waits until the host must end, ends it."""
+        self._listen_to_signals()
+        self._metadata.start()
+        self._start_script()
+        self._wait()
+        processes.end_marked(MARKER, self._spec.vm_id, grace_seconds=self._spec.grace_seconds)
+        self._reap()
+        if self._pump is not None:
+            self._pump.join(timeout=1.0)
+
+    def _listen_to_signals(self) -> None:
+        """A signal wakes the waiting loop at once: a terminated host must not sit out its period."""
+        self._wakeup.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._on_end)
+        signal.signal(signal.SIGINT, self._on_end)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+
+    def _on_end(self, _number: int, _frame: FrameType | None) -> None:
+        self._ending = True
+
+    def _start_script(self) -> None:
+        if not self._spec.metadata.get("startup-script"):
+            self._serial.write(b"bastion: the node has no startup-script; the VM idles\n")
+            return
+        self._script = subprocess.Popen(
+            ["/bin/bash", str(self._folder.startup_script)],
+            cwd=self._folder.home,
+            env=environment(self._spec, self._folder, self._boot_id),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert self._script.stdout is not None
+        self._pump = threading.Thread(target=self._copy, args=(self._script.stdout.fileno(),), daemon=True)
+        self._pump.start()
+
+    def _copy(self, descriptor: int) -> None:
+        # Ends when the last process that inherited the pipe is gone; a daemon started by the script keeps it open.
+        while data := os.read(descriptor, 65536):
+            self._serial.write(data)
+
+    def _wait(self) -> None:
+        """Returns when the host was told to end, or has had no emulator for too long."""
+        period = min(2.0, self._spec.orphan_seconds / 4)
+        alone_since: float | None = None
+        while not self._ending:
+            select.select([self._wakeup], [], [], period)
+            with contextlib.suppress(BlockingIOError):
+                self._wakeup.recv(4096)
+            self._reap()
+            if self._has_emulator():
+                alone_since = None
+            elif alone_since is None:
+                alone_since = time.monotonic()
+            elif time.monotonic() - alone_since > self._spec.orphan_seconds:
+                self._serial.write(b"bastion: no emulator serves this VM any more; it ends\n")
+                return
+
+    def _has_emulator(self) -> bool:
+        return self._folder.spec.exists() and locate(Path(self._spec.state_dir)) is not None
+
+    def _reap(self) -> None:
+        """Collects dead children, also those that a startup script left to us as their new parent."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if self._script is not None and pid == self._script.pid:
+                    code = os.waitstatus_to_exitcode(status)
+                    self._script.returncode = code
+                    self._serial.write(f"bastion: startup-script exit status {code}\n".encode())
+
+
+def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, str]:
+    """What a startup script finds: nothing of this user's own environment, and the emulator's Python first on PATH.
+
+    HOME is the host's own folder: no credentials or settings of this user leak in, as on a real VM.
+    """
+    metadata = f"{spec.address}:{spec.port}"
+    return {
+        "BASTION_EMULATED_BOOT_ID": boot_id,
+        "BASTION_EMULATED_TPU": "1",
+        "BASTION_STATE_DIR": str(folder.disk),
+        "GCE_METADATA_HOST": metadata,
+        "GCE_METADATA_IP": metadata,
+        "GCE_METADATA_ROOT": metadata,
+        "HOME": str(folder.home),
+        "LANG": "C.UTF-8",
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "SHELL": "/bin/bash",
+        MARKER: spec.vm_id,
+        **{name: os.environ[name] for name in (HOME_MARKER,) if name in os.environ},
+    }
+
+
+def _become_subreaper() -> None:
+    """Makes processes that lost their parent ours to reap (Linux; elsewhere init does it)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bastion.emulator.vm", description="One emulated TPU host.")
+    parser.add_argument("--folder", type=Path, required=True, help="the host's folder, with host.json")
+    parser.add_argument("--listen-fd", type=int, required=True, help="listening socket for the metadata server")
+    arguments = parser.parse_args(argv)
+    os.set_inheritable(arguments.listen_fd, False)
+    listener = socket.socket(fileno=arguments.listen_fd)
+    folder = HostFolder(arguments.folder)
+    _become_subreaper()
+    Supervisor(folder.read(), folder, listener).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
