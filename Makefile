@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint unit e2e docs clean
+.PHONY: demo test lint unit e2e soak docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -25,6 +25,10 @@ unit: $(VENV)/.dev
 
 e2e: $(VENV)/.dev
 	$(BIN)/python -m pytest -m e2e
+
+# Thousands of random histories of crashes, lost replies and lost nodes (about six minutes on two cores).
+soak: $(VENV)/.dev
+	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 tests/sim
 
 # Rewrites the pages that are generated from the code.
 docs: $(VENV)/.dev

@@ -198,8 +198,13 @@ def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
 
 
 def stopped(plan: RunPlan, view: RunView) -> bool:
-    """Whether nothing of the run can be alive: the gate is decided, and each node is confirmed gone."""
-    if view.claim is None:
+    """Whether nothing of the run can be alive, now or later.
+
+    The gate is closed, or the hosts are told to stop *and then* each node is confirmed gone. The order of the two
+    matters: a creation whose request seemed lost may still happen, and its hosts (all but the one that claims) would
+    find a valid claim; what they find as well is an order to stop that is older than they are.
+    """
+    if view.claim is None or not (view.claim.closed or _told_to_stop(view)):
         return False
     if plan.foreign_host:
         if view.claim.closed:
@@ -215,22 +220,24 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
     """The next step of ending a run: close the gate, tell the hosts, wait for them, delete the nodes."""
     if view.claim is None:
         return [CloseGate(run=plan.run, reason=f"{ending.cause.value}: {ending.message}")]
-    ran = not view.claim.closed and view.claim.token == plan.attempt.token
-    if (
-        ran
-        and not _hosts_done(plan, view)
-        and now < ending.at + ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
-    ):
-        if view.order is None or view.order.action is not OrderAction.STOP:
-            return [PutOrder(order=plan.order(stop=ending), generation=view.order_generation)]
-        return []
-    if plan.foreign_host:
-        return []
-    return [
-        DeleteNode(node_id=node_id, on_bastion=plan.on_bastion)
-        for node_id, status in sorted(view.nodes.items())
-        if status.state is not SliceState.DELETING
-    ]
+    effects: list[Effect] = []
+    if not view.claim.closed:
+        if not _told_to_stop(view):
+            effects.append(PutOrder(order=plan.order(stop=ending), generation=view.order_generation))
+        patience = ending.at + ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
+        if not _hosts_done(plan, view) and now < patience:
+            return effects
+    if not plan.foreign_host:
+        effects += [
+            DeleteNode(node_id=node_id, on_bastion=plan.on_bastion)
+            for node_id, status in sorted(view.nodes.items())
+            if status.state is not SliceState.DELETING
+        ]
+    return effects
+
+
+def _told_to_stop(view: RunView) -> bool:
+    return view.order is not None and view.order.action is OrderAction.STOP
 
 
 def _hosts_done(plan: RunPlan, view: RunView) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bastion.core import documents, jobspec, keys
@@ -200,14 +200,15 @@ class Cluster:
         except NotFound:
             return []
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def listed(self, prefix: str = "") -> list[str]:
         return [meta.key for meta in self.store.list(prefix)]
 
-    def in_use(self) -> int:
-        """Units that existing nodes stand for, whatever anybody's records say."""
-        return sum(int(request.accelerator_type.rpartition("-")[2]) for request in self.slices.existing_requests())
+    def in_use(self, runs: Collection[str]) -> int:
+        """Units that the existing nodes of these runs stand for, whatever anybody's records say."""
+        nodes = [request for request in self.slices.existing_requests() if request.run in runs]
+        return sum(int(request.accelerator_type.rpartition("-")[2]) for request in nodes)
 
     def describe(self) -> str:
         return "; ".join(
-            f"{key.rpartition('/')[2]}: {self.history(key.rpartition('/')[2])}" for key in self.keys("jobs/")
+            f"{key.rpartition('/')[2]}: {self.history(key.rpartition('/')[2])}" for key in self.listed("jobs/")
         )

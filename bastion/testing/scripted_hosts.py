@@ -124,6 +124,10 @@ class ScriptedHosts:
         decided = self._read(Claim, key)
         if decided is None:
             return
+        if host.index == 0 and decided.token == host.arguments.token and decided.boot_id != host.boot_id:
+            host.phase = HostPhase.FAILED  # it ran before this boot: HostRestarted
+            self._report(host)
+            return
         if decided.token != host.arguments.token:
             host.phase = HostPhase.REFUSED
             self._report(host)

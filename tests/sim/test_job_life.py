@@ -25,7 +25,7 @@ def test_a_finished_job_leaves_only_its_result_its_history_and_its_logs() -> Non
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.result("job"))
     cluster.settle(10)
-    left = {key for key in cluster.keys() if key.startswith(("jobs/", "runs/", "beats/"))}
+    left = {key for key in cluster.listed() if key.startswith(("jobs/", "runs/", "beats/"))}
     assert left == {"jobs/complete/job"}
     assert cluster.slices.list() == []
 
@@ -74,7 +74,7 @@ def test_a_waiting_job_is_cancelled_at_once() -> None:
     result = cluster.result("job")
     assert result is not None
     assert (result["outcome"], result["exit_code"]) == ("cancelled", 143)
-    assert cluster.keys("jobs/user_states/") == []
+    assert cluster.listed("jobs/user_states/") == []
 
 
 def test_a_running_job_is_cancelled_by_an_order_to_its_hosts_before_its_nodes_go() -> None:
@@ -98,16 +98,16 @@ def test_a_wish_for_an_earlier_job_of_the_same_name_cancels_nothing() -> None:
     result = cluster.result("job")
     assert result is not None
     assert result["outcome"] == "succeeded"
-    assert cluster.keys("jobs/user_states/") == []
+    assert cluster.listed("jobs/user_states/") == []
 
 
 def test_a_wish_for_an_unknown_job_goes_after_ten_ticks() -> None:
     cluster = Cluster()
     cluster.cancel("nobody")
     cluster.settle(9)
-    assert cluster.keys("jobs/user_states/") != []
+    assert cluster.listed("jobs/user_states/") != []
     cluster.settle(3)
-    assert cluster.keys("jobs/user_states/") == []
+    assert cluster.listed("jobs/user_states/") == []
 
 
 def test_removing_the_spec_cancels_the_job() -> None:
@@ -232,7 +232,7 @@ def test_an_invalid_spec_is_explained_to_its_owner_and_harms_nobody_else() -> No
     assert meta is not None
     cluster.store.delete(keys.active("bad"), generation=meta.generation)
     cluster.settle(2)
-    assert cluster.keys("jobs/invalid/") == []
+    assert cluster.listed("jobs/invalid/") == []
 
 
 def test_a_mended_spec_runs_and_its_explanation_goes() -> None:
@@ -240,10 +240,10 @@ def test_a_mended_spec_runs_and_its_explanation_goes() -> None:
     cluster.hosts.scripts["job"] = runs_for(1)
     cluster.store.put(keys.active("job"), b"half writt", generation=0)
     cluster.settle(3)
-    assert cluster.keys("jobs/invalid/") == ["jobs/invalid/job"]
+    assert cluster.listed("jobs/invalid/") == ["jobs/invalid/job"]
     cluster.submit("job")
     cluster.run_until(lambda: cluster.result("job"))
-    assert cluster.keys("jobs/invalid/") == []
+    assert cluster.listed("jobs/invalid/") == []
 
 
 def test_a_state_that_cannot_be_read_freezes_its_job_and_no_other() -> None:
@@ -264,6 +264,6 @@ def test_dry_run_decides_and_publishes_and_changes_nothing() -> None:
     options = documents.dumps({"scheduler": {"dry_run": True}})
     cluster.store.put(keys.RUNTIME_OPTIONS, options, generation=0)
     cluster.submit("job")
-    before = set(cluster.keys())
+    before = set(cluster.listed())
     cluster.settle(5)
-    assert set(cluster.keys()) - before <= {keys.LEASE, keys.STATUS, keys.log("test-bastion")}
+    assert set(cluster.listed()) - before <= {keys.LEASE, keys.STATUS, keys.log("test-bastion")}

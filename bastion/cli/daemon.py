@@ -1,0 +1,77 @@
+"""`bastion daemon run`: the one process that runs on a bastion's VM.
+
+Layer: cli. Builds the adapters for a ROOT and runs `bastion.daemon` until SIGTERM or SIGINT. Ending the daemon ends no
+job: hosts stop on their orders, and the next daemon finds everything in the bucket.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from datetime import datetime, timezone
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.target import bastion_home, resolve
+from bastion.local import LocalHome, stop_emulator
+from bastion.wiring import build_daemon
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "quota",
+        None,
+        "ROOT under another, private bucket whose project-quotas/project-quotas.config is used instead of this ROOT's.",
+        flag_values=values,
+    )
+    flags.DEFINE_float("tick_seconds", None, "Between two idle ticks (default: 1 locally).", 0.05, flag_values=values)
+    flags.DEFINE_float(
+        "idle_exit_seconds", 0.0, "End when there was no job for so long; 0 means never.", 0.0, flag_values=values
+    )
+    flags.DEFINE_bool(
+        "stop_emulator_when_idle", False, "End the Cloud TPU emulator, too, when ending for idleness.", flag_values=values
+    )
+
+
+def _narrate(text: str) -> None:
+    print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {text}", file=sys.stderr, flush=True)
+
+
+def _run(call: Invocation) -> int:
+    target = resolve(call.flags)
+    home = LocalHome(bastion_home())
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: stopping.append(received))
+    daemon = build_daemon(
+        target.root,
+        home=home,
+        owner=uuid.uuid4().hex[:12],
+        quota_root=call.flags.quota,
+        tick_seconds=call.flags.tick_seconds,
+        idle_exit_seconds=call.flags.idle_exit_seconds,
+        narrate=_narrate,
+    )
+    _narrate(f"daemon of {target.root.url}, process {os.getpid()}")
+    daemon.run(lambda: bool(stopping))
+    if not stopping and call.flags.stop_emulator_when_idle:
+        stop_emulator(home.emulator_dir)
+    _narrate("ended" + (f" by signal {stopping[0]}" if stopping else ""))
+    return 0
+
+
+RUN = Command(
+    summary="Runs a bastion's daemon in the foreground until SIGTERM or Ctrl-C.",
+    usage="--root=URL [--quota=URL]",
+    details=(
+        "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several daemons "
+        "may run for one ROOT: a lease lets one of them act, and another takes over when it dies.\n\n"
+        "With a local ROOT, slices come from the Cloud TPU emulator of $BASTION_HOME, which is started when needed."
+    ),
+    examples=("bastion daemon run --root=/srv/buckets/team/team-bastion",),
+    define=_define,
+    run=_run,
+)
