@@ -16,8 +16,8 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.target import bastion_home, resolve
+from bastion.daemon_setup import build_daemon
 from bastion.local import LocalHome, stop_emulator
-from bastion.wiring import build_daemon
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -32,7 +32,10 @@ def _define(values: flags.FlagValues) -> None:
         "idle_exit_seconds", 0.0, "End when there was no job for so long; 0 means never.", 0.0, flag_values=values
     )
     flags.DEFINE_bool(
-        "stop_emulator_when_idle", False, "End the Cloud TPU emulator, too, when ending for idleness.", flag_values=values
+        "stop_emulator_when_idle",
+        False,
+        "End the Cloud TPU emulator, too, when ending for idleness.",
+        flag_values=values,
     )
 
 
@@ -67,8 +70,8 @@ RUN = Command(
     summary="Runs a bastion's daemon in the foreground until SIGTERM or Ctrl-C.",
     usage="--root=URL [--quota=URL]",
     details=(
-        "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several daemons "
-        "may run for one ROOT: a lease lets one of them act, and another takes over when it dies.\n\n"
+        "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several "
+        "daemons may run for one ROOT: a lease lets one of them act, and another takes over when it dies.\n\n"
         "With a local ROOT, slices come from the Cloud TPU emulator of $BASTION_HOME, which is started when needed."
     ),
     examples=("bastion daemon run --root=/srv/buckets/team/team-bastion",),

@@ -52,7 +52,9 @@ def _status(call: Invocation) -> int:
     else:
         print(f"root      {found.root}")
         print(f"daemon    {f'process {found.daemon.pid}' if found.daemon else 'not running'}")
-        where = f"process {found.emulator.process.pid} at {found.emulator.endpoint}" if found.emulator else "not running"
+        where = (
+            f"process {found.emulator.process.pid} at {found.emulator.endpoint}" if found.emulator else "not running"
+        )
         print(f"emulator  {where}")
     return 0 if found.up else 1
 

@@ -1,0 +1,117 @@
+"""From a ROOT to a `Daemon`: which stores, which provisioners, which intervals.
+
+Layer: wiring. google and grpc are loaded when the first slice is asked for, not before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.resources
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from bastion import processes
+from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.adapters.reconnecting import ReconnectingProvisioner
+from bastion.adapters.system_clock import SystemClock
+from bastion.core.errors import Refused
+from bastion.core.world import Settings
+from bastion.daemon.daemon import Daemon, DaemonSettings
+from bastion.daemon.observe import Provisioners
+from bastion.emulator.address import EmulatorAddress, locate
+from bastion.local import LocalHome, start_emulator
+from bastion.ports import Provisioner
+from bastion.wiring import Root, open_root
+
+# An emulator that will not start is not tried again in every tick.
+_EMULATOR_RETRY_SECONDS = 15.0
+
+
+def build_daemon(
+    root: Root,
+    *,
+    home: LocalHome,
+    owner: str,
+    quota_root: str | None = None,
+    tick_seconds: float | None = None,
+    idle_exit_seconds: float = 0.0,
+    narrate: Callable[[str], None],
+) -> Daemon:
+    """The daemon of a ROOT in a folder, with slices from the emulator of `home`.
+
+    Raises:
+        Refused: this version cannot serve such a ROOT.
+    """
+    if not root.local:
+        raise Refused(f"{root.url}: Cloud Storage buckets are not supported by this version; use a folder")
+    store = open_root(root.url)
+    quota_store = open_root(quota_root) if quota_root else store
+    me = processes.ProcessId.of(os.getpid())
+    tick = tick_seconds or 1.0
+    return Daemon(
+        store=store,
+        quota_store=quota_store,
+        provisioners=Provisioners(
+            slices=_emulated_slices(root, home, narrate),
+            bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
+        ),
+        clock=SystemClock(),
+        settings=DaemonSettings(
+            world=Settings(
+                root=root.url,
+                bastion=root.bastion,
+                host_identity=processes.host_identity(),
+                poll_seconds=1.0,
+                interpreter=sys.executable,
+            ),
+            owner=owner,
+            process=str(me),
+            tick_seconds=tick,
+            busy_tick_seconds=min(0.2, tick),
+            lease_ttl_seconds=5.0,
+            idle_exit_seconds=idle_exit_seconds,
+        ),
+        entropy=lambda: os.urandom(16),
+        narrate=narrate,
+    )
+
+
+def node_label(root: Root) -> str:
+    """What marks a node as this bastion's: two bastions of one name in different buckets are not the same."""
+    return f"{root.bastion[:50]}-{hashlib.sha256(root.url.encode()).hexdigest()[:8]}"
+
+
+def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None]) -> Provisioner:
+    startup_script = importlib.resources.files("bastion.worker").joinpath("startup.sh").read_text("utf-8")
+    failed_at = float("-inf")
+
+    def find() -> EmulatorAddress | None:
+        nonlocal failed_at
+        address = locate(home.emulator_dir)
+        if address is None and time.monotonic() - failed_at > _EMULATOR_RETRY_SECONDS:
+            narrate("starting the Cloud TPU emulator")
+            address = start_emulator(home.emulator_dir, home.run_dir / "emulator.log")
+            if address is None:
+                failed_at = time.monotonic()
+        return address
+
+    def connect(address: EmulatorAddress) -> Provisioner:
+        from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
+
+        settings = CloudTpuSettings(
+            project="local",
+            zone="local",
+            bastion=node_label(root),
+            startup_script=startup_script,
+            endpoint=address.endpoint,
+            token=address.token,
+        )
+        return CloudTpuProvisioner(settings)
+
+    return ReconnectingProvisioner(
+        locate=find,
+        connect=connect,
+        absent=f"the Cloud TPU emulator is not running; see {home.run_dir / 'emulator.log'}",
+    )
