@@ -32,7 +32,7 @@ soak: $(VENV)/.dev
 
 # Rewrites the pages that are generated from the code.
 docs: $(VENV)/.dev
-	$(BIN)/python -m docs.render
+	$(BIN)/python docs/render.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \

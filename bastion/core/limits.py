@@ -7,24 +7,32 @@ from __future__ import annotations
 
 # Job specs. 64 KiB holds any real command line; a larger object is refused by its listed size, undownloaded.
 SPEC_MAX_BYTES = 64 * 1024
+# All of them travel in the order, and into one environment.
 SPEC_MAX_ENV_VARS = 256
 # Python's own recursion limit is 1000; a spec has no business nesting deeper than a few levels.
 JSON_MAX_DEPTH = 32
 # VM names and DNS labels stop at 63.
 NAME_MAX_CHARS = 63
+# A job asks for something of a type or does not name it.
 RESOURCE_MIN = 1
+# More than any pool; keeps sums far from where integers stop being exact in other people's JSON.
 RESOURCE_MAX = 1_000_000
 # Resource types of one job; each costs a comparison in every scheduling pass.
 RESOURCE_TYPES_MAX = 16
+# The highest priority.
 PRIORITY_MIN = 1
+# The lowest priority.
 PRIORITY_MAX = 5
+# What a job gets that names none.
 PRIORITY_DEFAULT = 5
+# Slices of one gang; each is a call to the provisioning API.
 NUM_REPLICAS_MAX = 256
-# A wish or spec from the bucket is quarantined only after it has been still this long: it may be half written.
+# A spec from the bucket is quarantined only after it has been still this long: it may be half written.
 QUARANTINE_STILL_SECONDS = 1.0
 # A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).
 UNKNOWN_WISH_TICKS = 10
 
+# Thousands of projects; a larger file is a mistake, and is not downloaded.
 QUOTA_FILE_MAX_BYTES = 1024 * 1024
 # States, orders, claims, reports: ours, small; larger means foreign.
 DOCUMENT_MAX_BYTES = 1024 * 1024
@@ -32,23 +40,29 @@ DOCUMENT_MAX_BYTES = 1024 * 1024
 # Cloud Storage's own limit; a store on a folder keeps it too, so that a bucket can move from one to the other.
 OBJECT_KEY_MAX_BYTES = 1024
 
-# Log lines longer than this are split into P (partial) pieces; segments close at this size.
+# Log lines longer than this are split into P (partial) pieces.
 LOG_LINE_MAX_BYTES = 16 * 1024
+# A log segment closes at this size, or after an interval.
 LOG_SEGMENT_MAX_BYTES = 256 * 1024
+# The daemon's log starts anew at this size, or at midnight UTC.
 DAEMON_LOG_ROLL_BYTES = 16 * 1024 * 1024
 
-# Grace between the stop order's SIGTERM and SIGKILL.
+# Between SIGTERM and SIGKILL of an evicted or cancelled job: time for a checkpoint.
 EVICTION_GRACE_SECONDS = 30.0
+# The same for the other hosts of a job of which one host failed.
 FAILURE_GRACE_SECONDS = 5.0
 # Beyond the grace period an unresponsive host's node is deleted anyway.
 STOP_REPORT_SLACK_SECONDS = 30.0
+# A cleanup command that still runs after this is stopped: the job's name is not free before.
 CLEANUP_TIMEOUT_SECONDS = 600.0
-# A host beats every 30 s; three silent periods and it counts as lost.
+# How often a host says that it is there.
 BEAT_PERIOD_SECONDS = 30.0
+# Three silent periods, and a host counts as lost.
 BEAT_LOST_SECONDS = 90.0
-# A job without a slice runs on the bastion VM; its agent stops it after 10 min without reading its order, and
-# another VM starts it anew only after 15 min without its beat: nobody can confirm a lost VM's processes gone.
+# The agent of a job without a slice stops its command after so long without reading its order: nobody can confirm the
+# processes of a lost bastion VM gone.
 BASTION_HOST_ORDER_LOST_SECONDS = 600.0
+# Another VM starts such a job anew only after so long without its beat; longer than the former, so never beside it.
 BASTION_HOST_BEAT_LOST_SECONDS = 900.0
 # Commands that may run on the bastion VM itself at the same time.
 BASTION_HOST_JOBS_MAX = 32
@@ -56,5 +70,7 @@ BASTION_HOST_JOBS_MAX = 32
 PROVISION_TIMEOUT_SECONDS = 1800.0
 # Attempts lost to infrastructure before a job fails with exit code 75.
 INFRASTRUCTURE_ATTEMPTS_MAX = 5
+# Before the first new attempt after a loss; doubles with each further one.
 INFRASTRUCTURE_BACKOFF_SECONDS = 10.0
+# The most it grows to.
 INFRASTRUCTURE_BACKOFF_MAX_SECONDS = 600.0
