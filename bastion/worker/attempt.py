@@ -178,7 +178,7 @@ class Attempt:
     def _ending(self, command: Command, stop: _Stop | None, started_at: float, ended_at: float) -> Ending:
         code = command.exit_code
         if stop is None and code in _SHUTDOWN_CODES and not self._is_shut_down():
-            self._wait(lambda: False, at_most_seconds=SHUTDOWN_NEWS_SECONDS)
+            self._wait(self._is_shut_down, at_most_seconds=SHUTDOWN_NEWS_SECONDS)
         if stop is None and code != 0 and self._is_shut_down():
             stop = self._shutdown_stop()
         if stop is None:

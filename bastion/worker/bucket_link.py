@@ -53,6 +53,7 @@ class BucketLink:
         now = clock.monotonic()
         self._order: Order | None = None
         self._order_generation = 0
+        self._bad_generation = 0  # of an order that cannot be read: not downloaded again
         self._order_read_at = now
         self._order_due: float | None = now
         self._wanted: Report | None = None
@@ -197,11 +198,15 @@ class BucketLink:
         if meta.generation == self._order_generation:
             self._order_read_at = self._clock.monotonic()
             return
+        if meta.generation == self._bad_generation:
+            return
         stored = self._store.get(self._order_key)
+        self._bad_generation = stored.meta.generation
         order = protocol.read(Order, stored.data)
         if order.run != self._run:
             raise InvalidDocument(f"the order is for the run {order.run!r}, not {self._run!r}")
         self._order = order
+        self._bad_generation = 0
         self._order_generation = stored.meta.generation
         self._order_read_at = self._clock.monotonic()
         self._on_change()

@@ -137,6 +137,14 @@ class Uploader:
         self._abandoned.set()
         self._buffer.close()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Waits for the thread's end."""
+        self._thread.join(timeout_seconds)
+
     def _work(self) -> None:
         interval = LOCAL_INTERVAL_SECONDS if self._local else REMOTE_FIRST_INTERVAL_SECONDS
         while self._buffer.wait_ready(interval) and not self._abandoned.is_set():

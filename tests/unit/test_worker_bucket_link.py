@@ -1,0 +1,160 @@
+"""A host's order, report and beat, one turn at a time."""
+
+from random import Random
+
+import pytest
+
+from bastion.core import keys, protocol
+from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
+from bastion.testing.counting_store import CountingStore
+from bastion.testing.faulty_store import Fault, FaultyStore
+from bastion.testing.manual_clock import ManualClock
+from bastion.testing.memory_store import MemoryStore
+from bastion.worker.bucket_link import BucketLink
+from bastion.worker.identity import HostIdentity
+
+RUN = "abcdefghij-1"
+
+
+class Bench:
+    """A link on a faulty store and a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryStore()
+        self.counting = CountingStore(self.memory)
+        self.store = FaultyStore(self.counting)
+        self.clock = ManualClock()
+        self.changes = 0
+        self.link = self.make_link()
+
+    def make_link(self) -> BucketLink:
+        arguments = AgentArguments(
+            root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token="t", poll_seconds=5.0, beat_seconds=30.0
+        )
+        identity = HostIdentity(arguments=arguments, worker=0)
+        return BucketLink(self.store, identity, clock=self.clock, rng=Random(1), on_change=self.changed)
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def order(self, action: OrderAction = OrderAction.RUN, run: str = RUN) -> None:
+        meta = self.memory.head(keys.order(RUN))
+        data = Order(run=run, action=action, command="c").to_bytes()
+        self.memory.put(keys.order(RUN), data, generation=0 if meta is None else meta.generation)
+
+    def live(self, seconds: float) -> None:
+        end = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < end:
+            self.clock.advance(min(max(self.link.turn(), 0.001), end - self.clock.monotonic()))
+
+    def report(self) -> Report:
+        return protocol.read(Report, self.memory.get(keys.report(RUN, 0)).data)
+
+
+def report(phase: HostPhase) -> Report:
+    return Report(run=RUN, host=0, token="t", phase=phase)
+
+
+def test_the_first_turn_beats_reports_and_reads_the_order():
+    bench = Bench()
+    bench.order()
+    bench.link.publish(report(HostPhase.WAITING))
+    assert not bench.link.settled
+    bench.link.turn()
+    assert bench.link.settled
+    assert bench.report().phase is HostPhase.WAITING
+    assert bench.link.order.action is OrderAction.RUN
+    assert bench.memory.head(keys.beat(RUN, 0)) is not None
+    assert bench.changes == 2
+
+
+def test_beats_come_each_period_give_or_take_a_fifth():
+    bench = Bench()
+    generations = set()
+    for _ in range(300):
+        bench.live(1.0)
+        generations.add(bench.memory.head(keys.beat(RUN, 0)).generation)
+    assert 9 <= len(generations) <= 13
+
+
+def test_an_unchanged_order_costs_no_download():
+    bench = Bench()
+    bench.order()
+    bench.live(60.0)
+    assert bench.counting.calls["get"] == 1
+    bench.order(OrderAction.STOP)
+    bench.live(7.0)
+    assert bench.link.order.action is OrderAction.STOP
+    assert bench.counting.calls["get"] == 2
+
+
+def test_a_missing_foreign_or_broken_order_leaves_the_last_one_in_force():
+    bench = Bench()
+    bench.order()
+    bench.live(7.0)
+    bench.order(OrderAction.STOP, run="otherother-1")
+    bench.live(7.0)
+    bench.memory.put(keys.order(RUN), b"{", generation=bench.memory.head(keys.order(RUN)).generation)
+    bench.live(7.0)
+    bench.memory.delete(keys.order(RUN), generation=bench.memory.head(keys.order(RUN)).generation)
+    bench.live(7.0)
+    assert bench.link.order.action is OrderAction.RUN
+
+
+def test_time_without_an_order_counts_from_the_last_successful_look():
+    bench = Bench()
+    bench.order()
+    bench.live(60.0)
+    assert bench.link.seconds_without_order < 7.0
+    bench.store.fail_next("head", times=1000)
+    bench.live(600.0)
+    assert 600.0 <= bench.link.seconds_without_order < 607.0
+
+
+def test_a_deleted_order_counts_as_not_read():
+    bench = Bench()
+    bench.live(100.0)
+    assert bench.link.seconds_without_order == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_a_report_is_written_until_it_is_stored(fault: Fault):
+    bench = Bench()
+    bench.store.fail_next("put", key=keys.report(RUN, 0), fault=fault, times=5)
+    bench.link.publish(report(HostPhase.WAITING))
+    bench.live(1.0)
+    bench.link.publish(report(HostPhase.EXITED))
+    bench.live(120.0)
+    assert bench.link.settled
+    assert bench.report().phase is HostPhase.EXITED
+
+
+def test_a_failed_beat_is_repeated_before_the_daemon_gives_the_host_up():
+    bench = Bench()
+    bench.store.fail_next("put", key=keys.beat(RUN, 0), times=3)
+    bench.live(30.0)
+    assert bench.memory.head(keys.beat(RUN, 0)) is not None
+
+
+def test_a_later_agent_writes_over_its_predecessors_report_and_beat():
+    bench = Bench()
+    assert bench.link.load_report() is None
+    bench.link.publish(report(HostPhase.RUNNING))
+    bench.link.turn()
+    bench.link = bench.make_link()
+    assert bench.link.load_report() == report(HostPhase.RUNNING)
+    bench.link.publish(report(HostPhase.FAILED))
+    bench.link.turn()
+    assert bench.report().phase is HostPhase.FAILED
+
+
+def test_after_the_last_word_orders_are_not_read_and_beats_go_on():
+    bench = Bench()
+    bench.order()
+    bench.live(7.0)
+    bench.link.stop_polling()
+    before = bench.memory.head(keys.beat(RUN, 0)).generation
+    bench.order(OrderAction.STOP)
+    bench.live(60.0)
+    assert bench.link.order.action is OrderAction.RUN
+    assert bench.memory.head(keys.beat(RUN, 0)).generation > before

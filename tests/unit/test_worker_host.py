@@ -1,0 +1,384 @@
+"""A whole host against a store in memory: real commands, no daemon."""
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bastion import processes
+from bastion.adapters.system_clock import SystemClock
+from bastion.core import keys, protocol
+from bastion.core.errors import NotFound
+from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
+from bastion.testing.faulty_store import FaultyStore
+from bastion.testing.memory_store import MemoryStore
+from bastion.worker import attempt
+from bastion.worker.host import Host
+from bastion.worker.host_state import HostState
+from bastion.worker.identity import HostIdentity
+
+RUN = "abcdefghij-1"
+# Of this test process alone: commands are found, and ended, by it.
+TOKEN = secrets.token_hex(16)
+
+
+class Stage:
+    """One run's keys, and the hosts that a test lets live."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.memory = MemoryStore()
+        self.store = FaultyStore(self.memory)
+        self.state_dir = state_dir
+        self._live: list[tuple[Host, threading.Thread]] = []
+
+    def order(self, command: str = "true", *, stop: str = "", grace: float = 5.0, env: dict[str, str] | None = None):
+        meta = self.memory.head(keys.order(RUN))
+        order = Order(
+            run=RUN,
+            action=OrderAction.STOP if stop else OrderAction.RUN,
+            command=command,
+            reason=stop,
+            grace_seconds=grace,
+            env=env or {},
+        )
+        self.memory.put(keys.order(RUN), order.to_bytes(), generation=0 if meta is None else meta.generation)
+
+    def host(
+        self,
+        *,
+        worker: int = 0,
+        hosts: int = 1,
+        boot: str = "boot-1",
+        raw_log: str = "",
+        order_lost_seconds: float = 0.0,
+        on_vm: bool = False,
+        state_dir: Path | None = None,
+        token: str = TOKEN,
+    ) -> Host:
+        arguments = AgentArguments(
+            root="/b/t-bastion",
+            bastion="t-bastion",
+            job="job",
+            run=RUN,
+            token=token,
+            hosts_per_slice=hosts,
+            accelerator_type="v4-16" if on_vm else "",
+            devices_per_host=4 if on_vm else 0,
+            raw_log=raw_log,
+            poll_seconds=0.03,
+            beat_seconds=1.0,
+            order_lost_seconds=order_lost_seconds,
+        )
+        peers = tuple(f"127.0.0.{n + 1}" for n in range(hosts)) if on_vm else ()
+        identity = HostIdentity(arguments=arguments, worker=worker, peers=peers)
+        environ = {"PATH": os.environ["PATH"], "BASTION_EMULATED_BOOT_ID": boot}
+        return Host(
+            identity,
+            self.store,
+            clock=SystemClock(),
+            rng=Random(1),
+            environ=environ,
+            state_dir=state_dir or self.state_dir,
+        )
+
+    def start(self, host: Host) -> threading.Thread:
+        thread = threading.Thread(target=host.run, daemon=True)
+        thread.start()
+        self._live.append((host, thread))
+        return thread
+
+    def end(self) -> None:
+        self.store.enabled = False
+        for host, thread in self._live:
+            host.shut_down()
+            thread.join(20.0)
+            assert not thread.is_alive()
+        for worker in range(2):
+            assert processes.end_marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}", grace_seconds=0)
+
+    def report(self, worker: int = 0) -> Report | None:
+        try:
+            return protocol.read(Report, self.memory.get(keys.report(RUN, worker)).data)
+        except NotFound:
+            return None
+
+    def phase(self, worker: int = 0) -> HostPhase | None:
+        report = self.report(worker)
+        return None if report is None else report.phase
+
+    def final(self, worker: int = 0) -> Report:
+        until(lambda: (report := self.report(worker)) is not None and report.phase.final)
+        report = self.report(worker)
+        assert report is not None
+        return report
+
+    def log(self, worker: int = 0) -> list[str]:
+        """The log's lines without their instants."""
+        metas = self.memory.list(keys.log_segments("job", RUN, worker))
+        text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
+        return [line.split(" ", 1)[1] for line in text.splitlines()]
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def stage(tmp_path: Path):
+    stage = Stage(tmp_path / "state")
+    yield stage
+    stage.end()
+
+
+def command_processes(worker: int = 0) -> list[processes.ProcessId]:
+    return processes.marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}")
+
+
+def test_a_command_runs_once_behind_its_claim_and_its_end_is_reported_after_its_output(stage: Stage):
+    stage.order("echo out; echo err >&2; exit 7")
+    stage.start(stage.host(raw_log="logs/job"))
+    report = stage.final()
+    assert (report.phase, report.exit_code, report.error) == (HostPhase.EXITED, 7, "")
+    assert report.started_at <= report.ended_at
+    # The report is the last write, so the log is whole without waiting.
+    assert sorted(stage.log()) == ["stderr F err", "stdout F out"]
+    assert sorted(stage.memory.get("logs/job").data.split()) == [b"err", b"out"]
+    assert protocol.read(Claim, stage.memory.get(keys.claim(RUN)).data).token == TOKEN
+
+
+@pytest.mark.parametrize(("command", "code"), [("true", 0), ("kill -9 $$", 137), ("exit 300", 44), ("no-such", 127)])
+def test_exit_codes_are_as_a_shell_gives_them(stage: Stage, monkeypatch, command: str, code: int):
+    monkeypatch.setattr(attempt, "SHUTDOWN_NEWS_SECONDS", 0.05)
+    stage.order(command)
+    stage.start(stage.host())
+    assert (stage.final().phase, stage.final().exit_code) == (HostPhase.EXITED, code)
+
+
+def test_without_an_order_nothing_is_claimed(stage: Stage):
+    stage.start(stage.host())
+    until(lambda: stage.phase() is HostPhase.WAITING)
+    time.sleep(0.1)
+    assert stage.memory.head(keys.claim(RUN)) is None
+
+
+def test_a_stop_order_before_the_claim_ends_the_host_without_running(stage: Stage, tmp_path: Path):
+    stage.order(f"touch {tmp_path}/ran", stop="cancelled")
+    stage.start(stage.host())
+    report = stage.final()
+    assert (report.phase, report.exit_code) == (HostPhase.STOPPED, None)
+    assert "cancelled" in report.message
+    assert stage.memory.head(keys.claim(RUN)) is None
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_closed_gate_keeps_the_command_from_running(stage: Stage, tmp_path: Path):
+    stage.memory.put(keys.claim(RUN), Claim(run=RUN, closed="given up").to_bytes(), generation=0)
+    stage.order(f"touch {tmp_path}/ran")
+    stage.start(stage.host())
+    assert stage.final().phase is HostPhase.REFUSED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_other_workers_wait_for_worker_0(stage: Stage):
+    stage.order("echo $BASTION_HOST_INDEX of $BASTION_NUM_HOSTS")
+    stage.start(stage.host(worker=1, hosts=2, on_vm=True))
+    until(lambda: stage.phase(1) is HostPhase.WAITING)
+    time.sleep(0.1)
+    assert stage.phase(1) is HostPhase.WAITING
+    stage.start(stage.host(worker=0, hosts=2, on_vm=True))
+    assert stage.final(0).exit_code == stage.final(1).exit_code == 0
+    assert (stage.log(0), stage.log(1)) == (["stdout F 0 of 2"], ["stdout F 1 of 2"])
+
+
+def test_a_stop_order_shows_the_reason_and_lets_the_command_save_its_work(stage: Stage):
+    stage.order("trap 'cat $BASTION_PREEMPT_FILE; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
+    stage.start(stage.host())
+    until(lambda: stage.phase() is HostPhase.RUNNING)
+    until(lambda: "stdout F ready" in stage.log())
+    stage.order(stop="preempted: for vision", grace=20.0)
+    report = stage.final()
+    assert (report.phase, report.exit_code, report.message) == (HostPhase.STOPPED, 3, "preempted: for vision")
+    assert "stdout F preempted: for vision" in stage.log()
+
+
+def test_a_command_that_ignores_the_signal_is_killed_after_the_grace_period_with_all_it_started(stage: Stage):
+    stage.order("trap '' TERM; (setsid sleep 60 &) ; env -i sleep 60 & echo ready; sleep 60; sleep 60")
+    stage.start(stage.host())
+    until(lambda: "stdout F ready" in stage.log())
+    stage.order(stop="cancelled", grace=0.2)
+    report = stage.final()
+    assert (report.phase, report.exit_code) == (HostPhase.STOPPED, 137)
+    assert command_processes() == []
+
+
+def test_a_second_stop_with_less_grace_is_obeyed(stage: Stage):
+    stage.order("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    stage.start(stage.host())
+    until(lambda: "stdout F ready" in stage.log())
+    stage.order(stop="preempted", grace=3600.0)
+    time.sleep(0.1)
+    stage.order(stop="cancelled", grace=0.0)
+    assert stage.final().exit_code == 137
+
+
+def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage):
+    # The daemonised child holds the pipes open and has left the session.
+    stage.order("setsid bash -c 'trap \"echo bye; exit\" TERM; echo up; while :; do sleep 0.05; done' & sleep 0.3")
+    stage.start(stage.host())
+    report = stage.final()
+    assert (report.phase, report.exit_code) == (HostPhase.EXITED, 0)
+    # bash itself may say on stderr that its sleep was terminated.
+    assert [line for line in stage.log() if line.startswith("stdout")] == ["stdout F up", "stdout F bye"]
+    assert command_processes() == []
+
+
+def test_an_unreachable_bucket_does_not_stop_the_command_and_everything_arrives_later(stage: Stage, tmp_path: Path):
+    stage.order(f"echo one; until test -e {tmp_path}/go; do sleep 0.02; done; echo two; touch {tmp_path}/done")
+    stage.start(stage.host())
+    until(lambda: "stdout F one" in stage.log())
+    for method in ("get", "head", "put", "append", "list"):
+        stage.store.fail_next(method, times=100_000)
+    (tmp_path / "go").touch()
+    until(lambda: (tmp_path / "done").exists())
+    time.sleep(0.3)
+    assert stage.phase() is HostPhase.RUNNING
+    stage.store.enabled = False
+    assert stage.final().exit_code == 0
+    assert stage.log() == ["stdout F one", "stdout F two"]
+
+
+def test_where_another_machine_may_start_it_again_a_command_ends_when_its_order_is_lost(stage: Stage):
+    stage.order("echo up; sleep 60")
+    stage.start(stage.host(order_lost_seconds=0.5))
+    until(lambda: "stdout F up" in stage.log())
+    stage.store.fail_next("head", key=keys.order(RUN), times=100_000)
+    report = stage.final()
+    assert (report.phase, report.error) == (HostPhase.FAILED, "OrderLost")
+    assert command_processes() == []
+
+
+def test_an_agent_that_starts_again_after_its_command_began_reports_it_and_does_not_run_twice(stage: Stage, tmp_path):
+    # As an agent that was killed leaves it: the mark, a process of the command, a first segment.
+    first = HostState(stage.state_dir, run=RUN, host=0)
+    assert first.open()
+    first.mark_started("boot-1")
+    first.close()
+    stage.memory.put(keys.log_segment("job", RUN, 0, 1), b"2027-01-15T08:00:00.000000Z stdout F x\n", generation=0)
+    stage.order(f"touch {tmp_path}/ran")
+    stage.start(stage.host())
+    report = stage.final()
+    assert (report.phase, report.error) == (HostPhase.FAILED, "HostRestarted")
+    assert not (tmp_path / "ran").exists()
+    assert stage.log()[0] == "stdout F x"
+    assert stage.log()[1].startswith("gap F an unknown number of bytes")
+
+
+def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage: Stage):
+    first = HostState(stage.state_dir, run=RUN, host=0)
+    assert first.open()
+    first.mark_started("boot-1")
+    ended = Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.EXITED, exit_code=5)
+    first.save_outcome(ended)
+    first.close()
+    stage.start(stage.host())
+    assert stage.final() == ended
+
+
+def test_a_final_report_is_never_taken_back(stage: Stage, tmp_path: Path):
+    stage.order(f"echo x >> {tmp_path}/ran; exit 4")
+    stage.start(stage.host()).join(20.0)
+    before = stage.memory.head(keys.report(RUN, 0)).generation
+    # A VM that was made anew has an empty disk and another boot.
+    stage.start(stage.host(boot="boot-2", state_dir=tmp_path / "new disk")).join(20.0)
+    assert stage.memory.head(keys.report(RUN, 0)).generation == before
+    assert (tmp_path / "ran").read_text() == "x\n"
+
+
+def test_a_host_that_was_made_anew_while_its_slice_ran_does_not_run(stage: Stage, tmp_path: Path):
+    stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=TOKEN, boot_id="boot-of-0").to_bytes(), generation=0)
+    running = Report(run=RUN, host=1, token=TOKEN, boot_id="boot-1", phase=HostPhase.RUNNING)
+    stage.memory.put(keys.report(RUN, 1), running.to_bytes(), generation=0)
+    stage.order(f"touch {tmp_path}/ran")
+    stage.start(stage.host(worker=1, hosts=2, on_vm=True, boot="boot-2"))
+    report = stage.final(1)
+    assert (report.phase, report.error) == (HostPhase.FAILED, "HostRestarted")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_on_the_bastion_the_agent_leaves_after_its_last_word_and_on_a_vm_it_stays(stage: Stage, tmp_path: Path):
+    stage.order()
+    on_bastion = stage.start(stage.host())
+    on_bastion.join(20.0)
+    assert not on_bastion.is_alive()
+    stage.memory = MemoryStore()
+    stage.store = FaultyStore(stage.memory)
+    stage.order()
+    on_vm = stage.start(stage.host(on_vm=True, state_dir=tmp_path / "vm"))
+    stage.final()
+    on_vm.join(0.2)
+    assert on_vm.is_alive()
+
+
+def test_a_host_that_is_shut_down_ends_its_command_and_says_so(stage: Stage):
+    stage.order("echo up; sleep 60")
+    host = stage.host()
+    thread = stage.start(host)
+    until(lambda: "stdout F up" in stage.log())
+    host.shut_down()
+    thread.join(20.0)
+    assert stage.report().phase is HostPhase.STOPPED
+    assert stage.report().error == "HostShutDown"
+    assert command_processes() == []
+
+
+def test_a_command_that_got_the_shut_downs_signal_a_moment_before_its_agent_did_not_fail(stage: Stage, monkeypatch):
+    monkeypatch.setattr(attempt, "SHUTDOWN_NEWS_SECONDS", 10.0)
+    stage.order("echo up; kill -TERM $$")
+    host = stage.host()
+    stage.start(host)
+    until(lambda: stage.phase() is HostPhase.RUNNING and not command_processes())
+    host.shut_down()
+    assert (stage.final().phase, stage.final().exit_code) == (HostPhase.STOPPED, 143)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [({"X": "a\0b"}, "null"), ({"X": "x" * 200_000}, "too long"), ({"A=B": "x"}, "name")],
+)
+def test_a_command_that_cannot_be_started_fails_by_name_and_says_why_in_the_log(stage: Stage, env, message: str):
+    stage.order("true", env=env)
+    stage.start(stage.host())
+    report = stage.final()
+    assert (report.phase, report.error) == (HostPhase.FAILED, "SetupFailed")
+    assert message in report.message
+    assert "bastion: the command could not be started" in stage.log()[0]
+
+
+def test_the_log_says_first_which_variables_were_overridden(stage: Stage):
+    stage.order("echo $BASTION_JOB", env={"BASTION_JOB": "other"})
+    stage.start(stage.host())
+    stage.final()
+    assert stage.log() == ["stderr F bastion: the agent set these variables, not the job: BASTION_JOB", "stdout F job"]
+
+
+def test_the_command_starts_in_an_empty_folder_without_input(stage: Stage):
+    stage.order("ls -A; cat; echo end")
+    stage.start(stage.host())
+    assert stage.final().exit_code == 0
+    assert stage.log() == ["stdout F end"]
+
+
+def test_a_second_agent_of_a_live_host_does_nothing(stage: Stage):
+    stage.order("echo up; sleep 60")
+    stage.start(stage.host())
+    until(lambda: "stdout F up" in stage.log())
+    assert stage.host().run() == 75
+    assert stage.phase() is HostPhase.RUNNING
