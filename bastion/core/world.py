@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bastion.core import limits
 from bastion.core.job_record import JobRecord
 from bastion.core.jobspec import JobSpec
 from bastion.core.objects import ObjectMeta
@@ -112,9 +113,9 @@ class Settings:
     bastion: str
     host_identity: str
     poll_seconds: float = 5.0
-    beat_seconds: float = 30.0
+    beat_seconds: float = limits.BEAT_PERIOD_SECONDS
     interpreter: str = ""
-    eviction_grace_seconds: float = 30.0
+    eviction_grace_seconds: float = limits.EVICTION_GRACE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,7 @@ class Daemon:
 
     def _say(self, outcome: Outcome, plan: Plan, problems: list[str]) -> None:
         for name, record in sorted(outcome.records.items()):
-            for line in record.history[-1:]:
+            for line in record.history:
                 self._log.say(f"{name} {line.status.value} {line.text}")
         for decision in plan.decisions:
             if decision.verdict is Verdict.EVICT:

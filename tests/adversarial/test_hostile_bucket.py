@@ -1,0 +1,160 @@
+"""Whoever may write the bucket may write anything: it harms the writer's own job, and nobody else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bastion.core import keys, limits
+from bastion.testing.cluster import BASTION, Cluster
+from bastion.testing.counting_store import CountingStore
+from bastion.testing.scripted_hosts import runs_for
+
+
+def spec(name: str, **metadata: object) -> bytes:
+    document = {
+        "version": 1,
+        "name": name,
+        "command": "echo hi",
+        "metadata": {
+            "user_id": "alice",
+            "project_id": "a",
+            "creation_time": "2026-01-02 03:04:05.000006",
+            "resources": {"v4": 8},
+            **metadata,
+        },
+    }
+    return json.dumps(document).encode()
+
+
+HOSTILE = {
+    "../../escape": spec("../../escape"),
+    "..": spec(".."),
+    "a/b": spec("a/b"),
+    "folder/": b"",
+    "x" * 200: spec("x" * 200),
+    f"{BASTION}": spec(BASTION),
+    f"{BASTION}-20260101": spec(f"{BASTION}-20260101"),
+    "victim.d": spec("victim.d"),
+    "victim.cleanup": spec("victim.cleanup"),
+    "new\u2028line": spec("new\u2028line"),
+    "negative": spec("negative", resources={"v4": -64}),
+    "absurd": spec("absurd", resources={"v4": 10**12}),
+    "float": spec("float", resources={"v4": 0.5}),
+    "deep": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "twice": b'{"version": 1, "version": 1}',
+    "other-name": spec("somebody-else"),
+    "huge": b"x" * (limits.SPEC_MAX_BYTES + 1),
+    "binary": bytes(range(256)),
+    "empty": b"",
+    "surrogate": b'{"version": 1, "name": "surrogate", "command": "\\udc80"}',
+    "number": b"1e999",
+    "many-types": spec("many-types", resources={f"t{i}": 1 for i in range(1000)}),
+    "priority": spec("priority", priority=-1),
+    "underpaid": spec("underpaid")[:-1] + b', "runner": {"kind": "tpu", "instance_type": "tpu-v4-2048"}}',
+}
+
+
+def test_every_hostile_spec_is_explained_and_a_good_job_runs_beside_all_of_them() -> None:
+    cluster = Cluster()
+    cluster.hosts.scripts["victim"] = runs_for(2)
+    for name, data in HOSTILE.items():
+        cluster.store.put(keys.JOBS_ACTIVE + name, data, generation=0)
+    cluster.submit("victim", instance_type="tpu-v4-8")
+    cluster.run_until(lambda: cluster.result("victim"), steps=20)
+    cluster.settle(3)
+    explained = {cluster.json(key)["name"]: cluster.json(key)["problem"] for key in cluster.listed("jobs/invalid/")}
+    assert set(explained) == set(HOSTILE)
+    assert all(explained.values())
+    assert cluster.hosts.began[0].job == "victim"
+    assert {began.job for began in cluster.hosts.began} == {"victim"}
+    assert cluster.slices.list() == []
+    published = json.loads(cluster.store.get(keys.STATUS).data)
+    assert {entry["name"] for entry in published["invalid"]} == set(HOSTILE)
+
+
+def test_an_oversized_spec_is_refused_without_being_downloaded() -> None:
+    cluster = Cluster()
+    counting = CountingStore(cluster.store)
+    cluster.daemon = cluster.new_daemon(counting)
+    cluster.store.put(keys.active("huge"), HOSTILE["huge"], generation=0)
+    cluster.settle(4)
+    assert cluster.json(keys.invalid("huge"))["problem"].startswith("the spec has 65537 bytes")
+    assert keys.active("huge") not in counting.read
+
+
+def test_a_half_written_spec_is_not_quarantined_until_it_has_been_still() -> None:
+    cluster = Cluster()
+    cluster.store.put(keys.active("job"), b'{"version": 1, "na', generation=0)
+    cluster.step(0.2)
+    cluster.step(0.2)
+    assert cluster.listed("jobs/invalid/") == []
+    cluster.hosts.scripts["job"] = runs_for(1)
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.result("job"), steps=20)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [b"", b"CANCELLING", b"cancelling\n", b'{"status": "ACTIVE"}', b"{", b'{"status": ["CANCELLING"]}', b"\xff", b"[" * 9999],
+)  # fmt: skip
+def test_a_strange_wish_cancels_or_is_dropped_and_never_stops_the_daemon(wish: bytes) -> None:
+    cluster = Cluster()
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    cluster.store.put(keys.user_state("job"), wish, generation=0)
+    cluster.settle(6)
+    cancelled = wish.strip().upper() == b"CANCELLING"
+    assert bool(cluster.result("job")) is cancelled
+    assert cluster.listed("jobs/user_states/") == []
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b'{"phase": "exited"}', b"[[[[", b'{"host": -1}', b"null"])
+def test_garbage_among_reports_claims_and_beats_changes_nothing(data: bytes) -> None:
+    cluster = Cluster()
+    uid = cluster.submit("job", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    for key in (
+        keys.report(f"{uid}-1", 7),
+        keys.report(f"{uid}-2", 0),
+        f"runs/{uid}-1/reports/x",
+        "runs/nonsense/order",
+        "beats/nonsense",
+        "beats/a.b.c",
+        "jobs/claims/nonsense",
+    ):
+        cluster.store.put(key, data, generation=0)
+    cluster.settle(8)
+    assert cluster.hosts.live("job") == [f"{uid}-1"]
+
+
+def test_a_forged_report_without_the_runs_token_does_not_end_a_job() -> None:
+    cluster = Cluster()
+    uid = cluster.submit("job", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    key = keys.report(f"{uid}-1", 0)
+    meta = cluster.store.head(key)
+    assert meta is not None
+    forged = {"run": f"{uid}-1", "host": 0, "token": "guess", "phase": "exited", "exit_code": 0}
+    cluster.store.put(key, json.dumps(forged).encode(), generation=meta.generation)
+    cluster.settle(5)
+    assert cluster.hosts.live("job") == [f"{uid}-1"]
+
+
+@pytest.mark.parametrize("options", [b"", b"{", b'{"scheduler": {"dry_run": "yes"}}', b"[]", b"\xff"])
+def test_broken_runtime_options_are_told_and_the_last_good_stay(options: bytes) -> None:
+    cluster = Cluster()
+    cluster.hosts.scripts["job"] = runs_for(1)
+    cluster.store.put(keys.RUNTIME_OPTIONS, options, generation=0)
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.result("job"), steps=20)
+    assert any("runtime_options" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
+
+
+def test_a_broken_lease_is_taken_over_after_its_ttl() -> None:
+    cluster = Cluster()
+    cluster.store.put(keys.LEASE, b"\xff garbage", generation=0)
+    cluster.hosts.scripts["job"] = runs_for(1)
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.result("job"), steps=30)
