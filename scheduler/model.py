@@ -52,10 +52,10 @@ class Job:
     user_id: str
     priority: int = 5
     queued_at: float
-    demand: Mapping[str, int] = _NOTHING
+    demand: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     status: JobStatus = JobStatus.PENDING
     tier: int | None = None
-    charged: Mapping[str, int] = _NOTHING
+    charged: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     started_at: float | None = None
     not_before: float | None = None
     stockout: bool = False
@@ -136,7 +136,7 @@ class Reason:
     holders: tuple[str, ...] = ()
     unblock: str = ""
     also: tuple[ReasonCode, ...] = ()
-    missing: Mapping[str, int] = _NOTHING
+    missing: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +146,7 @@ class Decision:
     Attributes:
         tier: START: the worst tier it needs. KEEP, EVICT, STOPPING: the tier it runs on.
         reason: Of a WAIT, always; of every other verdict, never.
+        message: Of START and EVICT: why, with the arithmetic, for people; else empty.
         evicted_for: EVICT and STOPPING: whom it makes room for, if anybody.
         position: Place in the pool's queue, from 1 (for a slot of the bastion's host: in the queue for those); None
             where the job does not compete for capacity.
@@ -156,6 +157,7 @@ class Decision:
     verdict: Verdict
     tier: int | None = None
     reason: Reason | None = None
+    message: str = ""
     evicted_for: str | None = None
     position: int | None = None
     position_in_project: int | None = None
@@ -226,6 +228,8 @@ def _decision_document(decision: Decision) -> dict[str, object]:
         value = getattr(decision, name)
         if value is not None:
             document[name] = value
+    if decision.message:
+        document["message"] = decision.message
     if decision.reason is not None:
         reason = decision.reason
         document["reason"] = {

@@ -1,10 +1,249 @@
-"""One pass."""
+"""One pass: `schedule(snapshot, now) -> Plan`.
+
+Layer: `scheduler`, pure. The steps, each of which only adds to what the ones before decided:
+
+1. Admission: jobs that no capacity could help are set aside, each with its reason.
+2. Promises: room that earlier passes ordered is kept for whom it was ordered, and they start once it is free.
+3. Owners: projects in order of what they hold; a job within its project's entitlement starts on free capacity, or
+   else on what is being freed, or else borrowers are evicted for it, enough and no more.
+4. Lending: what is left goes to any job that fits, projects in the same order. Within a project, smaller jobs may
+   pass one that does not fit.
+5. Reasons for all who wait.
+
+Invariants: nothing is over-committed; no job of a project at or under its entitlement is evicted; incumbents run on;
+every waiting job has exactly one reason; a second pass over the outcome changes nothing.
+"""
 
 from __future__ import annotations
 
-from scheduler.model import Plan, Snapshot
+import heapq
+from collections.abc import Callable
+
+from quota import Policy
+from scheduler.admission import Admission
+from scheduler.capacity import amounts_of
+from scheduler.explaining import Explainer
+from scheduler.ledger import Ledger
+from scheduler.model import Decision, Job, JobStatus, Plan, Reason, Snapshot, Verdict
+from scheduler.shares import Shares
+from scheduler.usage import pool_usages, project_usages
+from scheduler.victims import choose_victims
+from scheduler.waiting import ProjectQueue, Request, order_in_project
 
 
 def schedule(snapshot: Snapshot, now: float) -> Plan:
-    """Decides what becomes of every job of the snapshot."""
-    raise NotImplementedError
+    """Decides what becomes of every job of the snapshot.
+
+    Args:
+        snapshot: The jobs, their names unique, and the quota in force.
+        now: The present instant, in seconds since the epoch.
+
+    Returns:
+        A decision for every job. The same arguments give the same plan, whatever the order of the jobs.
+
+    Raises:
+        ValueError: two jobs have the same name.
+    """
+    if len({job.name for job in snapshot.jobs}) != len(snapshot.jobs):
+        raise ValueError("two jobs of the snapshot have the same name; names identify jobs")
+    return _Pass(snapshot, now).plan()
+
+
+class _Pass:
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self._now = now
+        self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
+        self._shares = Shares(self._policy)
+        self._ledger = Ledger.of(snapshot, self._shares)
+        self._incumbents = sorted(
+            (job for job in snapshot.jobs if job.status is not JobStatus.PENDING),
+            key=lambda job: (job.started_at or 0.0, job.name),
+        )
+        self._refused: list[tuple[Job, Reason]] = []
+        self._too_large: list[Job] = []
+        self._backing_off: list[Job] = []
+        self._queues: dict[str, ProjectQueue] = {}
+        self._promised_jobs: dict[str, Job] = {}
+        self._jobs_by_name = {job.name: job for job in snapshot.jobs}
+        self._admit(snapshot)
+
+    def plan(self) -> Plan:
+        self._keep_promises()
+        self._serve_owners()
+        self._lend()
+        impossible = {job.name for job, _ in self._refused} | {job.name for job in self._too_large}
+        return Plan(
+            decisions=(*self._incumbent_decisions(), *self._start_decisions(), *self._waiting_decisions()),
+            projects=project_usages(self._policy, self._jobs_by_name.values(), self._ledger.starts, impossible),
+            pool=pool_usages(self._policy, self._ledger.taken),
+        )
+
+    # Step 1
+
+    def _admit(self, snapshot: Snapshot) -> None:
+        admission = Admission(snapshot, self._now)
+        competing: dict[str, list[Job]] = {}
+        for job in sorted((job for job in snapshot.jobs if job.status is JobStatus.PENDING), key=order_in_project):
+            reason = admission.refusal(job)
+            if reason is not None:
+                self._refused.append((job, reason))
+            elif admission.exceeds_pool(job):
+                self._too_large.append(job)
+            elif admission.backs_off(job):
+                self._backing_off.append(job)
+            elif job.promised or job.name in self._ledger.leaving_for:
+                self._promised_jobs[job.name] = job
+            else:
+                competing.setdefault(job.project_id, []).append(job)
+        self._competing = competing
+
+    # Step 2
+
+    def _keep_promises(self) -> None:
+        self._ledger.forget_claims_except(self._promised_jobs)
+        claimants = sorted(
+            self._promised_jobs.values(), key=lambda job: (self._shares.rank(job.project_id), order_in_project(job))
+        )
+        for job in claimants:
+            request = Request.of(job)
+            if self._ledger.has_slot(request) and self._ledger.later.fits(request.amounts):
+                self._ledger.promise(job, request)
+            else:  # the pool has changed since; it competes like anybody
+                self._competing.setdefault(job.project_id, []).append(job)
+        # Only now, so that none of them takes what was freed for another.
+        for job in claimants:
+            if job.name in self._ledger.promises:
+                request = Request.of(job)
+                self._ledger.unpromise(job, request)
+                if self._ledger.fits_now(request):
+                    self._ledger.start(job, request, f"the room ordered for it is free{self._holding(job, request)}")
+                else:
+                    self._ledger.promise(job, request)
+        self._queues = {project: ProjectQueue(jobs) for project, jobs in sorted(self._competing.items())}
+
+    # Step 3
+
+    def _serve_owners(self) -> None:
+        # Claims that no eviction could help; any eviction may change that.
+        hopeless: set[tuple[str, Request]] = set()
+
+        def acceptable(project: str) -> Callable[[Request], bool]:
+            return lambda request: (
+                (project, request) not in hopeless
+                and self._shares.covers(project, request.amounts)
+                and self._ledger.has_slot(request)
+            )
+
+        turns = self._turns()
+        while turns:
+            project = self._next_turn(turns)
+            queue = self._queues[project]
+            found = queue.first(acceptable(project))
+            if found is None:
+                continue
+            request, job = found
+            victims = self._serve_owner(job, request)
+            if victims is None:
+                hopeless.add((project, request))
+            else:
+                queue.remove_first(request)
+            if victims:
+                hopeless.clear()
+                # A project whose borrower goes may be an owner now.
+                turns = self._turns()
+            else:
+                heapq.heappush(turns, self._turn(project))
+
+    def _serve_owner(self, job: Job, request: Request) -> tuple[Job, ...] | None:
+        """Starts the job or makes room for it; returns whom that evicts, or None if it cannot be done."""
+        if self._ledger.fits_now(request):
+            self._ledger.start(job, request, f"within its project's share{self._holding(job, request)}")
+            return ()
+        lacking = self._ledger.later.lacking(request.amounts)
+        victims = choose_victims(lacking, list(self._ledger.running.values()), self._shares, self._now)
+        for victim in victims or ():
+            self._ledger.evict(victim, job, self._eviction_message(victim, job, lacking))
+        if victims is not None:
+            self._ledger.promise(job, request)
+        return victims
+
+    # Step 4
+
+    def _lend(self) -> None:
+        turns = self._turns()
+        while turns:
+            project = self._next_turn(turns)
+            queue = self._queues[project]
+            found = queue.first(self._ledger.fits_now)
+            if found is None:
+                continue  # room only shrinks from here on
+            request, job = found
+            queue.remove_first(request)
+            self._ledger.start(job, request, f"borrows idle capacity{self._holding(job, request)}")
+            heapq.heappush(turns, self._turn(project))
+
+    def _turn(self, project: str) -> tuple[tuple[bool, float], float, str]:
+        return (self._shares.rank(project), self._queues[project].oldest(), project)
+
+    def _turns(self) -> list[tuple[tuple[bool, float], float, str]]:
+        """The projects as a heap, the least served first; among equals the one with the oldest job."""
+        turns = [self._turn(project) for project in self._queues]
+        heapq.heapify(turns)
+        return turns
+
+    def _next_turn(self, turns: list[tuple[tuple[bool, float], float, str]]) -> str:
+        return heapq.heappop(turns)[2]
+
+    # Step 5
+
+    def _waiting_decisions(self) -> list[Decision]:
+        explainer = Explainer(self._policy, self._ledger)
+        promised = sorted(
+            (self._jobs_by_name[name] for name in self._ledger.promises),
+            key=lambda job: (self._shares.rank(job.project_id), order_in_project(job)),
+        )
+        waiting = {project: queue.remaining() for project, queue in self._queues.items()}
+        decisions = explainer.queue(promised, waiting, self._too_large)
+        decisions += [explainer.backing_off(job) for job in self._backing_off]
+        decisions += [Decision(name=job.name, verdict=Verdict.WAIT, reason=reason) for job, reason in self._refused]
+        return decisions
+
+    def _incumbent_decisions(self) -> list[Decision]:
+        decisions = []
+        for job in self._incumbents:
+            verdict, evicted_for = Verdict.KEEP, None
+            if job.status is JobStatus.STOPPING:
+                verdict, evicted_for = Verdict.STOPPING, job.evicted_for
+            elif job.name in self._ledger.evictions:
+                verdict, evicted_for = Verdict.EVICT, self._ledger.evictions[job.name]
+            message = self._ledger.messages.get(job.name, "")
+            decisions.append(
+                Decision(name=job.name, verdict=verdict, tier=job.tier, evicted_for=evicted_for, message=message)
+            )
+        return decisions
+
+    def _start_decisions(self) -> list[Decision]:
+        return [
+            Decision(name=name, verdict=Verdict.START, tier=tier, message=self._ledger.messages[name])
+            for name, tier in self._ledger.starts.items()
+        ]
+
+    def _holding(self, job: Job, request: Request) -> str:
+        shares, project = self._shares, job.project_id
+        parts = [
+            f"{shares.held(project, kind) + amount} of its {shares.entitlement(project, kind)} {kind}"
+            for kind, amount in request.amounts
+        ]
+        return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
+
+    def _eviction_message(self, victim: Job, claimant: Job, lacking: dict[str, int]) -> str:
+        parts = [
+            f"holds {self._shares.held(victim.project_id, kind)} {kind} and is entitled to "
+            f"{self._shares.entitlement(victim.project_id, kind)}"
+            for kind, _ in amounts_of(victim.charged)
+            if kind in lacking
+        ]
+        return (
+            f"makes room for {claimant.name} of project {claimant.project_id}, which is within its share; "
+            f"project {victim.project_id} {' and '.join(parts)}"
+        )

@@ -1,0 +1,134 @@
+"""Which pending jobs compete for capacity at all, and why the others do not.
+
+Layer: `scheduler`, pure. Only reasons that no capacity could mend are given here; `scheduling` and `explaining` have
+the rest. The checks stand in the precedence of `ReasonCode`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from quota import Policy
+from scheduler.capacity import amounts_of
+from scheduler.model import Job, Reason, ReasonCode, Snapshot
+
+
+class Admission:
+    """The checks of one pass; remembers who is a member of what."""
+
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self._policy = snapshot.policy
+        self._check_membership = snapshot.check_membership
+        self._held = snapshot.held
+        self._now = now
+        self._members: dict[tuple[str, str], bool] = {}
+
+    def refusal(self, job: Job) -> Reason | None:
+        """Why the job cannot start whatever else is free; None if it competes (its backoff aside)."""
+        since = waiting_since(job)
+        policy = self._policy
+        if policy is None:
+            return Reason(
+                code=ReasonCode.QUOTA_FILE_INVALID,
+                message="no valid quota file was ever read, so nothing is started",
+                since=since,
+                unblock="an admin uploads a quota file that `bastion quota check` accepts",
+                also=self._later(job, ReasonCode.QUOTA_FILE_INVALID),
+            )
+        if self._check_membership and not self._is_member(policy, job):
+            return self._not_member(policy, job)
+        unknown = [kind for kind, _ in amounts_of(job.demand) if kind not in policy.resource_types]
+        if unknown:
+            return Reason(
+                code=ReasonCode.UNKNOWN_TYPE,
+                message=f"needs {', '.join(unknown)}, which the quota file does not have; it has "
+                + (", ".join(policy.resource_types) or "no resource types"),
+                since=since,
+                unblock=f"an admin adds {', '.join(unknown)} to total_resources, or the job asks for another type",
+                also=self._later(job, ReasonCode.UNKNOWN_TYPE),
+            )
+        if self._held:
+            return Reason(
+                code=ReasonCode.HELD,
+                message="the pool is held by an operator: nothing is started",
+                since=since,
+                unblock="an operator releases the pool",
+                also=self._later(job, ReasonCode.HELD),
+            )
+        return None
+
+    def exceeds_pool(self, job: Job) -> bool:
+        """Whether the job asks for more than the whole pool has."""
+        policy = self._policy
+        return policy is not None and any(amount > policy.total(kind) for kind, amount in job.demand.items())
+
+    def backs_off(self, job: Job) -> bool:
+        return job.not_before is not None and job.not_before > self._now
+
+    def _is_member(self, policy: Policy, job: Job) -> bool:
+        key = (job.user_id, job.project_id)
+        member = self._members.get(key)
+        if member is None:
+            member = self._members[key] = policy.is_member(*key)
+        return member
+
+    def _not_member(self, policy: Policy, job: Job) -> Reason:
+        own = policy.projects_of(job.user_id)
+        known = job.project_id in policy.projects
+        problem = (
+            f"user {job.user_id} is not a member of project {job.project_id}"
+            if known
+            else f"the quota file has no project {job.project_id}"
+        )
+        return Reason(
+            code=ReasonCode.NOT_MEMBER,
+            message=f"{problem}; {job.user_id} belongs to {', '.join(own) if own else 'no project'}",
+            since=waiting_since(job),
+            unblock=f"an admin adds {job.user_id} to {job.project_id} in the quota file"
+            + (f", or the job is submitted under {' or '.join(own)}" if own else ""),
+            also=self._later(job, ReasonCode.NOT_MEMBER),
+        )
+
+    def _later(self, job: Job, headline: ReasonCode) -> tuple[ReasonCode, ...]:
+        """Lower reasons that apply as well, as far as they can be told without weighing capacity."""
+        policy, codes = self._policy, []
+        if (
+            policy is not None
+            and headline is not ReasonCode.UNKNOWN_TYPE
+            and any(kind not in policy.resource_types for kind in job.demand)
+        ):
+            codes.append(ReasonCode.UNKNOWN_TYPE)
+        if self._held and headline is not ReasonCode.HELD:
+            codes.append(ReasonCode.HELD)
+        if policy is not None and not codes and headline is not ReasonCode.UNKNOWN_TYPE and self.exceeds_pool(job):
+            codes.append(ReasonCode.EXCEEDS_POOL)
+        if self.backs_off(job):
+            codes.append(backoff_code(job))
+        return tuple(codes)
+
+
+def waiting_since(job: Job) -> float:
+    return job.queued_at if job.waiting_since is None else job.waiting_since
+
+
+def backoff_code(job: Job) -> ReasonCode:
+    return ReasonCode.STOCKOUT if job.stockout else ReasonCode.BACKOFF
+
+
+def backoff_reason(job: Job) -> Reason:
+    """Of a job that only its backoff keeps from starting."""
+    until = _instant(job.not_before or 0.0)
+    why = "the cloud had no capacity for it" if job.stockout else "its last attempt was lost"
+    return Reason(
+        code=backoff_code(job),
+        message=f"{why}; it is tried again at {until}",
+        since=waiting_since(job),
+        unblock=f"the clock reaches {until}",
+    )
+
+
+def _instant(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return "a time beyond the calendar"

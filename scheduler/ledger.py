@@ -1,0 +1,148 @@
+"""What a pass has decided so far about the pool: who starts, who goes, and which room is promised to whom.
+
+Layer: `scheduler`, pure, internal to one pass. Two ledgers of the pool are kept. `now` holds what is taken this
+instant, stopping jobs included, and the free part that belongs to promises. `later` shows the pool when every
+stopping job is gone and every promise is kept. A job starts only if it fits in both, so it never takes chips that are
+not free yet, and never chips that were freed for another.
+
+Invariant: what runs, stops and starts in this pass never exceeds a limit that it did not exceed before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from scheduler.capacity import Amounts, Capacity, amounts_of
+from scheduler.model import Job, JobStatus, Snapshot
+from scheduler.shares import Shares
+from scheduler.waiting import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Room kept for a job until it fits."""
+
+    job: Job
+    tier: int
+    amounts: Amounts
+    # The part of the amounts that is free already and kept for the job.
+    kept: Amounts
+    # The part that comes from stopping jobs which make room for nobody in particular.
+    awaited: Amounts
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The pool during one pass."""
+
+    now: Capacity
+    later: Capacity
+    shares: Shares
+    # Slots of the bastion's own host that are free; None means without limit.
+    slots: int | None
+    # Who holds something: running, stopping and starting jobs.
+    holders: dict[str, Job] = field(default_factory=dict)
+    # Incumbents that nobody evicted.
+    running: dict[str, Job] = field(default_factory=dict)
+    # Stopping and just evicted jobs by the name of the job that they make room for.
+    leaving_for: dict[str, list[Job]] = field(default_factory=dict)
+    # Units that stopping jobs hold which make room for nobody, as far as no promise counts on them.
+    unclaimed: Counter[str] = field(default_factory=Counter)
+    starts: dict[str, int] = field(default_factory=dict)
+    evictions: dict[str, str] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    # Units that running, stopping and starting jobs hold.
+    taken: Counter[str] = field(default_factory=Counter)
+
+    @staticmethod
+    def of(snapshot: Snapshot, shares: Shares) -> Ledger:
+        """The pool as the snapshot shows it, before any decision."""
+        tiers = snapshot.policy.tiers if snapshot.policy is not None else ()
+        ledger = Ledger(now=Capacity(tiers), later=Capacity(tiers), shares=shares, slots=snapshot.bastion_slots)
+        for job in sorted(snapshot.jobs, key=lambda job: job.name):
+            if job.status is JobStatus.PENDING:
+                continue
+            charged, tier = amounts_of(job.charged), ledger.now.label(job.tier)
+            ledger.now.take(charged, tier)
+            ledger.taken.update(dict(charged))
+            if job.on_bastion and ledger.slots is not None:
+                ledger.slots -= 1
+            if job.status is JobStatus.RUNNING:
+                ledger.later.take(charged, tier)
+                shares.hold(job.project_id, charged)
+                ledger.running[job.name] = job
+            else:
+                ledger.leaving_for.setdefault(job.evicted_for or "", []).append(job)
+            ledger.holders[job.name] = job
+        return ledger
+
+    def forget_claims_except(self, claimants: Collection[str]) -> None:
+        """What makes room for a job that no longer competes makes room for nobody."""
+        for name in [name for name in self.leaving_for if name not in claimants]:
+            for job in self.leaving_for.pop(name):
+                self.unclaimed.update(dict(amounts_of(job.charged)))
+
+    def has_slot(self, request: Request) -> bool:
+        return not request.on_bastion or self.slots is None or self.slots > 0
+
+    def fits_now(self, request: Request) -> bool:
+        """Whether a job with that request can start in this pass."""
+        return self.has_slot(request) and self.now.fits(request.amounts) and self.later.fits(request.amounts)
+
+    def start(self, job: Job, request: Request, message: str) -> None:
+        """Starts a job that fits, on the best tiers it can get."""
+        tier = self.now.best_tier(request.amounts, self.later)
+        self.now.take(request.amounts, tier)
+        self.later.take(request.amounts, tier)
+        self.taken.update(dict(request.amounts))
+        self.shares.hold(job.project_id, request.amounts)
+        self._take_slot(request, 1)
+        self.starts[job.name] = tier
+        self.holders[job.name] = job
+        self.messages[job.name] = message
+
+    def evict(self, victim: Job, claimant: Job, message: str) -> None:
+        """Orders a running job to stop for another one; its chips stay taken until its nodes are gone."""
+        charged = amounts_of(victim.charged)
+        self.later.give_back(charged, self.later.label(victim.tier))
+        self.shares.release(victim.project_id, charged)
+        del self.running[victim.name]
+        self.leaving_for.setdefault(claimant.name, []).append(victim)
+        self.evictions[victim.name] = claimant.name
+        self.messages[victim.name] = message
+
+    def promise(self, job: Job, request: Request) -> None:
+        """Keeps room for a job that fits `later`."""
+        tier = self.later.best_tier(request.amounts, self.later)
+        leaving = self.leaving_for.get(job.name, ())
+        kept, awaited = [], []
+        for kind, amount in request.amounts:
+            rest = amount - sum(victim.charged.get(kind, 0) for victim in leaving)
+            # What a claim's own victims do not bring is free already, and stays its own. A claim without any counts
+            # on what is being freed for nobody in particular.
+            ours = 0 if leaving else max(0, min(rest, self.unclaimed[kind]))
+            self.unclaimed[kind] -= ours
+            awaited.append((kind, ours))
+            if rest > ours:
+                kept.append((kind, rest - ours))
+        self.promises[job.name] = Promise(job, tier, request.amounts, tuple(kept), tuple(awaited))
+        self.later.take(request.amounts, tier)
+        self.now.take(tuple(kept), tier)
+        self.shares.order(job.project_id, request.amounts)
+        self._take_slot(request, 1)
+
+    def unpromise(self, job: Job, request: Request) -> None:
+        """Undoes `promise`."""
+        promise = self.promises.pop(job.name)
+        self.unclaimed.update(dict(promise.awaited))
+        self.later.give_back(promise.amounts, promise.tier)
+        self.now.give_back(promise.kept, promise.tier)
+        self.shares.withdraw(job.project_id, request.amounts)
+        self._take_slot(request, -1)
+
+    def _take_slot(self, request: Request, count: int) -> None:
+        if request.on_bastion and self.slots is not None:
+            self.slots -= count

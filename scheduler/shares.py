@@ -1,0 +1,83 @@
+"""What each project holds, against what it is entitled to.
+
+Layer: `scheduler`, pure. Chips of jobs that are stopping are nobody's share any more: they count against the pool
+(`capacity`), not against the project, so that an owner may claim while its own old job goes.
+"""
+
+from __future__ import annotations
+
+from quota import Policy
+from scheduler.capacity import Amounts
+
+
+class Shares:
+    """Units per project: held by jobs that run, and ordered for jobs whose room is being made."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._entitled: dict[str, bool] = {}
+        self._held: dict[str, dict[str, int]] = {}
+        self._ordered: dict[str, dict[str, int]] = {}
+
+    def hold(self, project: str, amounts: Amounts) -> None:
+        """A job of the project runs, or starts now."""
+        _add(self._held, project, amounts, 1)
+
+    def release(self, project: str, amounts: Amounts) -> None:
+        """A job of the project was evicted."""
+        _add(self._held, project, amounts, -1)
+
+    def order(self, project: str, amounts: Amounts) -> None:
+        """Room was ordered for a job of the project."""
+        _add(self._ordered, project, amounts, 1)
+
+    def withdraw(self, project: str, amounts: Amounts) -> None:
+        """Undoes `order`."""
+        _add(self._ordered, project, amounts, -1)
+
+    def entitlement(self, project: str, kind: str) -> int:
+        return self._policy.entitlement(project, kind)
+
+    def held(self, project: str, kind: str) -> int:
+        return self._held.get(project, {}).get(kind, 0)
+
+    def ordered(self, project: str, kind: str) -> int:
+        return self._ordered.get(project, {}).get(kind, 0)
+
+    def over(self, project: str, kind: str) -> int:
+        """Units held beyond the entitlement; negative below it."""
+        return self.held(project, kind) - self.entitlement(project, kind)
+
+    def covers(self, project: str, amounts: Amounts) -> bool:
+        """Whether the project may claim so much more as its own."""
+        return all(
+            amount <= self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
+            for kind, amount in amounts
+        )
+
+    def rank(self, project: str, extra: dict[str, int] | None = None) -> tuple[bool, float]:
+        """How well served a project is, least first: by what it holds, never by what it asks.
+
+        The greatest part of its entitlement that it holds or has ordered, over all types. Projects that are entitled
+        to nothing come last, by what they hold.
+
+        Args:
+            extra: Units to count as held besides.
+        """
+        holdings: dict[str, int] = dict(self._held.get(project, {}))
+        for more in (self._ordered.get(project), extra):
+            for kind, amount in (more or {}).items():
+                holdings[kind] = holdings.get(kind, 0) + amount
+        # Dividing two ints rounds correctly, so equal parts are equal floats.
+        part = max((amount / max(self.entitlement(project, kind), 1) for kind, amount in holdings.items()), default=0.0)
+        entitled = self._entitled.get(project)
+        if entitled is None:
+            entitled = any(self.entitlement(project, kind) for kind in self._policy.resource_types)
+            self._entitled[project] = entitled
+        return not entitled, part
+
+
+def _add(ledger: dict[str, dict[str, int]], project: str, amounts: Amounts, sign: int) -> None:
+    holdings = ledger.setdefault(project, {})
+    for kind, amount in amounts:
+        holdings[kind] = holdings.get(kind, 0) + sign * amount

@@ -1,0 +1,65 @@
+"""The pending jobs of a project in order, grouped by what they ask.
+
+Layer: `scheduler`, pure. Ten thousand jobs ask for a handful of sizes. A pass only ever looks at the first job of each
+size, so its cost follows what it starts, not what waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from scheduler.capacity import Amounts, amounts_of
+from scheduler.model import Job
+
+
+def order_in_project(job: Job) -> tuple[int, float, str]:
+    """Priority, then age. The user's decayed usage belongs between them; no snapshot carries it yet."""
+    return (job.priority, job.queued_at, job.name)
+
+
+class Request(NamedTuple):
+    """What a job asks for; equal requests get equal answers."""
+
+    amounts: Amounts
+    on_bastion: bool
+
+    @staticmethod
+    def of(job: Job) -> Request:
+        return Request(amounts_of(job.demand), job.on_bastion)
+
+
+class ProjectQueue:
+    """One project's pending jobs."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._lines: dict[Request, deque[tuple[tuple[int, float, str], Job]]] = {}
+        for key, job in sorted((order_in_project(job), job) for job in jobs):
+            self._lines.setdefault(Request.of(job), deque()).append((key, job))
+
+    def first(self, acceptable: Callable[[Request], bool]) -> tuple[Request, Job] | None:
+        """The first job in order whose request is acceptable."""
+        best: tuple[tuple[int, float, str], Job] | None = None
+        best_request: Request | None = None
+        for request, line in self._lines.items():
+            if (best is None or line[0][0] < best[0]) and acceptable(request):
+                best, best_request = line[0], request
+        if best is None or best_request is None:
+            return None
+        return best_request, best[1]
+
+    def remove_first(self, request: Request) -> None:
+        """Takes out the first job with that request."""
+        line = self._lines[request]
+        line.popleft()
+        if not line:
+            del self._lines[request]
+
+    def oldest(self) -> float:
+        """When the first job of the queue was queued; infinity if it is empty."""
+        return min((line[0][1].queued_at for line in self._lines.values()), default=float("inf"))
+
+    def remaining(self) -> list[Job]:
+        """All jobs, in order."""
+        return [job for _, job in sorted(entry for line in self._lines.values() for entry in line)]
