@@ -22,6 +22,8 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -29,7 +31,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -121,14 +123,15 @@ class BastionHostProvisioner:
         return [self._status(node) for node in nodes]
 
     def delete(self, node_id: str) -> None:
-        node = self._read(self._directory / node_id)
-        if node is None:
+        if not self._directory.is_dir():
             return
         try:
-            # On disk, so that a daemon that restarts now goes on with it.
-            (self._directory / node_id / "deleting").touch()
-        except FileNotFoundError:
-            return
+            with self._locked():
+                node = self._read(self._directory / node_id)
+                if node is None:
+                    return
+                # On disk, so that a daemon that restarts now goes on with it.
+                (self._directory / node_id / "deleting").touch()
         except OSError as error:
             raise ProvisionerUnavailable(f"{node_id} could not be marked as deleted: {error}") from error
         self._end_in_background(node)
@@ -157,8 +160,9 @@ class BastionHostProvisioner:
         (new / "arguments.json").write_text(request.agent_arguments, "utf-8")
         (new / "node.json").write_text(json.dumps(asdict(node)), "utf-8")
         try:
-            # Atomic, and refused where a folder with something in it lies already.
-            new.rename(folder)
+            with self._locked():
+                # Atomic, and refused where a folder with something in it lies already.
+                new.rename(folder)
         except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
             if folder.exists():
@@ -248,12 +252,26 @@ class BastionHostProvisioner:
 
     def _remove(self, node: _Node) -> None:
         """Makes the folder disappear at once, then its content."""
+        folder = self._directory / node.node_id
         gone = self._directory / f".gone-{node.marker}"
         try:
-            (self._directory / node.node_id).rename(gone)
+            with self._locked():
+                # Another client may have removed it and created the name anew.
+                if self._read(folder) == node:
+                    folder.rename(gone)
         except OSError:
-            return  # somebody else removed it, or the next look tries again
+            return  # still DELETING; the next look tries again
         shutil.rmtree(gone, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps clients of this directory, in any process, from renaming a folder that another looks at."""
+        descriptor = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _reap(self) -> None:
         """Collects agents that ended; they are this process's children as long as it lives."""

@@ -25,10 +25,16 @@ stopping=''
 # The agent ends the command and reports; this script only waits for it.
 trap 'stopping=1; if [ -n "$agent" ]; then kill -TERM "$agent" 2> /dev/null; fi' TERM INT
 
+# In the background, because a signal ends `wait` and not a foreground `sleep`.
+pause() {
+  sleep 2 &
+  wait "$!"
+}
+
 until arguments="$(fetch_arguments)" && [ -n "$arguments" ]; do
   if [ -n "$stopping" ]; then exit 143; fi
   echo 'bastion: waiting for the metadata server' >&2
-  sleep 2
+  pause
 done
 
 interpreter="$(printf '%s' "$arguments" | python3 -c '
@@ -55,6 +61,6 @@ while [ -z "$stopping" ]; do
   done
   if [ "$code" -eq 0 ] || [ -n "$stopping" ]; then exit "$code"; fi
   echo "bastion: the agent ended with $code; starting it again" >&2
-  sleep 2
+  pause
 done
 exit 143

@@ -1,5 +1,6 @@
 """The bastion's own host as a provisioner; the general contract is in `tests/contract/test_provisioner.py`."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bastion import processes
-from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner
+from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Node
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
 from bastion.core.slices import SliceRequest, SliceState
 from bastion.processes import ProcessId
@@ -130,7 +131,19 @@ def test_deletion_returns_at_once_and_ends_everything_of_the_node(place: Place):
     place.provisioner.delete("b-aaaaaaaaaa-1")
     until(lambda: place.state() is None)
     assert processes.marked(MARKER, marker) == []
-    assert list(place.directory.iterdir()) == []
+    assert [path.name for path in place.directory.iterdir()] == [".lock"]
+
+
+def test_a_late_deleter_does_not_remove_a_node_of_the_same_name_created_since(place: Place):
+    place.create(code="exec sleep 60", token="first")
+    old = place.another()
+    (stale,) = place.directory.glob("b-*/node.json")
+    before = stale.read_text()
+    place.provisioner.delete("b-aaaaaaaaaa-1")
+    until(lambda: place.state() is None)
+    place.create(code="exec sleep 60", token="second")
+    old._remove(_Node(**json.loads(before)))
+    assert place.provisioner.list()[0].token == "second"
 
 
 def test_deleting_what_does_not_exist_is_success(place: Place):

@@ -11,6 +11,7 @@ here, and no package marker beside this file (other plugins share the namespace)
 
 import os
 import sys
+import threading
 from typing import NoReturn
 
 EXIT_CODE = 70
@@ -35,24 +36,30 @@ def initialize() -> None:
 
     if distributed.global_state.client is not None:
         return
-    # The service may refuse or abort in ways that are not Python exceptions we could name; JAX itself would log
-    # whatever is raised here and go on with one host's devices, and the job would train on a fraction of the slice.
+    what = f"host {process} of {processes} could not join the slice at {address}"
+    # At its own timeout JAX aborts the process with a C++ stack instead of raising, so ours comes first.
+    watchdog = threading.Timer(timeout, _fail, (what, f"not all hosts came within {timeout} s"))
+    watchdog.daemon = True
+    watchdog.start()
+    # The service may refuse in ways that are no exceptions we could name; JAX itself would log whatever is raised
+    # here and go on with one host's devices, and the job would train on a fraction of the slice.
     try:
         jax.distributed.initialize(
             coordinator_address=address,
             num_processes=processes,
             process_id=process,
-            initialization_timeout=timeout,
+            initialization_timeout=timeout + 60,
             cluster_detection_method="deactivate",
         )
     except Exception as error:  # noqa: BLE001
-        _fail(f"host {process} of {processes} could not join the slice at {address} within {timeout} s", error)
+        _fail(what, error)
+    watchdog.cancel()
 
 
-def _fail(what: str, error: Exception) -> NoReturn:
+def _fail(what: str, why: object) -> NoReturn:
     sys.stdout.flush()
     print(  # noqa: T201
-        f"bastion: {what}: {error}\n"
+        f"bastion: {what}: {why}\n"
         "bastion: all hosts must start JAX; look at the other workers' logs for the one that did not. A command that\n"
         "bastion: runs several JAX processes on a host sets BASTION_NO_AUTO_DISTRIBUTED=1.",
         file=sys.stderr,

@@ -1,0 +1,285 @@
+"""The agent as a process of its own, on a folder as bucket: by the bastion's own host, and by a VM's startup script."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bastion import processes
+from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.core import keys, protocol
+from bastion.core.errors import NotFound
+from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
+from bastion.core.slices import SliceRequest, SliceState
+from bastion.processes import ProcessId
+from bastion.wiring import open_root
+
+pytestmark = pytest.mark.e2e
+
+RUN = "abcdefghij-1"
+NODE = f"b-{RUN}"
+STARTUP = Path(protocol.__file__).parent.parent / "worker" / "startup.sh"
+
+
+class Bastion:
+    """A bucket in a folder, and what a daemon would do with it."""
+
+    def __init__(self, folder: Path) -> None:
+        bucket = folder / "bucket"
+        bucket.mkdir()
+        self.folder = folder
+        self.root = f"{bucket}/team-bastion"
+        self.store = open_root(self.root)
+        self.token = secrets.token_hex(16)
+        self.hosts = BastionHostProvisioner(folder / "hosts", delete_grace_seconds=5.0)
+
+    def arguments(self, **changes: object) -> AgentArguments:
+        arguments = AgentArguments(
+            root=self.root,
+            bastion="team-bastion",
+            job="job",
+            run=RUN,
+            token=self.token,
+            raw_log=keys.log("job"),
+            poll_seconds=0.1,
+            beat_seconds=1.0,
+            order_lost_seconds=600.0,
+            interpreter=sys.executable,
+        )
+        return arguments.model_copy(update=changes)
+
+    def order(self, command: str, *, stop: str = "") -> None:
+        action = OrderAction.STOP if stop else OrderAction.RUN
+        order = Order(run=RUN, action=action, command=command, reason=stop, grace_seconds=5.0)
+        meta = self.store.head(keys.order(RUN))
+        self.store.put(keys.order(RUN), order.to_bytes(), generation=0 if meta is None else meta.generation)
+
+    def launch(self, command: str) -> None:
+        self.order(command)
+        request = SliceRequest(
+            node_id=NODE,
+            bastion="team-bastion",
+            run=RUN,
+            token=self.token,
+            accelerator_type="",
+            runtime_version="",
+            agent_arguments=self.arguments().to_bytes().decode(),
+        )
+        self.hosts.create(request)
+
+    def report(self) -> Report | None:
+        try:
+            return protocol.read(Report, self.store.get(keys.report(RUN, 0)).data)
+        except NotFound:
+            return None
+
+    def final(self) -> Report:
+        until(lambda: (report := self.report()) is not None and report.phase.final)
+        report = self.report()
+        assert report is not None
+        return report
+
+    def log(self) -> list[str]:
+        metas = self.store.list(keys.log_segments("job", RUN, 0))
+        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        return [line.split(" ", 1)[1] for line in text.splitlines()]
+
+    def command_processes(self) -> list[ProcessId]:
+        return processes.marked("BASTION_COMMAND", f"{RUN}.0.{self.token[:8]}")
+
+    def end(self) -> None:
+        self.hosts.delete(NODE)
+        until(lambda: not self.hosts.list())
+        assert self.command_processes() == []
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def bastion(tmp_path: Path) -> Iterator[Bastion]:
+    bastion = Bastion(tmp_path)
+    yield bastion
+    bastion.end()
+
+
+def test_a_command_on_the_bastions_own_host_is_claimed_run_reported_and_logged(bastion: Bastion) -> None:
+    bastion.launch("echo hi; exit 7")
+    report = bastion.final()
+    assert (report.phase, report.exit_code, report.token) == (HostPhase.EXITED, 7, bastion.token)
+    claim = protocol.read(Claim, bastion.store.get(keys.claim(RUN)).data)
+    assert (claim.token, claim.boot_id, claim.closed) == (bastion.token, processes.boot_id(), "")
+    assert bastion.log() == ["stdout F hi"]
+    assert bastion.store.get(keys.log_segment("job", RUN, 0, 1)).data.endswith(b" stdout F hi\n")
+    assert bastion.store.get(keys.log("job")).data == b"hi\n"
+    assert bastion.store.head(keys.beat(RUN, 0)) is not None
+    # The agent ends, and its node waits to be deleted.
+    agent = ProcessId.parse((bastion.folder / "hosts" / NODE / "process").read_text())
+    assert agent is not None
+    until(lambda: not agent.alive)
+    assert [status.state for status in bastion.hosts.list()] == [SliceState.READY]
+
+
+def test_an_agent_that_was_killed_says_so_when_it_starts_again_and_leaves_nothing_running(bastion: Bastion) -> None:
+    bastion.launch("echo before; (setsid sleep 300 &); sleep 300")
+    until(lambda: bastion.log() == ["stdout F before"])
+    node = bastion.folder / "hosts" / NODE
+    agent = ProcessId.parse((node / "process").read_text())
+    assert agent is not None
+    agent.signal(signal.SIGKILL)
+    until(lambda: bastion.hosts.list()[0].state is SliceState.LOST)
+    assert len(bastion.command_processes()) >= 2
+    again = subprocess.run(
+        [sys.executable, "-m", "bastion.agent", f"--arguments-file={node / 'arguments.json'}"],
+        env=os.environ | {"BASTION_STATE_DIR": str(node / "state")},
+        stderr=subprocess.DEVNULL,
+        check=False,
+        timeout=30,
+    )
+    assert again.returncode == 0
+    report = bastion.final()
+    assert (report.phase, report.error) == (HostPhase.FAILED, "HostRestarted")
+    assert bastion.command_processes() == []
+    assert bastion.log()[0] == "stdout F before"
+    assert bastion.log()[1].startswith("gap F ")
+
+
+def test_deleting_a_node_ends_its_command_and_the_agent_still_reports_it(bastion: Bastion) -> None:
+    bastion.launch("echo up; sleep 300")
+    until(lambda: "stdout F up" in bastion.log())
+    bastion.hosts.delete(NODE)
+    until(lambda: bastion.hosts.get(NODE) is None)
+    report = bastion.report()
+    assert report is not None
+    assert (report.phase, report.error) == (HostPhase.STOPPED, "HostShutDown")
+    assert bastion.command_processes() == []
+
+
+def test_a_stop_order_reaches_a_running_command(bastion: Bastion) -> None:
+    bastion.launch("trap 'echo saving; exit 0' TERM; echo up; while :; do sleep 0.1; done")
+    until(lambda: "stdout F up" in bastion.log())
+    bastion.order("", stop="cancelled by ann")
+    report = bastion.final()
+    assert (report.phase, report.exit_code, report.message) == (HostPhase.STOPPED, 0, "cancelled by ann")
+    assert "stdout F saving" in bastion.log()
+
+
+class Vm:
+    """A metadata server on loopback, and the startup script that asks it."""
+
+    def __init__(self, folder: Path) -> None:
+        attributes: dict[str, str] = {}
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = attributes.get(self.path.rpartition("/")[2], "").encode()
+                self.send_response(200 if body else 404)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.attributes = attributes
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.folder = folder
+        self.vm_id = secrets.token_hex(8)
+
+    def describe(self, arguments: AgentArguments) -> None:
+        self.attributes["worker-network-endpoints"] = "unused:0:127.0.0.1"
+        self.attributes["agent-worker-number"] = "0"
+        self.attributes["bastion-agent"] = arguments.to_bytes().decode()
+
+    def boot(self) -> subprocess.Popen[str]:
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "BASTION_VM": self.vm_id,
+            "BASTION_STATE_DIR": str(self.folder / "vm"),
+            "BASTION_EMULATED_BOOT_ID": "boot-1",
+            "BASTION_EMULATED_TPU": "1",
+            "GCE_METADATA_HOST": f"127.0.0.1:{self.server.server_port}",
+        }
+        return subprocess.Popen(["bash", str(STARTUP)], env=environment, stderr=subprocess.PIPE, text=True)
+
+    def end(self) -> None:
+        assert processes.end_marked("BASTION_VM", self.vm_id, grace_seconds=0)
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def vm(tmp_path: Path) -> Iterator[Vm]:
+    vm = Vm(tmp_path)
+    yield vm
+    vm.end()
+
+
+def test_a_startup_script_runs_the_agent_which_stays_until_the_vm_ends(bastion: Bastion, vm: Vm) -> None:
+    bastion.order("echo $TPU_WORKER_HOSTNAMES")
+    vm.describe(bastion.arguments(accelerator_type="v4-8", devices_per_host=4, raw_log="", order_lost_seconds=0.0))
+    with vm.boot() as script:
+        assert bastion.final().exit_code == 0
+        assert bastion.log() == ["stdout F 127.0.0.1"]
+        assert script.poll() is None
+        # A crashed agent comes back, finds its last word in the bucket, and says nothing new.
+        generation = bastion.store.head(keys.report(RUN, 0))
+        (agent,) = [member for member in processes.marked("BASTION_VM", vm.vm_id) if _is_agent(member)]
+        agent.signal(signal.SIGKILL)
+        until(lambda: any(_is_agent(m) for m in processes.marked("BASTION_VM", vm.vm_id) if m != agent))
+        assert bastion.store.head(keys.report(RUN, 0)) == generation
+        script.send_signal(signal.SIGTERM)
+        script.communicate(timeout=20)
+    assert processes.marked("BASTION_VM", vm.vm_id) == []
+
+
+def test_the_end_of_a_vm_ends_the_command(bastion: Bastion, vm: Vm) -> None:
+    bastion.order("echo up; sleep 300")
+    vm.describe(bastion.arguments(accelerator_type="v4-8", devices_per_host=4))
+    with vm.boot() as script:
+        until(lambda: "stdout F up" in bastion.log())
+        script.send_signal(signal.SIGTERM)
+        script.communicate(timeout=20)
+    report = bastion.report()
+    assert report is not None
+    assert (report.phase, report.error) == (HostPhase.STOPPED, "HostShutDown")
+
+
+def test_a_node_without_an_interpreter_says_what_is_missing(bastion: Bastion, vm: Vm) -> None:
+    vm.describe(bastion.arguments(interpreter=""))
+    with vm.boot() as script:
+        _, errors = script.communicate(timeout=20)
+    assert script.returncode == 1
+    assert "not available in this version" in errors
+
+
+def test_metadata_never_becomes_code(bastion: Bastion, vm: Vm, tmp_path: Path) -> None:
+    vm.describe(bastion.arguments(interpreter=f"$(touch {tmp_path}/injected)"))
+    with vm.boot() as script:
+        assert script.stderr is not None
+        until(lambda: "ended with 127" in script.stderr.readline())
+        script.send_signal(signal.SIGTERM)
+        script.communicate(timeout=20)
+    assert not (tmp_path / "injected").exists()
+
+
+def _is_agent(process: ProcessId) -> bool:
+    try:
+        return b"bastion.agent" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    except OSError:
+        return False
