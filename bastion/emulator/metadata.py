@@ -31,6 +31,8 @@ _VALUE_MAX_BYTES = 256 * 1024
 _GUEST_ATTRIBUTES_MAX = 1000
 _WAIT_MAX_SECONDS = 60.0
 
+_TRUSTED_UIDS = (0,)
+
 # A leaf is a value or what computes it; a folder holds more of both.
 Leaf = str | Callable[[], str]
 Tree = dict[str, Any]
@@ -129,8 +131,10 @@ class MetadataServer:
         self._server.socket = listener
         self._server.daemon_threads = True
 
-    def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, args=(0.5,), name="metadata", daemon=True).start()
+    def start(self, *, stop_poll_seconds: float = 5.0) -> None:
+        """Serves in a thread, which looks for `stop` only so often: an idle host should not wake up for it."""
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, args=(stop_poll_seconds,), name="metadata", daemon=True).start()
 
     def stop(self) -> None:
         self._server.shutdown()
@@ -235,7 +239,7 @@ def _peer_is_ours(client: tuple[str, int], server: tuple[str, int]) -> bool:
         fields = line.split()
         # IPv6 sockets write a mapped IPv4 address, which ends in the same eight digits.
         if fields[1].endswith(local) and fields[2].endswith(remote):
-            return int(fields[7]) in (os.getuid(), 0)
+            return int(fields[7]) in (os.getuid(), *_TRUSTED_UIDS)
     return False
 
 

@@ -21,35 +21,41 @@ LOCATIONS = "google.cloud.location.Locations"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a method's messages are read and written."""
+    """A method's message classes: proto-plus ones of the TPU client, or plain protobuf."""
 
-    request: Callable[[bytes], Any]
-    response: Callable[[Any], bytes]
+    request: Any
+    response: Any
+
+    @property
+    def read(self) -> Callable[[bytes], Any]:
+        """Bytes to a request."""
+        return _either(self.request, "deserialize", "FromString")
+
+    @property
+    def write(self) -> Callable[[Any], bytes]:
+        """A response to bytes."""
+        return _either(self.response, "serialize", "SerializeToString")
 
 
-def _plain(request: Any, response: Any) -> Method:
-    return Method(request.FromString, response.SerializeToString)
-
-
-def _tpu(request: Any, response: Any) -> Method:
-    """Requests are proto-plus; some responses are plain protobuf."""
-    return Method(request.deserialize, getattr(response, "serialize", None) or response.SerializeToString)
+def _either(message: Any, proto_plus: str, plain: str) -> Callable[[Any], Any]:
+    found: Callable[[Any], Any] = getattr(message, proto_plus, None) or getattr(message, plain)
+    return found
 
 
 METHODS: dict[str, dict[str, Method]] = {
     TPU: {
-        "ListNodes": _tpu(tpu_v2.ListNodesRequest, tpu_v2.ListNodesResponse),
-        "GetNode": _tpu(tpu_v2.GetNodeRequest, tpu_v2.Node),
-        "CreateNode": _tpu(tpu_v2.CreateNodeRequest, operations_pb2.Operation),
-        "DeleteNode": _tpu(tpu_v2.DeleteNodeRequest, operations_pb2.Operation),
-        "ListAcceleratorTypes": _tpu(tpu_v2.ListAcceleratorTypesRequest, tpu_v2.ListAcceleratorTypesResponse),
-        "GetAcceleratorType": _tpu(tpu_v2.GetAcceleratorTypeRequest, tpu_v2.AcceleratorType),
+        "ListNodes": Method(tpu_v2.ListNodesRequest, tpu_v2.ListNodesResponse),
+        "GetNode": Method(tpu_v2.GetNodeRequest, tpu_v2.Node),
+        "CreateNode": Method(tpu_v2.CreateNodeRequest, operations_pb2.Operation),
+        "DeleteNode": Method(tpu_v2.DeleteNodeRequest, operations_pb2.Operation),
+        "ListAcceleratorTypes": Method(tpu_v2.ListAcceleratorTypesRequest, tpu_v2.ListAcceleratorTypesResponse),
+        "GetAcceleratorType": Method(tpu_v2.GetAcceleratorTypeRequest, tpu_v2.AcceleratorType),
     },
     OPERATIONS: {
-        "GetOperation": _plain(operations_pb2.GetOperationRequest, operations_pb2.Operation),
-        "ListOperations": _plain(operations_pb2.ListOperationsRequest, operations_pb2.ListOperationsResponse),
-        "CancelOperation": _plain(operations_pb2.CancelOperationRequest, empty_pb2.Empty),
-        "DeleteOperation": _plain(operations_pb2.DeleteOperationRequest, empty_pb2.Empty),
+        "GetOperation": Method(operations_pb2.GetOperationRequest, operations_pb2.Operation),
+        "ListOperations": Method(operations_pb2.ListOperationsRequest, operations_pb2.ListOperationsResponse),
+        "CancelOperation": Method(operations_pb2.CancelOperationRequest, empty_pb2.Empty),
+        "DeleteOperation": Method(operations_pb2.DeleteOperationRequest, empty_pb2.Empty),
     },
 }
 

@@ -86,6 +86,7 @@ class Emulator:
     def open(self) -> EmulatorAddress:
         """Serves, and returns once it does."""
         _make_private(self._folder)
+        _make_private(self._folder / "vms")
         self._lock = _lock(self._folder / "lock")
         token, last_port = _read_identity(self._folder / "identity.json")
         self._server = grpc.server(

@@ -63,7 +63,7 @@ class TpuService:
 
     def _of(self, service: str) -> dict[str, Any]:
         found = {
-            name: grpc.unary_unary_rpc_method_handler(_answering(getattr(self, name)), method.request, method.response)
+            name: grpc.unary_unary_rpc_method_handler(_answering(getattr(self, name)), method.read, method.write)
             for name, method in METHODS.get(service, {}).items()
         }
         for name in UNIMPLEMENTED.get(service, ()):
@@ -205,8 +205,8 @@ def _accelerator_types(location: str) -> dict[str, tpu_v2.AcceleratorType]:
 def _page(found: Sequence[_T], name_of: Callable[[_T], str], request: Any) -> tuple[Iterable[_T], str]:
     """The page a request asks for, of things sorted by name, and the next page's token ("" at the end)."""
     try:
-        after = base64.urlsafe_b64decode(request.page_token.encode()).decode()
-    except (binascii.Error, UnicodeError) as error:
+        after = base64.b64decode(request.page_token, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as error:
         raise ApiError(Code.INVALID_ARGUMENT, f"the page token '{request.page_token}' is none of ours") from error
     if request.page_size < 0:
         raise ApiError(Code.INVALID_ARGUMENT, "page_size must not be negative")

@@ -1,0 +1,70 @@
+"""The Cloud TPU API's words in the port's words."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from google.cloud import tpu_v2
+
+from bastion.adapters.cloud_tpu_words import creation_failure, label_value, slice_state, status_message
+from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
+from bastion.core.slices import SliceState
+
+
+@pytest.mark.parametrize("state", [state for state in tpu_v2.Node.State if state.value])
+def test_every_state_of_the_api_has_a_meaning(state: tpu_v2.Node.State) -> None:
+    plain = {"CREATING": SliceState.CREATING, "READY": SliceState.READY, "DELETING": SliceState.DELETING}
+    assert slice_state(state) is plain.get(state.name, SliceState.LOST)
+
+
+def test_a_state_of_a_later_version_of_the_api_harms_no_job() -> None:
+    assert slice_state(0) is SliceState.CREATING
+    assert slice_state(99) is SliceState.CREATING
+
+
+def test_a_lost_node_says_what_is_wrong_with_it() -> None:
+    node = tpu_v2.Node(
+        state=tpu_v2.Node.State.PREEMPTED,
+        health_description="taken",
+        symptoms=[tpu_v2.Symptom(symptom_type=tpu_v2.Symptom.SymptomType.OUT_OF_MEMORY, worker_id="3", details="dead")],
+    )
+    assert status_message(node) == "the node is PREEMPTED; taken; out of memory on worker 3: dead"
+    assert status_message(tpu_v2.Node(state=tpu_v2.Node.State.READY)) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        (8, 'There is no more capacity in the zone "us-central2-b"', Stockout),
+        (13, "an internal error has occurred", Stockout),
+        (9, "Insufficient reserved capacity", Stockout),
+        (9, "the network is gone", ProvisionerRefused),
+        (3, "reservation for request queue x", ProvisionerRefused),
+        (3, "update is not supported while in state PREEMPTED", ProvisionerError),
+        (7, "Permission 'tpu.nodes.create' denied", ProvisionerRefused),
+        (6, "already exists", SliceExists),
+        (1, "cancelled", ProvisionerError),
+        (99, "what is this", ProvisionerError),
+    ],
+)
+def test_a_failed_creation_is_sorted_by_code_and_words_and_keeps_both(
+    code: int, message: str, kind: type[Exception]
+) -> None:
+    failure = creation_failure(code, message)
+    assert type(failure) is kind
+    assert message in str(failure)
+    assert f"(code {code})" in str(failure)
+
+
+@pytest.mark.parametrize("name", ["team-bastion", "a", "abcdefghij-1", "0_x"])
+def test_what_may_be_a_label_is_its_own_label(name: str) -> None:
+    assert label_value(name) == name
+
+
+def test_whatever_else_becomes_a_label_that_no_other_name_gets() -> None:
+    names = ["Team-bastion", "team.bastion", "team bastion", "x" * 64, "x" * 65, "-", "_a", "", "Ünï-bastion"]
+    labels = [label_value(name) for name in names]
+    assert all(re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", label) for label in labels)
+    assert len(set(labels)) == len(names)
+    assert not set(labels) & {"team-bastion"}

@@ -1,0 +1,269 @@
+"""The emulator's gRPC API as the unmodified client sees it, its refusals in the API's own codes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+from google.longrunning import operations_pb2
+
+from bastion.adapters.cloud_tpu import CloudTpuSettings, make_client
+from bastion.core.errors import Refused
+from bastion.emulator.server import Emulator, EmulatorRunning, EmulatorSettings
+
+ZONE = "projects/a-project/locations/us-central2-b"
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    emulator = Emulator(EmulatorSettings(state_dir=tmp_path_factory.mktemp("emulator")))
+    emulator.open()
+    yield emulator
+    emulator.close()
+
+
+@pytest.fixture(scope="module")
+def client(emulator: Emulator) -> Iterator[tpu_v2.TpuClient]:
+    client = _client(emulator, emulator.address.token)
+    yield client
+    client.transport.close()
+
+
+@pytest.fixture(autouse=True)
+def no_nodes_left(client: tpu_v2.TpuClient) -> Iterator[None]:
+    yield
+    for node in client.list_nodes(parent="projects/a-project/locations/-"):
+        _delete(client, node.name)
+
+
+def _client(emulator: Emulator, token: str) -> tpu_v2.TpuClient:
+    return make_client(
+        CloudTpuSettings(
+            project="a-project",
+            zone="us-central2-b",
+            bastion="a-bastion",
+            startup_script="",
+            endpoint=emulator.address.endpoint,
+            token=token,
+        )
+    )
+
+
+def _node(accelerator_type: str = "v4-8", **fields: object) -> tpu_v2.Node:
+    return tpu_v2.Node(accelerator_type=accelerator_type, runtime_version="tpu-ubuntu2204-base", **fields)
+
+
+def _create(client: tpu_v2.TpuClient, node_id: str, node: tpu_v2.Node | None = None, parent: str = ZONE):
+    return client.create_node(parent=parent, node_id=node_id, node=node or _node(), timeout=5)
+
+
+def _delete(client: tpu_v2.TpuClient, name: str) -> None:
+    operation = client.delete_node(name=name, timeout=5).operation.name
+    while not client.get_operation(operations_pb2.GetOperationRequest(name=operation), timeout=5).done:
+        time.sleep(0.01)
+
+
+def _done(client: tpu_v2.TpuClient, name: str) -> operations_pb2.Operation:
+    deadline = time.monotonic() + 10
+    while not (operation := client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=5)).done:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return operation
+
+
+def test_a_node_comes_back_as_it_was_sent_with_what_the_service_adds(client: tpu_v2.TpuClient) -> None:
+    sent = _node(
+        "v4-16",
+        labels={"a": "b"},
+        metadata={"startup-script": "true", "k": "v"},
+        description="mine",
+        network_config=tpu_v2.NetworkConfig(network="default", enable_external_ips=True),
+        scheduling_config=tpu_v2.SchedulingConfig(spot=True),
+    )
+    ready = _create(client, "b-x-1", sent).result(timeout=10)
+    assert ready.name == f"{ZONE}/nodes/b-x-1"
+    assert ready.state is tpu_v2.Node.State.READY
+    assert ready.health is tpu_v2.Node.Health.HEALTHY
+    assert (dict(ready.labels), dict(ready.metadata)) == (dict(sent.labels), dict(sent.metadata))
+    assert (ready.description, ready.network_config, ready.scheduling_config) == (
+        "mine",
+        sent.network_config,
+        sent.scheduling_config,
+    )
+    addresses = [endpoint.ip_address for endpoint in ready.network_endpoints]
+    assert len(addresses) == 2
+    assert all(address.startswith("127.100.") for address in addresses)
+    assert addresses[0].rpartition(".")[0] == addresses[1].rpartition(".")[0]
+    assert client.get_node(name=ready.name) == ready
+
+
+def test_the_operations_of_a_node_tell_its_story(client: tpu_v2.TpuClient) -> None:
+    created = _create(client, "b-x-1")
+    created.result(timeout=10)
+    _delete(client, f"{ZONE}/nodes/b-x-1")
+    page = client.list_operations(operations_pb2.ListOperationsRequest(name=ZONE), timeout=5)
+    story = []
+    for operation in page.operations:
+        metadata = tpu_v2.OperationMetadata()
+        assert operation.metadata.Unpack(tpu_v2.OperationMetadata.pb(metadata))
+        assert operation.done
+        story.append((metadata.verb, metadata.target))
+    assert story[-2:] == [("create", f"{ZONE}/nodes/b-x-1"), ("delete", f"{ZONE}/nodes/b-x-1")]
+    name = created.operation.name
+    client.cancel_operation(operations_pb2.CancelOperationRequest(name=name), timeout=5)
+    client.delete_operation(operations_pb2.DeleteOperationRequest(name=name), timeout=5)
+    with pytest.raises(exceptions.NotFound):
+        client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=5)
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "wrong\u00e9"])
+def test_without_the_token_nothing_is_answered_and_nothing_happens(
+    emulator: Emulator, client: tpu_v2.TpuClient, token: str
+) -> None:
+    stub = grpc.insecure_channel(emulator.address.endpoint).unary_unary
+    for path in (
+        "/google.cloud.tpu.v2.Tpu/CreateNode",
+        "/google.cloud.tpu.v2.Tpu/StopNode",
+        "/google.longrunning.Operations/ListOperations",
+        "/no.such.Service/Method",
+    ):
+        call = stub(path)
+        metadata = [("authorization", f"Bearer {token}".encode())] if token.isascii() and token else None
+        with pytest.raises(grpc.RpcError) as refused:
+            call(b"", timeout=5, metadata=metadata)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert list(client.list_nodes(parent=ZONE)) == []
+
+
+def test_a_name_that_exists_is_refused_also_while_it_is_being_deleted(client: tpu_v2.TpuClient) -> None:
+    _create(client, "b-x-1").result(timeout=10)
+    with pytest.raises(exceptions.AlreadyExists):
+        _create(client, "b-x-1")
+    client.delete_node(name=f"{ZONE}/nodes/b-x-1", timeout=5)
+    again = client.delete_node(name=f"{ZONE}/nodes/b-x-1", timeout=5) if _exists(client) else None
+    assert again is None or _done(client, again.operation.name).WhichOneof("result") == "response"
+
+
+def _exists(client: tpu_v2.TpuClient) -> bool:
+    return any(node.name.endswith("/b-x-1") for node in client.list_nodes(parent=ZONE))
+
+
+def test_what_is_not_there_is_not_found(client: tpu_v2.TpuClient) -> None:
+    with pytest.raises(exceptions.NotFound):
+        client.get_node(name=f"{ZONE}/nodes/b-x-1")
+    with pytest.raises(exceptions.NotFound):
+        client.delete_node(name=f"{ZONE}/nodes/b-x-1")
+    with pytest.raises(exceptions.NotFound):
+        client.get_operation(operations_pb2.GetOperationRequest(name=f"{ZONE}/operations/o"))
+    with pytest.raises(exceptions.NotFound):
+        client.get_accelerator_type(name=f"{ZONE}/acceleratorTypes/v99-8")
+
+
+@pytest.mark.parametrize(
+    ("node_id", "node", "parent", "words"),
+    [
+        (
+            "b-x-1",
+            _node("v3-7"),
+            ZONE,
+            r'invalid AcceleratorType "v3-7" for zone "us-central2-b". Valid values are: v2-8',
+        ),
+        ("b-x-1", _node("tpu7x-8"), ZONE, "invalid AcceleratorType"),
+        ("b-x-1", tpu_v2.Node(accelerator_type="v4-8"), ZONE, "runtime_version"),
+        ("b-x-1", _node(metadata={"k": "x" * (256 * 1024 + 1)}), ZONE, "metadata is too large"),
+        ("b-x-1", _node("v4-4096"), ZONE, "has 512 hosts, and this machine emulates at most 16.*--hosts-max=512"),
+        ("../escape", _node(), ZONE, "not a node id"),
+        ("b-" + "x" * 62, _node(), ZONE, "not a node id"),
+        ("", _node(), ZONE, "not a node id"),
+        ("b-x-1", _node(), "projects/../locations/z", "is not projects/PROJECT/locations/ZONE"),
+    ],
+)
+def test_a_wrong_request_is_an_invalid_argument_and_makes_no_node(
+    client: tpu_v2.TpuClient, node_id: str, node: tpu_v2.Node, parent: str, words: str
+) -> None:
+    with pytest.raises(exceptions.InvalidArgument, match=words):
+        _create(client, node_id, node, parent)
+    assert list(client.list_nodes(parent="projects/a-project/locations/-")) == []
+
+
+def test_a_stockout_comes_through_the_operation_and_leaves_no_node(
+    emulator: Emulator, client: tpu_v2.TpuClient
+) -> None:
+    emulator.fleet.faults.fail_creations(1)
+    operation = _done(client, _create(client, "b-x-1").operation.name)
+    assert operation.error.code == 8
+    assert "no more capacity in the zone" in operation.error.message
+    with pytest.raises(exceptions.NotFound):
+        client.get_node(name=f"{ZONE}/nodes/b-x-1")
+
+
+def test_a_node_deleted_while_it_is_created_cancels_its_creation(emulator: Emulator, client: tpu_v2.TpuClient) -> None:
+    emulator.fleet.faults.delay_creations(60)
+    try:
+        created = _create(client, "b-x-1")
+        assert client.get_node(name=f"{ZONE}/nodes/b-x-1").state is tpu_v2.Node.State.CREATING
+        _delete(client, f"{ZONE}/nodes/b-x-1")
+        assert _done(client, created.operation.name).error.code == 1
+    finally:
+        emulator.fleet.faults.delay_creations(0)
+
+
+def test_listing_goes_page_by_page_in_order_and_stays_in_its_zone(client: tpu_v2.TpuClient) -> None:
+    names = ["b-a", "b-b", "b-c"]
+    for node_id in reversed(names):
+        _create(client, node_id)
+    other = ZONE.replace("us-central2-b", "europe-west4-b")
+    _create(client, "b-d", _node("v5litepod-1"), other)
+    pages = [
+        [node.name.rpartition("/")[2] for node in page.nodes]
+        for page in client.list_nodes(tpu_v2.ListNodesRequest(parent=ZONE, page_size=2)).pages
+    ]
+    assert pages == [["b-a", "b-b"], ["b-c"]]
+    assert [node.name for node in client.list_nodes(parent=other)] == [f"{other}/nodes/b-d"]
+    everywhere = [node.name.rpartition("/")[2] for node in client.list_nodes(parent="projects/a-project/locations/-")]
+    assert sorted(everywhere) == [*names, "b-d"]
+    with pytest.raises(exceptions.InvalidArgument):
+        client.list_nodes(tpu_v2.ListNodesRequest(parent=ZONE, page_token="%%%"))
+
+
+def test_the_accelerator_types_are_those_that_the_api_serves(client: tpu_v2.TpuClient) -> None:
+    offered = {kind.type_ for kind in client.list_accelerator_types(parent=ZONE)}
+    assert {"v2-8", "v4-32", "v5litepod-8", "v5p-8", "v6e-8"} <= offered
+    assert not any(kind.startswith(("tpu7x", "a100", "h100")) for kind in offered)
+    assert client.get_accelerator_type(name=f"{ZONE}/acceleratorTypes/v4-32").type_ == "v4-32"
+
+
+def test_what_the_emulator_does_not_serve_says_so(client: tpu_v2.TpuClient) -> None:
+    with pytest.raises(exceptions.MethodNotImplemented, match=r"does not serve google\.cloud\.tpu\.v2\.Tpu/StopNode"):
+        client.stop_node(tpu_v2.StopNodeRequest(name=f"{ZONE}/nodes/b-x-1"))
+    with pytest.raises(exceptions.MethodNotImplemented):
+        client.create_queued_resource(parent=ZONE, queued_resource_id="q", queued_resource=tpu_v2.QueuedResource())
+
+
+def test_one_folder_has_one_emulator_and_its_folder_is_private(emulator: Emulator) -> None:
+    folder = emulator._folder
+    with pytest.raises(EmulatorRunning, match=r"serves .* already"):
+        Emulator(EmulatorSettings(state_dir=folder)).open()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+
+
+def test_a_port_that_is_taken_is_refused_and_the_folder_stays_free(emulator: Emulator, tmp_path: Path) -> None:
+    port = int(emulator.address.endpoint.rpartition(":")[2])
+    second = Emulator(EmulatorSettings(state_dir=tmp_path, port=port))
+    with pytest.raises(Refused, match=f"port {port}"):
+        second.open()
+    second.close()
+    third = Emulator(EmulatorSettings(state_dir=tmp_path))
+    third.open()
+    third.close()
+
+
+def test_more_hosts_than_addresses_cannot_be_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="250"):
+        Emulator(EmulatorSettings(state_dir=tmp_path, hosts_max=251))
