@@ -22,7 +22,7 @@ from bastion.daemon.daemon import Daemon, DaemonSettings
 from bastion.daemon.observe import Provisioners
 from bastion.emulator.address import EmulatorAddress, locate
 from bastion.local import LocalHome, start_emulator
-from bastion.ports import Provisioner
+from bastion.ports import ObjectStore, Provisioner
 from bastion.wiring import Root, open_root
 
 # An emulator that will not start is not tried again in every tick.
@@ -38,15 +38,19 @@ def build_daemon(
     tick_seconds: float | None = None,
     idle_exit_seconds: float = 0.0,
     narrate: Callable[[str], None],
+    wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Daemon:
     """The daemon of a ROOT in a folder, with slices from the emulator of `home`.
+
+    Args:
+        wrap: Put around the store, to watch or disturb what the daemon does to the bucket.
 
     Raises:
         Refused: this version cannot serve such a ROOT.
     """
     if not root.local:
         raise Refused(f"{root.url}: Cloud Storage buckets are not supported by this version; use a folder")
-    store = open_root(root.url)
+    store = wrap(open_root(root.url))
     quota_store = open_root(quota_root) if quota_root else store
     me = processes.ProcessId.of(os.getpid())
     tick = tick_seconds or 1.0

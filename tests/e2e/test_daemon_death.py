@@ -1,0 +1,78 @@
+"""A real daemon dies by SIGKILL while real hosts run a job; the job does not notice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bastion.core.errors import NotFound
+from tests.e2e.conftest import LocalRoot, wait_for
+
+pytestmark = pytest.mark.e2e
+DYING = str(Path(__file__).with_name("dying_daemon.py"))
+
+
+def result(root: LocalRoot, name: str) -> dict[str, object] | None:
+    """The job's result once it is over and its state is gone."""
+    try:
+        document = json.loads(root.store.get(f"jobs/complete/{name}").data)
+    except NotFound:
+        return None
+    return document["result"] if root.store.head(f"jobs/states/{name}") is None else None
+
+
+def live_through(root: LocalRoot, point: int, witness: Path) -> None:
+    """One job of two hosts whose daemon dies at its `point`th write and is replaced by an ordinary one."""
+    dying = root.start_daemon(DYING, str(point))
+    root.submit(
+        "job", f'echo "$BASTION_RUN $BASTION_HOST_INDEX" >> {witness}; sleep 1; exit 7', instance_type="tpu-v4-16"
+    )
+    wait_for(lambda: dying.poll() is not None or result(root, "job"))
+    root.start_daemon()
+    wait_for(lambda: result(root, "job"))
+    found = result(root, "job")
+    assert found is not None
+    assert (found["outcome"], found["exit_code"]) == ("failed", 7), f"killed at write {point}: {found}"
+    lines = sorted(witness.read_text().splitlines())
+    assert lines == [f"{found['uid']}-1 0", f"{found['uid']}-1 1"], f"killed at write {point}: not one incarnation"
+    history = root.store.get("history/jobs/job").data.decode().splitlines()
+    numbers = [int(line.split()[1].partition("#")[2]) for line in history]
+    assert numbers == list(range(1, len(numbers) + 1)), f"killed at write {point}: {history}"
+
+
+@pytest.mark.timeout(300)
+def test_a_job_survives_the_daemon_killed_at_each_of_twenty_points(
+    new_root: Callable[[str], LocalRoot], tmp_path: Path
+) -> None:
+    roots = {point: new_root(f"point-{point}") for point in range(1, 21)}
+    # Four at a time: most of a job's life is waiting.
+    with ThreadPoolExecutor(4) as pool:
+        lives = [pool.submit(live_through, root, point, tmp_path / f"w{point}") for point, root in roots.items()]
+        for life in lives:
+            life.result()
+
+
+def test_a_daemon_killed_while_a_slice_job_runs_is_replaced_and_the_exit_code_arrives(
+    new_root: Callable[[str], LocalRoot], tmp_path: Path
+) -> None:
+    root = new_root("adopt")
+    first = root.start_daemon()
+    witness, go = tmp_path / "witness", tmp_path / "go"
+    command = f'echo "$BASTION_RUN $BASTION_HOST_INDEX" >> {witness}; until [ -e {go} ]; do sleep 0.1; done; exit 9'
+    root.submit("job", command, instance_type="tpu-v4-16")
+    wait_for(lambda: witness.exists() and len(witness.read_text().splitlines()) == 2)
+    first.kill()
+    first.wait()
+    before = witness.read_text()
+    root.start_daemon()
+    wait_for(lambda: b'"phase":"running"' in root.store.get("status/current.json").data)
+    go.touch()
+    wait_for(lambda: result(root, "job"))
+    found = result(root, "job")
+    assert found is not None
+    assert found["exit_code"] == 9
+    assert witness.read_text() == before, "it ran once"
