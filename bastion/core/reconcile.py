@@ -250,7 +250,11 @@ class _Turn:
             return self._end(record, Cause.EVICTED, reason, claimant)
         if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
             running = attempt.model_copy(update={"running_since": self.now})
-            return self._evolve(record, f"attempt {attempt.number} is running on {plan.hosts} host{'s' * (plan.hosts > 1)}", attempt=running)
+            return self._evolve(
+                record,
+                f"attempt {attempt.number} is running on {plan.hosts} host{'s' * (plan.hosts > 1)}",
+                attempt=running,
+            )
         self.effects += runs.keep_going(plan, view)
         return record
 

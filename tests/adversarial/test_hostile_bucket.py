@@ -97,8 +97,17 @@ def test_a_half_written_spec_is_not_quarantined_until_it_has_been_still() -> Non
 
 @pytest.mark.parametrize(
     "wish",
-    [b"", b"CANCELLING", b"cancelling\n", b'{"status": "ACTIVE"}', b"{", b'{"status": ["CANCELLING"]}', b"\xff", b"[" * 9999],
-)  # fmt: skip
+    [
+        b"",
+        b"CANCELLING",
+        b"cancelling\n",
+        b'{"status": "ACTIVE"}',
+        b"{",
+        b'{"status": ["CANCELLING"]}',
+        b"\xff",
+        b"[" * 9999,
+    ],
+)
 def test_a_strange_wish_cancels_or_is_dropped_and_never_stops_the_daemon(wish: bytes) -> None:
     cluster = Cluster()
     cluster.submit("job")
