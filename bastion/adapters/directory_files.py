@@ -151,11 +151,11 @@ def status_of(folder: int, name: str) -> os.stat_result | None:
     raise StoreUnavailable(f"the file {name!r} is being changed all the time; try again")
 
 
-def read_file(folder: int, name: str, start: int) -> tuple[os.stat_result, bytes] | None:
-    """The bytes of a regular file from `start` on, and the status of exactly those bytes.
+def read_file(folder: int, name: str, status: os.stat_result, start: int) -> bytes | None:
+    """The bytes from `start` on of the regular file that `status_of` has just looked up.
 
     Returns:
-        None if the file changed, went or came meanwhile: look again.
+        None if it is no longer what it was then: look again.
     """
     try:
         file = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
@@ -164,19 +164,18 @@ def read_file(folder: int, name: str, start: int) -> tuple[os.stat_result, bytes
             return None
         raise
     try:
-        before = os.fstat(file)
-        if not stat.S_ISREG(before.st_mode) or not before.st_nlink:
-            return None
-        data = _read_range(file, start, before.st_size)
+        data = _read_range(file, start, status.st_size)
         after = os.fstat(file)
     finally:
         os.close(file)
-    if generation_of(after) == generation_of(before):
-        # Without a name by now, the first status was one of two pieces; see `status_of`.
-        return (before, data) if after.st_nlink else None
-    # Replaced or deleted while we read: losing its name changed the change time, but not a byte of what we hold.
-    lost_name = not after.st_nlink and (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    return (before, data) if lost_name else None
+    if generation_of(after) == generation_of(status) or (not after.st_nlink and _same_content(after, status)):
+        return data
+    return None
+
+
+def _same_content(after: os.stat_result, before: os.stat_result) -> bool:
+    """Whether only the name went, by a put or a deletion: that changes the change time, but not the bytes."""
+    return (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
 
 
 def _read_range(file: int, start: int, end: int) -> bytes:

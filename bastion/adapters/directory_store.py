@@ -206,11 +206,10 @@ class DirectoryStore:
         if place is None:
             raise NotFound(f"there is no object {self._shown(key)}")
         with place:
-            found = directory_files.read_file(place.folder, place.name, start)
-        if found is None:
-            return None
-        status, data = found
-        return StoredObject(meta=directory_files.meta_of(key, status), data=data)
+            data = directory_files.read_file(place.folder, place.name, place.status, start)
+            if data is None:
+                return None
+            return StoredObject(meta=directory_files.meta_of(key, place.status), data=data)
 
     def _shown(self, key: str) -> str:
         """The path of a key for messages; a hostile one must not write control characters to a terminal."""

@@ -145,6 +145,28 @@ def test_mixed_operations_keep_every_object_whole_and_generations_unique(folder:
             assert generations == sorted(generations)
 
 
+def test_no_look_shows_a_generation_that_was_never_written(folder: Path) -> None:
+    program = """
+    generation = store.head("k").generation
+    for _ in range(2000):
+        generation = store.put("k", b"", generation=generation).generation
+        print(generation)
+    """
+    store = DirectoryStore(folder)
+    seen = {store.put("k", b"", generation=0).generation}
+    first = set(seen)
+    with writers(folder, program, 1) as (writer,):
+        while writer.poll() is None:
+            seen.update(meta.generation for meta in (store.head("k"), *store.list("")) if meta)
+            seen.add(store.get("k").meta.generation)
+        assert writer.stdout is not None
+        written = {int(line) for line in writer.stdout}
+    assert len(written) == 2000
+    # Not only the first and the last: the looks really fell between the writes.
+    assert len(seen) > 2
+    assert seen <= written | first
+
+
 @pytest.mark.parametrize("method", ["put", "append"])
 @pytest.mark.parametrize("after_lines", [1, 7, 40])
 def test_what_was_acknowledged_survives_kill_nine(folder: Path, method: str, after_lines: int) -> None:
