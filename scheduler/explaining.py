@@ -1,8 +1,11 @@
 """Why each job that competes for capacity does not start, with the arithmetic, and its place in the queue.
 
 Layer: `scheduler`, pure. The rule that keeps reasons honest: a pool with as much more free as `Reason.missing` says
-starts the job in the next pass, jobs ahead of it that also fit included. The queue is the order in which
-jobs would start if the pool grew: the least served project first, counting what its jobs ahead would hold.
+starts the job in the next pass, jobs ahead of it that fit as well included. The queue is the order in which jobs would
+start if the pool grew: the least served project first, counting what its jobs ahead would hold.
+
+Where another project has a job ahead that is too big for what is granted, the jobs behind that one may move up and be
+in the way; `missing` does not foresee this, and the next pass then says what is missing still.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from quota import Policy
 from scheduler.admission import backoff_code, backoff_reason, waiting_since
 from scheduler.ledger import Ledger
 from scheduler.model import Decision, Job, JobStatus, Reason, ReasonCode, Verdict
-from scheduler.waiting import Request
+from scheduler.waiting import Request, order_in_project
 
 _HOLDERS_SHOWN = 10
 # Beyond so many different sizes ahead of a job, its missing units are bounded more coarsely to stay cheap.
@@ -32,44 +35,48 @@ class _Case:
     text: str
     holders: tuple[str, ...]
     unblock: str
-    room: Mapping[str, int]
 
 
 class _Ahead:
     """The waiting jobs ahead of the one in hand, for one resource type."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
+        self.room = room
         self.jobs = 0
         self.units = 0
+        self._all_units = 0
         self._largest = 0
         self._units_of_size: dict[int, int] = {}
         self._needed: dict[int, int] = {}
 
-    def add(self, amount: int) -> None:
-        self.jobs += 1
-        self.units += amount
+    def add(self, amount: int, competes: bool) -> None:
+        if competes:
+            self.jobs += 1
+            self.units += amount
+        # Others are ahead without being in the queue: jobs larger than the pool, and those whose room is being made.
+        self._all_units += amount
         self._largest = max(self._largest, amount)
         self._units_of_size[amount] = self._units_of_size.get(amount, 0) + amount
 
-    def needed_free(self, amount: int) -> int:
-        """The free units with which `amount` are left over, whichever of the jobs ahead then start.
+    def missing(self, amount: int) -> int:
+        """How much more has to be free so that `amount` is left over, whichever of the jobs ahead then start.
 
         Jobs ahead that do not fit in that are passed, so they do not count. The least such number; it only grows
         with the queue, so the search goes on from the last answer for the same amount.
         """
-        needed = self._needed.get(amount, amount)
+        needed = self._needed.get(amount, max(amount, self.room))
         while needed < self._largest and len(self._units_of_size) <= _SIZES_WEIGHED:
             taken = 0
             for size, units in self._units_of_size.items():
                 if size <= needed:
                     taken += units
-            if taken + amount == needed:
+            if taken + amount <= needed:
                 break
             needed = taken + amount
         else:
-            needed = self.units + amount
+            needed = max(needed, self._all_units + amount)
         self._needed[amount] = needed
-        return needed
+        return max(0, needed - self.room)
 
 
 class Explainer:
@@ -79,7 +86,9 @@ class Explainer:
         self._policy = policy
         self._ledger = ledger
         self._cases: dict[tuple[str, int, Request], _Case] = {}
-        self._ahead: dict[str, _Ahead] = {kind: _Ahead() for kind in policy.resource_types}
+        self._ahead: dict[str, _Ahead] = {
+            kind: _Ahead(min(ledger.now.free(kind), ledger.later.free(kind))) for kind in policy.resource_types
+        }
         self._holders: dict[tuple[str, str | None], tuple[str, ...]] = {}
         self._in_pool = 0
         self._for_slots = 0
@@ -96,17 +105,27 @@ class Explainer:
             too_large: Jobs that ask for more than the pool has.
         """
         decisions = [self._wait(job, self._promised_reason(job), slots=False) for job in promised]
-        for job in self._merged(waiting):
+        outside = []
+        for promise in self._ledger.promises.values():
+            # More free capacity would first start those whose room is still being made.
+            kept = dict(promise.kept)
+            for kind, amount in promise.amounts:
+                self._ahead[kind].add(amount - kept.get(kind, 0), False)
+        too_large_names = {job.name for job in too_large}
+        for job in self._merged(waiting, too_large):
             request = Request.of(job)
+            competes = job.name not in too_large_names
             has_slot = self._ledger.has_slot(request)
-            for_slot = not has_slot and not self._lacking(request)
-            decisions.append(self._wait(job, self._reason(job, request), slots=for_slot))
+            if competes:
+                for_slot = not has_slot and not self._lacking(request)
+                decisions.append(self._wait(job, self._reason(job, request), slots=for_slot))
+            else:
+                reason = self._too_large_reason(job, request)
+                outside.append(Decision(name=job.name, verdict=Verdict.WAIT, reason=reason))
             if has_slot:  # more free capacity would not start the others
                 for kind, amount in request.amounts:
-                    self._ahead[kind].add(amount)
-        return decisions + [
-            Decision(name=job.name, verdict=Verdict.WAIT, reason=self._too_large_reason(job)) for job in too_large
-        ]
+                    self._ahead[kind].add(amount, competes)
+        return decisions + outside
 
     def backing_off(self, job: Job) -> Decision:
         """A job that must not start yet, and perhaps could not."""
@@ -134,11 +153,15 @@ class Explainer:
             name=job.name, verdict=Verdict.WAIT, reason=reason, position=position, position_in_project=in_project
         )
 
-    def _merged(self, waiting: Mapping[str, Sequence[Job]]) -> list[Job]:
+    def _merged(self, waiting: Mapping[str, Sequence[Job]], too_large: Sequence[Job]) -> list[Job]:
         shares = self._ledger.shares
         lines = {project: deque(jobs) for project, jobs in waiting.items() if jobs}
+        for project in sorted({job.project_id for job in too_large}):
+            more = [job for job in too_large if job.project_id == project]
+            lines[project] = deque(sorted((*lines.get(project, ()), *more), key=order_in_project))
         granted: dict[str, dict[str, int]] = {project: {} for project in lines}
-        turns = [(shares.rank(project), lines[project][0].queued_at, project) for project in lines]
+        oldest = {project: min(job.queued_at for job in line) for project, line in lines.items()}
+        turns = [(shares.rank(project), oldest[project], project) for project in lines]
         heapq.heapify(turns)
         order: list[Job] = []
         while turns:
@@ -150,7 +173,7 @@ class Explainer:
             for kind, amount in job.demand.items():
                 holdings[kind] = holdings.get(kind, 0) + amount
             if line:
-                heapq.heapreplace(turns, (shares.rank(project, holdings), line[0].queued_at, project))
+                heapq.heapreplace(turns, (shares.rank(project, holdings), oldest[project], project))
             else:
                 heapq.heappop(turns)
         return order
@@ -163,7 +186,7 @@ class Explainer:
         text, missing = case.text, {}
         for kind, amount in request.amounts:
             ahead = self._ahead[kind]
-            lacking = ahead.needed_free(amount) - case.room[kind]
+            lacking = ahead.missing(amount)
             if lacking > 0:
                 missing[kind] = lacking
                 if ahead.jobs:
@@ -180,7 +203,7 @@ class Explainer:
 
     def _case(self, job: Job, request: Request) -> _Case:
         ledger, shares, project = self._ledger, self._ledger.shares, job.project_id
-        room = {kind: min(ledger.now.free(kind), ledger.later.free(kind)) for kind, _ in request.amounts}
+        room = {kind: self._ahead[kind].room for kind, _ in request.amounts}
         lacking = [kind for kind, amount in request.amounts if amount > room[kind]]
         code, also, unblock = ReasonCode.WAITING_FOR_POOL, list[ReasonCode](), ""
         parts = [self._arithmetic(project, kind, amount, room[kind]) for kind, amount in request.amounts]
@@ -199,7 +222,7 @@ class Explainer:
             if not lacking:
                 holders = tuple(sorted(name for name, other in ledger.holders.items() if other.on_bastion))
                 unblock = "a job on the bastion's own host ends"
-        return _Case(code, tuple(also), "; ".join(parts), holders[:_HOLDERS_SHOWN], unblock, room)
+        return _Case(code, tuple(also), "; ".join(parts), holders[:_HOLDERS_SHOWN], unblock)
 
     def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
         """Whether only room kept for jobs of higher priority in the same project is in the way."""
@@ -242,12 +265,10 @@ class Explainer:
             unblock=f"{', '.join(shown)}{' and others' if len(names) > len(shown) else ''} are gone",
         )
 
-    def _too_large_reason(self, job: Job) -> Reason:
-        request = Request.of(job)
+    def _too_large_reason(self, job: Job, request: Request) -> Reason:
         missing, parts = {}, []
         for kind, amount in request.amounts:
-            room = min(self._ledger.now.free(kind), self._ledger.later.free(kind))
-            lacking = self._ahead[kind].needed_free(amount) - room
+            lacking = self._ahead[kind].missing(amount)
             if lacking > 0:
                 missing[kind] = lacking
             if amount > self._policy.total(kind):

@@ -70,6 +70,8 @@ class _Pass:
     def plan(self) -> Plan:
         self._keep_promises()
         self._serve_owners()
+        if self._ledger.evictions:
+            self._renew_promises()
         self._lend()
         impossible = {job.name for job, _ in self._refused} | {job.name for job in self._too_large}
         return Plan(
@@ -101,14 +103,13 @@ class _Pass:
 
     def _keep_promises(self) -> None:
         self._ledger.forget_claims_except(self._promised_jobs)
+        # Whose room the last pass kept comes first; a job that only has victims on their way may have lost its claim.
         claimants = sorted(
-            self._promised_jobs.values(), key=lambda job: (self._shares.rank(job.project_id), order_in_project(job))
+            self._promised_jobs.values(),
+            key=lambda job: (not job.promised, self._shares.rank(job.project_id), order_in_project(job)),
         )
         for job in claimants:
-            request = Request.of(job)
-            if self._ledger.has_slot(request) and self._ledger.later.fits(request.amounts):
-                self._ledger.promise(job, request)
-            else:  # the pool has changed since; it competes like anybody
+            if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like anybody
                 self._competing.setdefault(job.project_id, []).append(job)
         # Only now, so that none of them takes what was freed for another.
         for job in claimants:
@@ -120,6 +121,20 @@ class _Pass:
                 else:
                     self._ledger.promise(job, request)
         self._queues = {project: ProjectQueue(jobs) for project, jobs in sorted(self._competing.items())}
+
+    def _promise_if_it_fits(self, job: Job) -> bool:
+        request = Request.of(job)
+        fits = self._ledger.has_slot(request) and self._ledger.later.fits(request.amounts)
+        if fits:
+            self._ledger.promise(job, request)
+        return fits
+
+    def _renew_promises(self) -> None:
+        """Evictions may have brought more than their claims need: enough for a claim that step 2 had to drop."""
+        for job in self._promised_jobs.values():
+            waits = job.name not in self._ledger.promises and job.name not in self._ledger.starts
+            if waits and not self._ledger.fits_now(Request.of(job)) and self._promise_if_it_fits(job):
+                self._queues[job.project_id].remove(job)
 
     # Step 3
 
@@ -183,7 +198,7 @@ class _Pass:
             heapq.heappush(turns, self._turn(project))
 
     def _turn(self, project: str) -> tuple[tuple[bool, float], float, str]:
-        return (self._shares.rank(project), self._queues[project].oldest(), project)
+        return (self._shares.rank(project), self._queues[project].oldest, project)
 
     def _turns(self) -> list[tuple[tuple[bool, float], float, str]]:
         """The projects as a heap, the least served first; among equals the one with the oldest job."""

@@ -7,7 +7,7 @@ size, so its cost follows what it starts, not what waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from scheduler.capacity import Amounts, amounts_of
@@ -31,9 +31,14 @@ class Request(NamedTuple):
 
 
 class ProjectQueue:
-    """One project's pending jobs."""
+    """One project's pending jobs.
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
+    Attributes:
+        oldest: When the oldest of the jobs that it began with was queued; settles ties between projects.
+    """
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.oldest = min(job.queued_at for job in jobs)
         self._lines: dict[Request, deque[tuple[tuple[int, float, str], Job]]] = {}
         for key, job in sorted((order_in_project(job), job) for job in jobs):
             self._lines.setdefault(Request.of(job), deque()).append((key, job))
@@ -56,9 +61,13 @@ class ProjectQueue:
         if not line:
             del self._lines[request]
 
-    def oldest(self) -> float:
-        """When the first job of the queue was queued; infinity if it is empty."""
-        return min((line[0][1].queued_at for line in self._lines.values()), default=float("inf"))
+    def remove(self, job: Job) -> None:
+        """Takes out that job."""
+        request = Request.of(job)
+        line = self._lines[request]
+        line.remove((order_in_project(job), job))
+        if not line:
+            del self._lines[request]
 
     def remaining(self) -> list[Job]:
         """All jobs, in order."""
