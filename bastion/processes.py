@@ -133,12 +133,14 @@ def signal_group(pgid: int, number: int) -> None:
 def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: float = 0.05) -> bool:
     """Ends every marked process: SIGTERM, the grace period, then SIGKILL until none is left.
 
+    SIGTERM goes once to those that live at the beginning: what they start in answer to it (a last save, a last upload)
+    has the grace period like them.
+
     Returns:
         Whether all are gone; False only if some did not die within five seconds of SIGKILL.
     """
     deadline = time.monotonic() + grace_seconds
-    number = signal.SIGTERM
-    signalled: set[ProcessId] = set()
+    asked = False
     while True:
         alive = marked(name, value)
         if not alive:
@@ -146,11 +148,8 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
         now = time.monotonic()
         if now >= deadline + 5:
             return False
-        if now >= deadline and number is not signal.SIGKILL:
-            number = signal.SIGKILL
-            signalled.clear()
-        for process in alive:
-            if number is signal.SIGKILL or process not in signalled:
-                process.signal(number)
-                signalled.add(process)
+        if now >= deadline or not asked:
+            for process in alive:
+                process.signal(signal.SIGKILL if now >= deadline else signal.SIGTERM)
+            asked = True
         time.sleep(poll_seconds)

@@ -202,10 +202,8 @@ def test_a_script_finds_a_clean_environment_its_own_disk_and_home_and_our_python
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/secret")
     monkeypatch.setenv("BASTION_LOCAL_HOME", "/a/home")
-    client = connect(
-        machine.start(), 'env > "$BASTION_STATE_DIR/env"; which python3 > "$BASTION_STATE_DIR/python"; pwd'
-    )
-    boot(machine, client, ready="python")
+    client = connect(machine.start(), 'cd "$BASTION_STATE_DIR" && env > env && which python3 > python && touch done')
+    boot(machine, client, ready="done")
     (host,) = machine.hosts()
     environment = dict(line.partition("=")[::2] for line in notes(machine, "env")[0].splitlines())
     spec = host.read()
@@ -213,7 +211,7 @@ def test_a_script_finds_a_clean_environment_its_own_disk_and_home_and_our_python
     boot_id = environment.pop("BASTION_EMULATED_BOOT_ID")
     assert len(boot_id) == 36
     assert environment.pop("PATH").startswith(str(Path(sys.executable).parent) + ":")
-    assert {name: value for name, value in environment.items() if name not in ("PWD", "SHLVL", "_", "OLDPWD")} == {
+    assert {name: value for name, value in environment.items() if name not in ("PWD", "OLDPWD", "SHLVL", "_")} == {
         "BASTION_EMULATED_TPU": "1",
         "BASTION_LOCAL_HOME": "/a/home",
         "BASTION_STATE_DIR": str(host.disk),
@@ -324,6 +322,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period_and_holds_up_nobo
         while :; do sleep 0.1; done""",
     )
     boot(machine, client)
+    (stubborn,) = machine.vm_ids
     began = time.monotonic()
     client.delete(NODE)
     other = connect(locate(machine.folder), "")
@@ -332,13 +331,13 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period_and_holds_up_nobo
     assert look(client).state is SliceState.DELETING
     eventually(lambda: look(client) is None)
     assert time.monotonic() - began > 0.9
-    assert len({p for p in machine.alive() if p.alive}) == 0
+    assert processes.marked(MARKER, stubborn) == []
 
 
 def test_a_preempted_host_hears_of_it_and_is_ended_and_the_node_stays_until_deleted(machine: Machine, connect) -> None:
     client = connect(
         machine.start(),
-        """trap 'curl --silent --noproxy "*" -H "Metadata-Flavor: Google" \
+        """trap 'sleep 0.5; curl --silent --noproxy "*" -H "Metadata-Flavor: Google" \
           "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/preempted" > "$BASTION_STATE_DIR/heard"; exit' TERM
         touch "$BASTION_STATE_DIR/worker"
         while :; do sleep 0.05; done""",

@@ -1,0 +1,45 @@
+"""Ending processes by their marker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from bastion import processes
+
+
+def _start(script: str, value: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "TEST_MARK": value}
+    return subprocess.Popen(["bash", "-c", script], env=environment, start_new_session=True)
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_a_process_starts_in_answer_to_sigterm_has_the_grace_period_too(tmp_path: Path) -> None:
+    value = uuid.uuid4().hex
+    up, saved = tmp_path / "up", tmp_path / "saved"
+    child = _start(
+        f"trap 'bash -c \"sleep 0.3; touch {saved}\"; exit' TERM; touch {up}; while :; do sleep 0.02; done", value
+    )
+    _wait_for(up)
+    assert processes.end_marked("TEST_MARK", value, grace_seconds=10)
+    assert saved.exists()
+    assert child.wait(timeout=5) == 0
+
+
+def test_what_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+    value = uuid.uuid4().hex
+    up = tmp_path / "up"
+    child = _start(f"trap '' TERM; touch {up}; while :; do sleep 0.02; done", value)
+    _wait_for(up)
+    assert processes.end_marked("TEST_MARK", value, grace_seconds=0.2)
+    assert child.wait(timeout=5) == -9
+    assert processes.marked("TEST_MARK", value) == []
