@@ -121,7 +121,7 @@ def test_the_operations_of_a_node_tell_its_story(client: tpu_v2.TpuClient) -> No
         client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=5)
 
 
-@pytest.mark.parametrize("token", ["", "wrong", "wrong\u00e9"])
+@pytest.mark.parametrize("token", ["", "wrong"])
 def test_without_the_token_nothing_is_answered_and_nothing_happens(
     emulator: Emulator, client: tpu_v2.TpuClient, token: str
 ) -> None:
@@ -133,7 +133,7 @@ def test_without_the_token_nothing_is_answered_and_nothing_happens(
         "/no.such.Service/Method",
     ):
         call = stub(path)
-        metadata = [("authorization", f"Bearer {token}".encode())] if token.isascii() and token else None
+        metadata = [("authorization", f"Bearer {token}".encode())] if token else None
         with pytest.raises(grpc.RpcError) as refused:
             call(b"", timeout=5, metadata=metadata)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
