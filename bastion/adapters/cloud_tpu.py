@@ -106,7 +106,7 @@ def make_client(settings: CloudTpuSettings) -> tpu_v2.TpuClient:
             # An emulator that was restarted is found again within a second, not within gRPC's two minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.max_reconnect_backoff_ms", 250),
         ],
     )
     return tpu_v2.TpuClient(
