@@ -1,0 +1,198 @@
+"""`bastion launch`: a command line becomes a job.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.job_command import check_text, command_line, draw_name, environment, masked, unwrap
+from bastion.cli.opening import open_client
+from bastion.cli.output import emit_json, plain, say
+from bastion.cli.submitting import report_submitted, wait_for_submitted
+from bastion.cli.user import choose_project, default_user, membership_note
+from bastion.core import limits
+from bastion.core.errors import Refused
+
+if TYPE_CHECKING:
+    from bastion.client import Client
+    from bastion.core.jobspec import JobSpec
+
+_EXAMPLE = "bastion launch --instance_type=tpu-v4-32 --wait -- python3 train.py"
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("name", None, "The job's name. Without it one is made up.", flag_values=values)
+    flags.DEFINE_string(
+        "instance_type",
+        "",
+        "What to run on, like tpu-v4-32 (bastion instance-types lists them). Without it the command runs on the "
+        "bastion itself.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_replicas",
+        1,
+        "How many slices of that type.",
+        lower_bound=1,
+        upper_bound=limits.NUM_REPLICAS_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "project_id", None, "Project that is charged. Without it your only project.", flag_values=values
+    )
+    flags.DEFINE_string("user_id", None, "Who you are. Without it your login name.", flag_values=values)
+    flags.DEFINE_integer(
+        "priority",
+        limits.PRIORITY_DEFAULT,
+        f"From {limits.PRIORITY_MIN} (the highest) to {limits.PRIORITY_MAX}; counts within the project.",
+        lower_bound=limits.PRIORITY_MIN,
+        upper_bound=limits.PRIORITY_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "env", [], "NAME=VALUE for the command's environment. May be repeated.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "cleanup_command",
+        None,
+        "One bash command line that runs on the bastion after the job, however it ended.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
+    )
+    flags.DEFINE_boolean("dry_run", False, "Show the job spec and write nothing.", flag_values=values)
+    flags.DEFINE_boolean(
+        "raw", False, "Keep the single quotes around a last argument that follows -c.", flag_values=values
+    )
+
+
+def _run(call: Invocation) -> int:
+    if not call.command:
+        what = "nothing follows the --" if call.command is not None else "the command to run is missing"
+        raise Refused(f"{what}; it comes after --, for example: {_EXAMPLE}")
+    if not call.command[0].strip():
+        raise Refused(f"the command's first word is empty; write a program, for example: {_EXAMPLE}")
+    arguments, note = (list(call.command), "") if call.flags.raw else unwrap(call.command)
+    command = command_line(arguments)
+    variables = environment(call.flags.env)
+    for flag in ("name", "user_id", "project_id", "cleanup_command", "instance_type"):
+        check_text(call.flags[flag].value or "", f"--{flag}")
+        if call.flags[flag].value == "" and call.flags[flag].present:
+            raise Refused(f"--{flag} is empty; give it a value or leave it out")
+    if call.flags.num_replicas > 1 and not call.flags.instance_type:
+        raise Refused("--num_replicas needs --instance_type: only slices come several at once")
+    if call.flags.instance_type:
+        _check_type(call.flags.instance_type)
+    if note:
+        say(f"bastion: {note}")
+    user = call.flags.user_id or default_user()
+    client, target = open_client(call, start=not call.flags.dry_run)
+    project = call.flags.project_id or choose_project(client, user)
+    spec = _spec(call, client, command, arguments, variables, user, project)
+    if call.flags.dry_run:
+        return _show(call, client, spec)
+    if call.flags.project_id:
+        warning = membership_note(client, user, project)
+        if warning:
+            say(f"bastion: {warning}")
+    submitted = client.submit(spec)
+    report_submitted(call, client, target, submitted, waiting=call.flags.wait)
+    return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0
+
+
+def _check_type(name: str) -> None:
+    """Before anything is started for it."""
+    from bastion.core import instance_types
+
+    instance_types.lookup(name)
+
+
+def _spec(
+    call: Invocation,
+    client: Client,
+    command: str,
+    arguments: list[str],
+    variables: dict[str, str],
+    user: str,
+    project: str,
+) -> JobSpec:
+    from bastion.core import jobspec
+
+    return jobspec.new(
+        name=call.flags.name if call.flags.name is not None else draw_name(user, arguments),
+        bastion=client.bastion,
+        command=command,
+        user_id=user,
+        project_id=project,
+        now=client.clock.now(),
+        instance_type=call.flags.instance_type,
+        num_replicas=call.flags.num_replicas,
+        priority=call.flags.priority,
+        env_vars=variables,
+        cleanup_command=call.flags.cleanup_command,
+    )
+
+
+def _show(call: Invocation, client: Client, spec: JobSpec) -> int:
+    """A dry run: the spec on stdout, and what the project holds."""
+    document: dict[str, Any] = dict(spec.document)
+    variables, hidden = masked(spec.env_vars)
+    if hidden:
+        document["env_vars"] = variables
+        say(f"bastion: the values of {', '.join(hidden)} are hidden here; the job gets them")
+    status = client.status() or {}
+    project = (status.get("projects") or {}).get(spec.project_id)
+    if call.json:
+        emit_json({"spec": document, "project": project, "pool": status.get("pool")})
+        return 0
+    emit_json(document)
+    for kind, amount in sorted(spec.resources.items()):
+        say(f"bastion: it needs {amount} {kind}{_holdings(status, spec.project_id, kind)}")
+    say("bastion: this was a dry run; nothing was written")
+    return 0
+
+
+def _holdings(status: Any, project: str, kind: str) -> str:
+    usage = (status.get("projects") or {}).get(project)
+    pool = (status.get("pool") or {}).get(kind)
+    parts = []
+    if usage:
+        held, owed = usage.get("usage", {}).get(kind, 0), usage.get("entitlement", {}).get(kind, 0)
+        parts.append(f"{plain(project)} holds {held} of its {owed}")
+    if pool:
+        parts.append(f"{pool.get('free')} of {pool.get('total')} are free")
+    return f"; {'; '.join(parts)}" if parts else ""
+
+
+LAUNCH = Command(
+    summary="Runs a command as a job: on a TPU slice, or without --instance_type on the bastion itself.",
+    usage="[flags] -- COMMAND [ARGUMENT...]",
+    details="""The command is what follows the first --; its arguments reach it exactly as they were given here. On a
+        slice it runs once on every host.
+
+        With --wait, bastion shows the job's progress on stderr and its output as it appears (its stdout on stdout, its
+        stderr on stderr, with the worker's number before each line if there are several hosts), and exits with the
+        job's own exit code. The codes that are bastion's: 64 refused, 75 the infrastructure gave up, 143 cancelled,
+        130 after Ctrl-C, which detaches and lets the job go on.
+
+        Without --project_id, the job is charged to the only project that the bastion's quota file gives you. With
+        nothing configured, the bastion on this machine is used, and started if it does not run.
+
+        An older documented form, -- python3 -c "'import jax; print(jax.devices())'", works as well: a last argument
+        that directly follows -c and is wrapped in one pair of single quotes loses that pair. --raw keeps it.""",
+    examples=(
+        "bastion launch --wait -- python3 -c 'print(6 * 7)'",
+        _EXAMPLE,
+        "bastion launch --name=sweep-1 --instance_type=tpu-v5litepod-16 --num_replicas=2 --env LR=0.1 -- ./run.sh",
+    ),
+    takes_command=True,
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

@@ -1,0 +1,112 @@
+"""`bastion list`: the jobs as the daemon last published them.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from bastion.cli import words
+from bastion.cli.command import Command, Invocation
+from bastion.cli.opening import open_client
+from bastion.cli.output import emit_json, plain, say, table
+
+_HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_boolean("all", False, "Show completed jobs, too.", flag_values=values)
+    flags.DEFINE_integer(
+        "limit", 50, "How many completed jobs at most, the newest first.", lower_bound=1, flag_values=values
+    )
+
+
+def _run(call: Invocation) -> int:
+    client, _ = open_client(call)
+    status = client.status()
+    unread = client.unread()
+    results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
+    if status is None:
+        say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
+    live = client.entries()
+    invalid = [entry for entry in (status or {}).get("invalid") or () if isinstance(entry, dict)]
+    for alarm in (status or {}).get("alarms") or ():
+        say(f"bastion: alarm: {plain(alarm)}")
+    if call.json:
+        document: dict[str, Any] = {
+            "root": client.root.url,
+            "jobs": list(live.values()),
+            "invalid": invalid,
+            "unread": unread,
+            "alarms": (status or {}).get("alarms") or [],
+        }
+        if call.flags.all:
+            document["completed"] = [result.document for result in results]
+        emit_json(document)
+        return 0
+    now = client.clock.now()
+    rows = [_live(entry, now) for entry in live.values()]
+    rows += [(name, "submitted", "-", "-", "-", "-", "the bastion has not read it yet") for name in unread]
+    rows += [_invalid(entry) for entry in invalid if entry.get("name") not in live]
+    rows += [_completed(result.document, result.outcome, result.queued_at, result.message, now) for result in results]
+    if rows:
+        print(table(_HEADER, rows), end="")
+    else:
+        say("no jobs" if call.flags.all else "no jobs (bastion list --all shows completed ones)")
+    if number > len(results):
+        say(f"{len(results)} of {number} completed jobs are shown; --limit={number} shows all")
+    return 0
+
+
+def _live(entry: Mapping[str, Any], now: float) -> Sequence[str]:
+    phase = str(entry.get("phase"))
+    text = words.progress(phase, entry)
+    detail = text.removeprefix(phase).removeprefix(":").strip()
+    problem = entry.get("problem")
+    if problem:
+        detail = f"{detail}; new spec refused: {problem}" if detail else f"new spec refused: {problem}"
+    return (
+        str(entry.get("name")),
+        phase,
+        str(entry.get("project_id")),
+        str(entry.get("user_id")),
+        words.resources(entry),
+        words.age(entry.get("queued_at"), now),
+        detail or "-",
+    )
+
+
+def _invalid(entry: Mapping[str, Any]) -> Sequence[str]:
+    return (str(entry.get("name")), "INVALID", "-", "-", "-", "-", str(entry.get("problem")))
+
+
+def _completed(document: Mapping[str, Any], outcome: str, queued_at: str, message: str, now: float) -> Sequence[str]:
+    metadata = document.get("metadata")
+    fields: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
+    runner = document.get("runner")
+    shape = {**fields, **runner} if isinstance(runner, dict) else fields
+    return (
+        str(document.get("name")),
+        outcome,
+        str(fields.get("project_id", "-")),
+        str(fields.get("user_id", "-")),
+        words.resources(shape),
+        words.age(queued_at, now),
+        message or "-",
+    )
+
+
+LIST = Command(
+    summary="Shows the jobs: what each one does, or why it waits.",
+    usage="[--all] [--output=json]",
+    details="""The daemon publishes this on every change. AGE counts from when the job was queued. A job whose spec is
+        refused is shown as INVALID with the problem; `bastion why JOB` tells more of any job.""",
+    examples=("bastion list", "bastion list --all --limit=200", "bastion list --output=json"),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

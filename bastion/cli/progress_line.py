@@ -1,0 +1,40 @@
+"""Progress on stderr: one line that is rewritten on a terminal, one line per change elsewhere.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+_CLEAR = "\r\x1b[K"
+
+
+class ProgressLine:
+    """Shows the latest progress; `clear` before anything else is printed."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._shown = False
+        self._last = ""
+
+    def update(self, text: str) -> None:
+        """Shows `text`, if it is news."""
+        if text == self._last:
+            return
+        self._last = text
+        if not self._live:
+            print(text, file=sys.stderr, flush=True)
+            return
+        # A line that wraps could not be rewritten.
+        width = shutil.get_terminal_size().columns - 1
+        shown = text if len(text) <= width else text[: max(0, width - 1)] + "…"
+        print(_CLEAR + shown, end="", file=sys.stderr, flush=True)
+        self._shown = True
+
+    def clear(self) -> None:
+        """Leaves an empty line on a terminal for what comes next."""
+        if self._shown:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
+            self._shown = False

@@ -1,0 +1,66 @@
+"""What `launch` and `submit` have in common: telling what was submitted, and waiting for it.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from bastion.cli.command import Invocation
+from bastion.cli.log_printer import LogPrinter
+from bastion.cli.output import emit_json, say
+from bastion.cli.target import Target
+from bastion.cli.waiting import next_steps, tell_end, wait_for
+from bastion.client import Client, Ended, Followed, Submitted
+from bastion.core import keys
+
+
+def report_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted, *, waiting: bool) -> None:
+    """Says what was submitted and what can be done with it; with `--output=json` on stdout, unless we wait."""
+    verb = "updated" if submitted.update else "submitted"
+    say(f"{verb} {submitted.name}\n{next_steps(submitted.name, target)}")
+    if client.store.head(keys.LEASE) is None:
+        say(f"bastion: no daemon has ever run for {target.root.url}; the job waits until one does")
+    if call.json and not waiting:
+        emit_json(_document(target, submitted))
+
+
+def wait_for_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted) -> int:
+    """Waits until the job has ended.
+
+    Returns:
+        Its exit code.
+    """
+    waited = wait_for(
+        client,
+        target,
+        submitted.name,
+        submitted.uid,
+        generation=submitted.generation,
+        what=Followed(),
+        printer=LogPrinter(stdout_free=call.json),
+    )
+    if waited.ended is not None:
+        tell_end(submitted.name, waited.ended)
+    if call.json:
+        emit_json(_document(target, submitted) | _ending(waited.ended, waited.exit_code))
+    return waited.exit_code
+
+
+def _document(target: Target, submitted: Submitted) -> dict[str, object]:
+    return {
+        "name": submitted.name,
+        "uid": submitted.uid,
+        "generation": submitted.generation,
+        "update": submitted.update,
+        "root": target.root.url,
+    }
+
+
+def _ending(ended: Ended | None, exit_code: int) -> dict[str, object]:
+    result = ended.result if ended else None
+    return {
+        "outcome": result.outcome if result else None if ended is None else "refused",
+        "exit_code": exit_code,
+        "message": ended.message if ended else "detached; the job goes on",
+        "failed_worker": result.failed_worker if result else None,
+    }

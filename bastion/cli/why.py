@@ -1,0 +1,154 @@
+"""`bastion why JOB`: why a job waits with its arithmetic, what it does, or how it ended.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bastion.cli import words
+from bastion.cli.command import Command, Invocation
+from bastion.cli.opening import open_client
+from bastion.cli.output import emit_json, plain
+from bastion.client import Client, Result, Sight, Stage
+from bastion.core.instants import to_rfc3339
+
+
+def _run(call: Invocation) -> int:
+    client, _ = open_client(call)
+    sight = client.require(call.operands[0])
+    if call.json:
+        emit_json(_document(client, sight))
+        return 0
+    for line in _lines(client, sight):
+        print(line)
+    return 0
+
+
+def _lines(client: Client, sight: Sight) -> Iterator[str]:
+    now = client.clock.now()
+    name = plain(sight.name)
+    if sight.stage is Stage.COMPLETED and sight.result is not None:
+        yield from _ended(name, sight.result, now)
+        return
+    if sight.stage is Stage.INVALID:
+        yield f"{name} is refused: {plain(sight.problem)}"
+        yield "correct its spec and upload it again, or remove it: bastion cancel " + name
+        return
+    if sight.stage is Stage.SUBMITTED:
+        yield f"{name} is submitted; the bastion has not read it yet"
+        yield from _alarms(client)
+        return
+    if sight.entry is None:
+        status = sight.status.value if sight.status else "unknown"
+        yield f"{name} is {status}; the daemon has not published more of it yet"
+    else:
+        yield from _live(name, sight.entry, now)
+    if sight.problem:
+        yield f"  a new spec was uploaded and is refused: {plain(sight.problem)}"
+    if sight.record is not None:
+        yield from _attempts([attempt.model_dump(mode="json") for attempt in sight.record.attempts], now)
+    yield from _alarms(client)
+
+
+def _live(name: str, entry: Mapping[str, Any], now: float) -> Iterator[str]:
+    phase = str(entry.get("phase"))
+    yield (
+        f"{name} is {words.progress(phase, entry)}"
+        if phase != "queued"
+        else f"{name} is queued since {plain(entry.get('queued_at'))} ({words.age(entry.get('queued_at'), now)})"
+    )
+    yield (
+        f"  it needs {words.resources(entry)} for project {plain(entry.get('project_id'))}, "
+        f"user {plain(entry.get('user_id'))}, priority {plain(entry.get('priority'))}"
+    )
+    if phase != "queued" and entry.get("started_at"):
+        yield f"  attempt {plain(entry.get('attempt'))} started {words.age(entry.get('started_at'), now)} ago"
+    if entry.get("running_since"):
+        yield f"  running for {words.age(entry.get('running_since'), now)}"
+    reason = entry.get("reason")
+    if isinstance(reason, Mapping):
+        yield from _reason(reason, now)
+    position = entry.get("position")
+    if position is not None:
+        in_project = entry.get("position_in_project")
+        also = f", {plain(in_project)} in its project's" if in_project is not None else ""
+        yield f"  its place in the queue: {plain(position)}{also}"
+
+
+def _reason(reason: Mapping[str, Any], now: float) -> Iterator[str]:
+    yield f"  {plain(reason.get('code'))}: {plain(reason.get('message'))}"
+    yield f"  for {words.age(reason.get('since'), now)} now (since {plain(reason.get('since'))})"
+    holders = reason.get("holders")
+    if isinstance(holders, Sequence) and holders:
+        yield f"  held by: {', '.join(plain(holder) for holder in holders)}"
+    if reason.get("unblock"):
+        yield f"  it starts when: {plain(reason['unblock'])}"
+    also = reason.get("also")
+    if isinstance(also, Sequence) and also:
+        yield f"  also: {', '.join(plain(code) for code in also)}"
+
+
+def _ended(name: str, result: Result, now: float) -> Iterator[str]:
+    message = f": {plain(result.message)}" if result.message else ""
+    yield f"{name} {plain(result.outcome)}{message} (exit code {result.exit_code})"
+    if result.failed_worker is not None:
+        yield f"  the worker that failed first: {result.failed_worker}"
+    if result.by:
+        yield f"  by {plain(result.by)}"
+    if result.queued_at:
+        yield f"  queued {words.age(result.queued_at, now)} ago ({plain(result.queued_at)})"
+    attempts = [
+        {
+            "number": a.number,
+            "cause": a.cause,
+            "message": a.message,
+            "ended_at": a.ended_at,
+        }
+        for a in result.attempts
+    ]
+    yield from _attempts(attempts, now)
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
+    for attempt in attempts:
+        yield (
+            f"  attempt {plain(attempt.get('number'))} ended {words.age(attempt.get('ended_at'), now)} ago, "
+            f"{plain(attempt.get('cause'))}: {plain(attempt.get('message'))}"
+        )
+
+
+def _alarms(client: Client) -> Iterator[str]:
+    for alarm in (client.status() or {}).get("alarms") or ():
+        yield f"  alarm of the bastion: {plain(alarm)}"
+
+
+def _document(client: Client, sight: Sight) -> dict[str, Any]:
+    result = sight.result.document.get("result") if sight.result else None
+    record = sight.record
+    return {
+        "name": sight.name,
+        "uid": sight.uid or None,
+        "stage": sight.stage.value,
+        "status": sight.status.value if sight.status else None,
+        "job": sight.entry,
+        "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
+        "problem": sight.problem or None,
+        "result": result,
+        "at": to_rfc3339(client.clock.now()),
+    }
+
+
+WHY = Command(
+    summary="Says why a job waits, with the arithmetic; or what it does; or how it ended.",
+    usage="JOB [--output=json]",
+    details="""A waiting job has one headline reason: what it needs and what there is, since when, which jobs hold what it
+        waits for, and what would make it start. Attempts that ended before are shown with their cause, evictions with
+        whom they made room for.""",
+    examples=("bastion why train-1",),
+    operands=(1, 1),
+    takes_output=True,
+    run=_run,
+)

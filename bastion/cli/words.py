@@ -1,0 +1,85 @@
+"""The words in which the commands tell ages, resources and progress. Pure; everything from the bucket is made plain.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bastion.cli.output import plain
+from bastion.core.instants import from_rfc3339
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def age(instant: object, now: float) -> str:
+    """How long ago an RFC 3339 instant was; `-` if it is none."""
+    try:
+        return duration(now - from_rfc3339(str(instant)))
+    except ValueError:
+        return "-"
+
+
+def count(number: object, noun: str) -> str:
+    """`1 host`, `4 hosts`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def resources(entry: Mapping[str, Any]) -> str:
+    """`tpu-v4-32`, `2 x tpu-v4-32`, `v4=8`, or `-` for a job that needs no quota."""
+    kind = entry.get("instance_type")
+    if kind:
+        replicas = entry.get("num_replicas")
+        return plain(kind if replicas in (None, 1) else f"{replicas} x {kind}")
+    amounts = entry.get("resources")
+    if not isinstance(amounts, Mapping) or not amounts:
+        return "-"
+    return plain(",".join(f"{name}={amount}" for name, amount in sorted(amounts.items())))
+
+
+def reason(entry: Mapping[str, Any]) -> str:
+    """`WaitingForPool: need 32 v4; 16 of 512 free`; empty if it does not wait."""
+    why = entry.get("reason")
+    if not isinstance(why, Mapping):
+        return ""
+    return plain(f"{why.get('code')}: {why.get('message')}")
+
+
+def progress(phase: str, entry: Mapping[str, Any] | None) -> str:
+    """A job's progress in a line: `provisioning 3/4 hosts`."""
+    if entry is None:
+        return "submitted; the bastion has not read it yet"
+    attempt = entry.get("attempt")
+    again = f" (attempt {attempt})" if isinstance(attempt, int) and attempt > 1 else ""
+    hosts = entry.get("hosts")
+    match phase:
+        case "queued":
+            why = reason(entry)
+            return f"queued: {why}" if why else "queued"
+        case "provisioning":
+            up = entry.get("hosts_up") or 0
+            return f"provisioning {up}/{hosts} hosts{again}" if hosts else f"provisioning{again}"
+        case "running":
+            return f"running on {count(hosts, 'host')}{again}" if hosts else f"running{again}"
+        case "stopping":
+            ending = entry.get("stopping")
+            return f"stopping: {plain(ending)}" if ending else "stopping"
+        case "cleaning":
+            return "cleaning up"
+        case _:
+            return plain(phase)

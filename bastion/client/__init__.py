@@ -1,0 +1,48 @@
+"""The Python API: submit jobs to a bastion, look at them, follow them, cancel them.
+
+Layer: above the ports and adapters, below the CLI, which is one user of it. Everything is synchronous and goes through
+the bucket; no call talks to the daemon.
+
+    client = Client(open_root(url), parse_root(url), SystemClock())
+    submitted = client.submit(jobspec.new(name="hello", bastion=client.bastion, command="echo hi", ...))
+    for event in follow(client, submitted.name, submitted.uid):
+        ...
+"""
+
+from __future__ import annotations
+
+from bastion.client.following import (
+    Ended,
+    Event,
+    Followed,
+    Logged,
+    Noted,
+    Progressed,
+    StartedAttempt,
+    follow,
+)
+from bastion.client.job_logs import LogPiece, RunLogs, runs_of
+from bastion.client.jobs import BastionRoot, Cancelled, Client, Sight, Stage, Submitted
+from bastion.client.results import PastAttempt, Result
+
+__all__ = [
+    "BastionRoot",
+    "Cancelled",
+    "Client",
+    "Ended",
+    "Event",
+    "Followed",
+    "LogPiece",
+    "Logged",
+    "Noted",
+    "PastAttempt",
+    "Progressed",
+    "Result",
+    "RunLogs",
+    "Sight",
+    "Stage",
+    "StartedAttempt",
+    "Submitted",
+    "follow",
+    "runs_of",
+]
