@@ -43,7 +43,7 @@ class Command:
         self._process = process
         self._marker = marker
         self._on_exit = on_exit
-        self._signalled: set[ProcessId] = set()
+        self._asked = False
         # The pump owns and closes copies; Popen's own files close here, unread.
         self.pipes = {"stdout": os.dup(process.stdout.fileno()), "stderr": os.dup(process.stderr.fileno())}
         process.stdout.close()
@@ -83,12 +83,15 @@ class Command:
         return sorted(found, key=lambda member: member.pid)
 
     def ask_to_end(self) -> bool:
-        """SIGTERM for every member that has not had it yet; returns whether any is alive."""
+        """SIGTERM, once, for all who live when it is first called; returns whether any is alive.
+
+        What they start in answer to it (a last save, a last upload) has the grace period like them.
+        """
         alive = self.members()
-        for member in alive:
-            if member not in self._signalled:
+        if not self._asked:
+            for member in alive:
                 member.signal(signal.SIGTERM)
-                self._signalled.add(member)
+            self._asked = True
         return bool(alive)
 
     def end(self, *, grace_seconds: float) -> bool:

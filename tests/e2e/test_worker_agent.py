@@ -169,6 +169,16 @@ def test_deleting_a_node_ends_its_command_and_the_agent_still_reports_it(bastion
     assert bastion.command_processes() == []
 
 
+def test_a_save_that_a_command_starts_when_asked_to_stop_has_the_grace_period(bastion: Bastion) -> None:
+    save = bastion.folder / "save.py"
+    save.write_text("import time; time.sleep(0.5); print('saved', flush=True)")
+    bastion.launch(f"trap '{sys.executable} {save}; exit 3' TERM; echo up; while :; do sleep 0.05; done")
+    until(lambda: "stdout F up" in bastion.log())
+    bastion.order("", stop="evicted")
+    assert bastion.final().phase is HostPhase.STOPPED
+    assert "stdout F saved" in bastion.log(), "the save was ended by a second SIGTERM"
+
+
 def test_a_stop_order_reaches_a_running_command(bastion: Bastion) -> None:
     bastion.launch("trap 'echo saving; exit 0' TERM; echo up; while :; do sleep 0.1; done")
     until(lambda: "stdout F up" in bastion.log())
