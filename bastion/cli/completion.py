@@ -49,10 +49,10 @@ def _run(call: Invocation) -> int:
 def script() -> str:
     """The completion function of bash."""
     first = dict.fromkeys(entry.name.split()[0] for entry in ENTRIES)
-    groups = "".join(
-        f'            {group}) words="{" ".join(e.name.split()[1] for e in ENTRIES if e.name.split()[0] == group)}" ;;\n'
-        for group in GROUPS
-    )
+    groups = ""
+    for group in GROUPS:
+        members = " ".join(entry.name.split()[1] for entry in ENTRIES if entry.name.split()[0] == group)
+        groups += f'            {group}) words="{members}" ;;\n'
     commands = ""
     for entry in ENTRIES:
         pattern = f'"{entry.name}"' if " " in entry.name else f'"{entry.name} "*'

@@ -12,7 +12,7 @@ from bastion.cli.log_printer import LogPrinter
 from bastion.cli.opening import open_client
 from bastion.cli.output import plain, say
 from bastion.cli.waiting import tell_end, wait_for
-from bastion.client import Client, Followed, RunLogs, Sight, Stage, runs_of
+from bastion.client import Client, Ended, Followed, RunLogs, Sight, Stage, runs_of
 from bastion.core.errors import Refused
 from bastion.core.keys import Run
 
@@ -70,6 +70,9 @@ def _run(call: Invocation) -> int:
         for pieces in logs.drain():
             printer.show(pieces)
     printer.finish()
+    if call.flags.follow and sight is not None and sight.uid == uid and sight.result is not None:
+        result = sight.result
+        tell_end(name, Ended(result=result, exit_code=result.exit_code, message=result.message))
     if attempt is None and any(run.attempt == 0 for run in runs):
         say(f"bastion: its cleanup command has output, too: bastion logs --attempt=0 {name}{target.suffix}")
     return 0

@@ -18,8 +18,9 @@ _PREAMBLE = """\
 <!-- Rendered by `python -m bastion.cli.reference`; do not edit. -->
 
 Which bastion a command is about: `--root=URL`, or `--bastion=NAME` with `--bucket=URL`; else `$BASTION_ROOT`; else the
-settings of `bastion config set`; else the bastion on this machine. Contradicting flags are refused. `--instance-type` and
-`--instance_type` are the same flag, and so on; a flag without a value can be switched off with `--no` before its name.
+settings of `bastion config set`; else the bastion on this machine. Contradicting flags are refused. `--instance-type`
+and `--instance_type` are the same flag, and so on; a flag that takes no value is switched off with `no` before its
+name, like `--nowait`.
 
 Data goes to stdout, progress and notes to stderr. With `--output=json`, stdout holds JSON and nothing else.
 

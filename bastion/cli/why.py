@@ -144,9 +144,9 @@ def _document(client: Client, sight: Sight) -> dict[str, Any]:
 WHY = Command(
     summary="Says why a job waits, with the arithmetic; or what it does; or how it ended.",
     usage="JOB [--output=json]",
-    details="""A waiting job has one headline reason: what it needs and what there is, since when, which jobs hold what it
-        waits for, and what would make it start. Attempts that ended before are shown with their cause, evictions with
-        whom they made room for.""",
+    details="""A waiting job has one headline reason: what it needs and what there is, since when, which jobs hold
+        what it waits for, and what would make it start. Attempts that ended before are shown with their cause,
+        evictions with whom they made room for.""",
     examples=("bastion why train-1",),
     operands=(1, 1),
     takes_output=True,

@@ -185,6 +185,8 @@ class _Following:
 
     def _progress(self, sight: Sight) -> Iterator[Event]:
         entry = sight.entry
+        if entry is None and self._shown is not None:
+            return  # a job that has just ended is no longer published
         phase = str(entry.get("phase")) if entry else "submitted"
         shown: tuple[object, ...] = (phase,)
         if entry is not None:
