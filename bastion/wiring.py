@@ -45,7 +45,7 @@ def parse_root(url: str) -> Root:
     """
     if url.startswith("gs://"):
         bucket, _, bastion = url.rstrip("/").rpartition("/")
-        if not bucket.removeprefix("gs://").strip("/"):
+        if not bucket.startswith("gs://") or not bucket.removeprefix("gs://").strip("/"):
             raise Refused(f"{url} names no bastion in its bucket; write gs://BUCKET/NAME-bastion")
     else:
         path = unquote(urlsplit(url).path) if url.startswith("file://") else url

@@ -48,7 +48,7 @@ class Bastion(Cluster):
         assert self.slept < 500, f"it waits for ever: {self.describe()}"
         for act in self.on_sleep:
             act()
-        self.step(seconds)
+        self.step(max(seconds, 1.0))
 
     def attempt(self, job: str) -> str:
         """The present run of a job that has one."""

@@ -1,0 +1,499 @@
+"""`bastion launch` and `submit`: what lands in the bucket, what is refused, and what --wait returns."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from bastion.cli.job_command import draw_name, unwrap
+from bastion.core import jobspec, keys
+from bastion.core.errors import ProvisionerRefused
+from bastion.testing.cluster import BASTION
+from bastion.testing.scripted_hosts import runs_for
+
+_TWO_PROJECTS = b"""
+[toml-schema]
+version = "1"
+[total_resources]
+v4 = 64
+[project_membership]
+a = ["alice"]
+b = ["al.*"]
+[project_resources.a]
+v4 = 1
+[project_resources.b]
+v4 = 1
+"""
+
+
+def spec(bastion, name: str) -> jobspec.JobSpec:
+    return jobspec.parse(bastion.store.get(keys.active(name)).data, name=name, bastion=BASTION)
+
+
+def test_the_arguments_reach_the_job_exactly(run, bastion) -> None:
+    arguments = ["tool", "a b", "", "'", '"', "$HOME", "*", "--dry_run", "--", "\n", "ü", "\\"]
+    assert run("launch", "--name=job", "--", *arguments).code == 0
+    assert shlex.split(spec(bastion, "job").command) == arguments
+
+
+def test_a_launched_job_has_its_fields_and_says_what_to_do_next(run, bastion) -> None:
+    done = run(
+        *("launch", "--name=job", "--instance-type=tpu-v4-16", "--num-replicas=2", "--priority=2"),
+        *("--env", "A=1", "--env=B=x=y", "--cleanup_command=rm -rf /tmp/x", "--", "true"),
+    )
+    assert (done.code, done.out) == (0, "")
+    job = spec(bastion, "job")
+    assert job.runner is not None
+    assert (job.runner.instance_type.name, job.runner.num_replicas, dict(job.resources)) == ("tpu-v4-16", 2, {"v4": 32})
+    assert (job.user_id, job.project_id, job.priority) == ("alice", "a", 2)
+    assert (dict(job.env_vars), job.cleanup_command) == ({"A": "1", "B": "x=y"}, "rm -rf /tmp/x")
+    for step in ("bastion logs -f job", "bastion why job", "bastion cancel job"):
+        assert step in done.err
+    assert "--root" not in done.err
+
+
+def test_a_bastion_chosen_by_flags_stands_in_the_next_steps(run, bastion) -> None:
+    done = run("launch", "--root=memory/test-bastion", "--name=job", "--", "true")
+    assert f"bastion why job --root={Path.cwd()}/memory/test-bastion" in done.err
+
+
+def test_json_tells_name_and_uid(run, bastion) -> None:
+    done = run("launch", "--output=json", "--", "sleep", "1")
+    document = json.loads(done.out)
+    assert document["name"].startswith("alice-sleep-")
+    bastion.settle(1)
+    record = bastion.record(document["name"])
+    assert record is not None
+    assert record.generation == document["generation"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["python3", "train.py"], "train"),
+        (["/usr/bin/python3.11", "-u", "a/b/Train_Me.py", "--x=1"], "train-me"),
+        (["python3", "-m", "pkg.trainer"], "trainer"),
+        (["python3", "-c", "print(1)"], "python3"),
+        (["bash", "-c", "x y"], "bash"),
+        (["env", "A=1", "./run.sh"], "run"),
+        (["/opt/Übung"], "bung"),
+        (["..."], "job"),
+        (["x" * 99], "x" * 16),
+    ],
+)
+def test_a_made_up_name_tells_user_and_command_and_is_valid(arguments: list[str], word: str) -> None:
+    name = draw_name("Al.Ice@example.com", arguments)
+    assert name.startswith(f"al-ice-example-com-{word}-")
+    keys.check_job_name(name, bastion=BASTION, new=True)
+    assert draw_name("x", arguments) != draw_name("x", arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["python3", "-c", "'import jax; print(1)'"], "import jax; print(1)"),
+        (["python3", "-c", "'x'"], None),  # no whitespace: a string that somebody may mean
+        (["python3", "-c", "'a' + 'b'"], None),
+        (["python3", "-c", "'a b"], None),
+        (["python3", "'a b'"], None),
+        (["python3", "-c", "'a b'", "x"], None),
+        (["python3", "-c", '"a b"'], None),
+        (["-c", "' '"], " "),
+    ],
+)
+def test_only_the_older_documented_form_loses_its_quotes(arguments: list[str], expected: str | None) -> None:
+    kept, note = unwrap(arguments)
+    assert kept == (arguments if expected is None else [*arguments[:-1], expected])
+    assert bool(note) is (expected is not None)
+
+
+def test_the_older_form_is_noted_and_raw_keeps_it(run, bastion) -> None:
+    done = run("launch", "--name=job", "--", "python3", "-c", "'import jax; print(1)'")
+    assert "took the single quotes off" in done.err
+    assert spec(bastion, "job").command == "python3 -c 'import jax; print(1)'"
+    done = run("launch", "--name=kept", "--raw", "--", "python3", "-c", "'import jax; print(1)'")
+    assert "quotes" not in done.err
+    assert shlex.split(spec(bastion, "kept").command)[-1] == "'import jax; print(1)'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the command to run is missing; it comes after --, for example: bastion launch"),
+        (["--"], "nothing follows the --; it comes after --"),
+        (["--", ""], "the command's first word is empty"),
+        (["--name=A", "--", "x"], "the job name 'A' is not allowed; use lower-case letters"),
+        (["--name=", "--", "x"], "--name is empty; give it a value or leave it out"),
+        (["--user_id=", "--", "x"], "--user_id is empty"),
+        (["--name=../x", "--", "x"], "the job name '../x' is not allowed"),
+        (["--name=x.d", "--", "x"], "ends like a log file"),
+        (["--name=test-bastion-1", "--", "x"], "begins with the bastion's own name"),
+        (["--instance_type=tpu-v4-33", "--", "x"], "tpu-v4-33 is not a size that exists; v4 comes as"),
+        (["--instance_type=v4-32", "--", "x"], "did you mean tpu-v4-32?"),
+        (["--instance_type=gpu", "--", "x"], "gpu is not an instance type"),
+        (["--num_replicas=2", "--", "x"], "--num_replicas needs --instance_type"),
+        (["--num_replicas=0", "--", "x"], "--num_replicas"),
+        (["--priority=6", "--", "x"], "--priority=6"),
+        (["--env=A", "--", "x"], "--env=A has no value; write --env A=VALUE"),
+        (["--env==x", "--", "x"], "'' is not a variable's name"),
+        (["--env=1A=x", "--", "x"], "'1A' is not a variable's name"),
+        (["--env=A=1", "--env=A=2", "--", "x"], "--env gives A two values"),
+        (["--env=A=\udcff", "--", "x"], "the value of --env A is not UTF-8 text"),
+        (["--user_id=\udcff", "--", "x"], "--user_id is not UTF-8 text"),
+        (["--", "x", "\udcff"], "argument 2 of the command is not UTF-8 text"),
+        (["--user_id=a\nb", "--project_id=a", "--", "x"], "metadata.user_id"),
+        (["--", "x", "y" * 70_000], "65536 are the most"),
+    ],
+)
+def test_what_cannot_run_is_refused_and_nothing_is_written(run, bastion, arguments: list[str], message: str) -> None:
+    done = run("launch", *arguments)
+    assert done.code == 64
+    assert message in done.err
+    assert bastion.listed("jobs/") == []
+    assert done.err.startswith("bastion: ")
+
+
+def test_a_name_in_use_is_refused_with_the_way_out(run, bastion) -> None:
+    assert run("launch", "--name=job", "--", "a").code == 0
+    done = run("launch", "--name=job", "--", "b")
+    assert done.code == 64
+    assert "a job named 'job' is there already (bastion why job)" in done.err
+    assert "bastion cancel --wait job" in done.err
+    assert spec(bastion, "job").command == "a"
+
+
+def test_a_user_in_several_projects_must_choose(run, bastion) -> None:
+    bastion.write_quota(_TWO_PROJECTS)
+    done = run("launch", "--name=job", "--", "x")
+    assert done.code == 64
+    assert "you (alice) belong to several projects: a, b; choose one with --project_id=a" in done.err
+    assert run("launch", "--name=job", "--project_id=b", "--", "x").code == 0
+    assert spec(bastion, "job").project_id == "b"
+
+
+def test_a_user_in_no_project_is_told_which_there_are(run, bastion) -> None:
+    done = run("launch", "--user_id=mallory", "--", "x")
+    assert done.code == 64
+    assert "you (mallory) are a member of no project in the quota file" in done.err
+    assert "(it has: a, b)" in done.err
+
+
+def test_a_missing_quota_file_is_explained(run, bastion) -> None:
+    meta = bastion.store.head(keys.PROJECT_QUOTAS)
+    bastion.store.delete(keys.PROJECT_QUOTAS, generation=meta.generation)
+    done = run("launch", "--", "x")
+    assert done.code == 64
+    assert "there is no quota file" in done.err
+    assert "give --project_id=PROJECT" in done.err
+    assert run("launch", "--project_id=a", "--", "x").code == 0
+
+
+def test_a_broken_quota_file_is_explained_with_its_line(run, bastion) -> None:
+    bastion.write_quota(b"[toml-schema]\nversion = ?\n")
+    done = run("launch", "--", "x")
+    assert done.code == 64
+    assert "is broken (line 2: " in done.err
+    assert "bastion quota check FILE" in done.err
+
+
+def test_a_project_that_will_refuse_the_user_is_noted(run, bastion) -> None:
+    done = run("launch", "--project_id=b", "--", "x")
+    assert done.code == 0
+    assert "alice is no member of b in the quota file; the job will wait" in done.err
+    assert "has no project zz" in run("launch", "--project_id=zz", "--", "x").err
+
+
+def test_settings_give_user_and_project(run, bastion) -> None:
+    run("config", "set", "user_id", "bob")
+    run("config", "set", "project_id", "b")
+    assert run("launch", "--name=job", "--", "x").code == 0
+    assert (spec(bastion, "job").user_id, spec(bastion, "job").project_id) == ("bob", "b")
+
+
+def test_a_login_name_with_odd_characters_becomes_a_user_id(run, bastion, monkeypatch) -> None:
+    monkeypatch.setenv("LOGNAME", "DOMAIN\\al ice")
+    assert run("launch", "--name=job", "--project_id=a", "--", "x").code == 0
+    assert spec(bastion, "job").user_id == "DOMAIN-al-ice"
+
+
+def test_a_dry_run_shows_the_spec_and_the_shares_and_writes_nothing(run, bastion) -> None:
+    bastion.settle(2)
+    before = bastion.listed()
+    done = run("launch", "--dry_run", "--instance_type=tpu-v4-16", "--env=API_KEY=hunter2", "--env=A=b", "--", "x")
+    assert done.code == 0
+    document = json.loads(done.out)
+    assert document["runner"]["instance_type"] == "tpu-v4-16"
+    assert document["env_vars"] == {"A": "b", "API_KEY": "***"}
+    assert "hunter2" not in done.out + done.err
+    assert "it needs 16 v4; a holds 0 of its 32; 64 of 64 are free" in done.err
+    assert bastion.listed() == before
+    document = json.loads(run("launch", "--dry_run", "--output=json", "--", "x").out)
+    assert document["spec"]["command"] == "x"
+    assert document["project"]["entitlement"] == {"v4": 32}
+
+
+def test_without_any_daemon_the_launcher_is_told(run, bastion) -> None:
+    assert "no daemon has ever run for" in run("launch", "--name=job", "--", "x").err
+    bastion.settle(1)
+    assert "no daemon" not in run("launch", "--name=job2", "--", "x").err
+
+
+# -- --wait ------------------------------------------------------------------------------------------------------------
+
+
+def test_waiting_shows_progress_and_output_and_returns_the_jobs_own_code(run, bastion) -> None:
+    bastion.hosts.scripts["job"] = runs_for(3, code=7)
+    lines = iter([(1, "stdout F one"), (2, "stderr F oops"), (3, "stdout P last")])
+
+    def write() -> None:
+        record = bastion.record("job")
+        if record is not None and record.attempt is not None and record.attempt.running_since is not None:
+            seq, line = next(lines, (0, ""))
+            if seq:
+                bastion.write_log("job", bastion.attempt("job"), 0, seq, line)
+
+    bastion.on_sleep.append(write)
+    done = run("launch", "--name=job", "--wait", "--", "x")
+    assert done.code == 7
+    assert done.out == "one\nlast"
+    progress = done.err.splitlines()
+    assert "oops" in progress
+    for line in ("submitted; the bastion has not read it yet", "running on 1 host"):
+        assert progress.count(line) == 1
+    assert progress[-1] == "job failed: worker 0 exited with 7 (exit code 7)"
+
+
+def test_workers_of_a_slice_are_told_apart_and_hosts_are_counted(run, bastion) -> None:
+    bastion.hosts.scripts["job"] = runs_for(4)
+
+    def write() -> None:
+        record = bastion.record("job")
+        if record is not None and record.attempt is not None and not bastion.listed("logs/job.d/"):
+            run = bastion.attempt("job")
+            bastion.write_log("job", run, 0, 1, "stdout F from zero", "stderr F warn")
+            bastion.write_log("job", run, 1, 1, "stdout P from ", "stdout F one")
+
+    bastion.on_sleep.append(write)
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x")
+    assert done.code == 0
+    assert done.out == "[worker 0] from zero\n[worker 1] from one\n"
+    assert "[worker 0] warn\n" in done.err
+    assert "provisioning 0/2 hosts\n" in done.err
+    assert "running on 2 hosts\n" in done.err
+    assert done.err.endswith("job succeeded: every worker exited with 0\n")
+
+
+def test_output_that_comes_with_the_end_is_all_shown_before_returning(run, bastion) -> None:
+    bastion.hosts.scripts["job"] = runs_for(1)
+
+    def write() -> None:
+        # Between the attempt's end and the job's: its cleanup command runs then.
+        record = bastion.record("job")
+        if record is not None and record.attempts and not bastion.listed("logs/job.d/"):
+            for seq in range(1, 31):
+                bastion.write_log("job", f"{record.uid}-1", 0, seq, f"stdout F {seq}")
+
+    bastion.on_sleep.append(write)
+    done = run("launch", "--name=job", "--cleanup_command=true", "--wait", "--", "x")
+    assert done.out == "".join(f"{n}\n" for n in range(1, 31))
+
+
+def test_why_it_is_queued_is_part_of_the_progress(run, bastion) -> None:
+    bastion.submit("holder", instance_type="tpu-v4-64")
+    bastion.hosts.scripts["holder"] = runs_for(20)
+    bastion.hosts.scripts["job"] = runs_for(1)
+    bastion.settle(3)
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-64", "--wait", "--", "x")
+    assert done.code == 0
+    assert "queued: WaitingFor" in done.err or "queued: Behind" in done.err
+
+
+def test_a_cancelled_job_returns_143(run, bastion) -> None:
+    bastion.on_sleep.append(
+        lambda: bastion.cancel("job") if bastion.status("job") == "ACTIVE" and bastion.slept == 5 else None
+    )
+    done = run("launch", "--name=job", "--wait", "--", "x")
+    assert done.code == 143
+    assert "job cancelled" in done.err
+
+
+def test_a_job_that_the_cloud_refuses_returns_64(run, bastion) -> None:
+    bastion.slices.refusal = ProvisionerRefused("no such runtime version")
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-8", "--wait", "--", "x")
+    assert done.code == 64
+    assert "job refused: " in done.err
+    assert "no such runtime version" in done.err
+
+
+def test_a_spec_that_the_daemon_refuses_returns_64(run, bastion) -> None:
+    """As an older daemon would that does not know a field's new value."""
+
+    def refuse() -> None:
+        meta = bastion.store.head(keys.active("job"))
+        assert meta is not None
+        document = {"format": 1, "name": "job", "generation": meta.generation, "problem": "too new for me"}
+        bastion.store.put(keys.invalid("job"), json.dumps(document).encode(), generation=0)
+        bastion.on_sleep.clear()
+
+    bastion.step = lambda seconds=1.0: bastion.clock.advance(seconds)  # type: ignore[method-assign]
+    bastion.on_sleep.append(refuse)
+    done = run("launch", "--name=job", "--wait", "--", "x")
+    assert done.code == 64
+    assert "job: the spec is refused: too new for me" in done.err
+
+
+def test_a_job_lost_to_infrastructure_returns_75_and_says_so(run, bastion) -> None:
+    def lose() -> None:
+        for request in bastion.bastion_host.live_requests():
+            bastion.bastion_host.lose(request.node_id)
+
+    bastion.on_sleep.append(lose)
+    done = run("launch", "--name=job", "--wait", "--", "x")
+    assert done.code == 75
+    assert "job failed because of the infrastructure, not of its command" in done.err
+
+
+def test_ctrl_c_detaches_with_130_and_the_job_goes_on(run, bastion) -> None:
+    def interrupt() -> None:
+        if bastion.status("job") == "ACTIVE":
+            raise KeyboardInterrupt
+
+    bastion.on_sleep.append(interrupt)
+    done = run("launch", "--name=job", "--wait", "--", "x")
+    assert done.code == 130
+    assert "detached; the job job goes on without you" in done.err
+    assert "bastion logs -f job" in done.err
+    bastion.settle(3)
+    assert bastion.status("job") == "ACTIVE"
+    assert bastion.listed("jobs/user_states/") == []
+
+
+def test_waiting_with_json_keeps_stdout_for_the_result(run, bastion) -> None:
+    bastion.hosts.scripts["job"] = runs_for(1, code=3)
+    bastion.on_sleep.append(
+        lambda: (
+            bastion.write_log("job", bastion.attempt("job"), 0, 1, "stdout F hello")
+            if bastion.status("job") == "ACTIVE" and not bastion.listed("logs/job.d/")
+            else None
+        )
+    )
+    done = run("launch", "--name=job", "--wait", "--output=json", "--", "x")
+    document = json.loads(done.out)
+    assert (done.code, document["exit_code"], document["outcome"]) == (3, 3, "failed")
+    assert "hello" in done.err
+
+
+def test_an_evicted_job_shows_its_second_attempt(run, bastion) -> None:
+    bastion.hosts.scripts["job"] = lambda host, elapsed: (
+        0 if elapsed >= 1 and bastion.result("owner") is not None else None
+    )
+    bastion.hosts.scripts["owner"] = runs_for(2)
+
+    def act() -> None:
+        record = bastion.record("job")
+        if record is None or record.attempt is None or record.attempt.running_since is None:
+            return
+        run = bastion.attempt("job")
+        if not bastion.listed(f"logs/job.d/{run}/"):
+            bastion.write_log("job", run, 0, 1, f"stdout F attempt {record.attempt.number}")
+            if record.attempt.number == 1:
+                bastion.submit("owner", user="bob", project="b", instance_type="tpu-v4-32")
+
+    bastion.on_sleep.append(act)
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-64", "--wait", "--", "x")
+    assert done.code == 0
+    assert done.out == "[worker 0] attempt 1\n[worker 0] attempt 2\n"
+    assert "--- attempt 2 ---" in done.err
+    assert "stopping: evicted: " in done.err
+
+
+def test_a_dead_daemon_is_reported_once(run, bastion) -> None:
+    bastion.settle(2)
+    bastion.step = lambda seconds=1.0: bastion.clock.advance(seconds)  # type: ignore[method-assign]
+
+    def give_up() -> None:
+        if bastion.slept > 200:
+            raise KeyboardInterrupt
+
+    bastion.on_sleep.append(give_up)
+    done = run("launch", "--name=job", "--wait", "--", "x")
+    assert done.err.count("the daemon has not renewed its lease for") == 1
+
+
+# -- submit ------------------------------------------------------------------------------------------------------------
+
+
+def written(bastion, name: str = "job", **changes: object) -> bytes:
+    made = jobspec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+    document = json.loads(made.to_bytes())
+    metadata = document["metadata"] | changes.pop("metadata", {})  # type: ignore[operator]
+    return json.dumps(document | {"metadata": metadata, "note": "kept"} | changes, indent=2).encode()
+
+
+def test_a_spec_from_a_file_is_put_as_it_is(run, bastion, tmp_path: Path) -> None:
+    data = written(bastion)
+    (tmp_path / "job.json").write_bytes(data)
+    done = run("submit", "--spec=job.json", "--output=json")
+    assert done.code == 0
+    assert json.loads(done.out)["name"] == "job"
+    assert bastion.store.get(keys.active("job")).data == data
+
+
+def test_a_spec_comes_from_stdin_and_can_be_waited_for(run, bastion, monkeypatch) -> None:
+    bastion.hosts.scripts["job"] = runs_for(1, code=9)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written(bastion))))
+    assert run("submit", "--spec=-", "--wait").code == 9
+
+
+def test_a_version_one_higher_updates_the_live_job(run, bastion, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_bytes(written(bastion))
+    assert run("submit", "--spec=job.json").code == 0
+    bastion.settle(2)
+    path.write_bytes(written(bastion, command="y", metadata={"version": 1}))
+    done = run("submit", "--spec=job.json")
+    assert done.code == 0
+    assert done.err.startswith("updated job")
+    path.write_bytes(written(bastion, command="z", metadata={"version": 5}))
+    bastion.settle(60)
+    done = run("submit", "--spec=job.json")
+    assert done.code == 64
+    assert "with metadata.version 1; an update of it must have 2, not 5" in done.err
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", "job.json: the document is not JSON"),
+        (b'{"name": "job", "name": "x"}', "the key 'name' appears twice"),
+        (b"[]", 'a job spec is a JSON object with a "name"'),
+        (b'{"version": 1}', 'a job spec is a JSON object with a "name"'),
+        (b'{"name": "job"}', "not a job spec of version 1"),
+        (b'{"name": "../job"}', "not a job spec of version 1"),
+        (b"[" * 99, "nests deeper than 32 levels"),
+        (b" " * 70_000, "65536 are the most"),
+    ],
+)
+def test_a_broken_spec_is_refused_clearly(run, bastion, tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "job.json").write_bytes(data)
+    done = run("submit", "--spec=job.json")
+    assert done.code == 64
+    assert message in done.err
+    assert bastion.listed("jobs/") == []
+
+
+def test_a_spec_with_a_hostile_name_is_refused(run, bastion, tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_bytes(written(bastion, name="job").replace(b'"job"', b'"../../etc/x"'))
+    done = run("submit", "--spec=job.json")
+    assert done.code == 64
+    assert "the job name '../../etc/x' is not allowed" in done.err
+
+
+def test_submit_needs_a_file_that_is_there(run, bastion) -> None:
+    assert "--spec is missing" in run("submit").err
+    assert "the spec nowhere.json cannot be read" in run("submit", "--spec=nowhere.json").err
