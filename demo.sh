@@ -5,7 +5,10 @@ set -u
 bin=${1:?usage: demo.sh BIN}
 
 if "$bin/bastion" local status >/dev/null 2>&1; then was_up=yes; else was_up=no; fi
-end() { [ "$was_up" = yes ] || "$bin/bastion" local down; }
+end() {
+  { set +x; } 2>/dev/null
+  [ "$was_up" = yes ] || "$bin/bastion" local down
+}
 trap end EXIT
 
 set -x
