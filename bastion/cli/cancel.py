@@ -54,7 +54,15 @@ def _told(done: Cancelled) -> str:
 def _wait(client: Client, target: Target, cancelled: list[Cancelled]) -> int:
     for done in cancelled:
         if done.uid and not done.removed:
-            waited = wait_for(client, target, done.name, done.uid, what=Followed(logs=False), printer=None)
+            waited = wait_for(
+                client,
+                target,
+                done.name,
+                done.uid,
+                generation=done.generation,
+                what=Followed(logs=False),
+                printer=None,
+            )
             if waited.ended is None:
                 return EXIT_DETACHED
             tell_end(done.name, waited.ended)

@@ -53,7 +53,15 @@ def _run(call: Invocation) -> int:
     if call.flags.follow and live and attempt != 0:
         what = Followed(worker=worker, first_attempt=attempt or 1)
         waited = wait_for(
-            client, target, name, uid, what=what, printer=printer, several_attempts=len(runs) > 1, hint=False
+            client,
+            target,
+            name,
+            uid,
+            generation=sight.generation if sight else 0,
+            what=what,
+            printer=printer,
+            several_attempts=len(runs) > 1,
+            hint=False,
         )
         if waited.ended is None:
             return waited.exit_code

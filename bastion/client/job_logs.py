@@ -174,7 +174,10 @@ class RunLogs:
                 if not cursor.hole_seen:
                     cursor.hole_seen = cursor.behind = True
                     return
-                self._lost(worker, cursor, f"segments {cursor.seq + 1} to {seq - 1} are not in the bucket any more")
+                which = (
+                    f"segment {seq - 1} is" if seq == cursor.seq + 2 else f"segments {cursor.seq + 1} to {seq - 1} are"
+                )
+                self._lost(worker, cursor, f"{which} not in the bucket any more")
             try:
                 data = self._store.get(meta.key).data
             except NotFound:

@@ -93,12 +93,14 @@ class Cancelled:
 
     Attributes:
         uid: Of the job that ends; empty where only a refused spec was removed.
+        generation: Of its spec object.
         already: The wish lay there before.
         removed: It was no job yet: the refused spec is gone.
     """
 
     name: str
     uid: str
+    generation: int = 0
     already: bool = False
     removed: bool = False
 
@@ -364,18 +366,19 @@ class Client:
         if sight.status in (Status.CLEANING, Status.COMPLETED):
             raise Refused(f"the job {name!r} is ending already; there is nothing to cancel")
         wish = {"status": Status.CANCELLING.value, "by": by, "at": to_rfc3339(self.clock.now())}
-        if sight.uid:
+        # Before the daemon has taken the job up, its uid is our guess; the wish's later time says the same.
+        if sight.uid and sight.stage is Stage.KNOWN:
             wish["uid"] = sight.uid
         data = documents.dumps(wish)
         for _ in range(_TRIES):
             present = self.store.head(keys.user_state(name))
             if present is not None and self._same_wish(name, sight.uid):
-                return Cancelled(name=name, uid=sight.uid, already=True)
+                return Cancelled(name=name, uid=sight.uid, generation=sight.generation, already=True)
             try:
                 self.store.put(keys.user_state(name), data, generation=present.generation if present else 0)
             except PreconditionFailed:
                 continue  # another wish came or went meanwhile
-            return Cancelled(name=name, uid=sight.uid)
+            return Cancelled(name=name, uid=sight.uid, generation=sight.generation)
         raise PreconditionFailed(f"{keys.user_state(name)} keeps changing; somebody else is at it, try again")
 
     def _same_wish(self, name: str, uid: str) -> bool:

@@ -1,0 +1,134 @@
+"""The command line as a process of its own: what it imports, its exit codes, Ctrl-C, pipes, a folder as bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bastion.testing.cluster import QUOTA
+
+BASTION = [sys.executable, "-m", "bastion.cli.main"]
+_HEAVY = ("google", "grpc", "jax", "numpy", "tenacity", "bastion.emulator.server", "bastion.adapters.cloud_tpu")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A bastion's folder with a quota file and no daemon."""
+    folder = tmp_path / "bucket" / "team-bastion"
+    (folder / "project-quotas").mkdir(parents=True)
+    (folder / "project-quotas" / "project-quotas.config").write_bytes(QUOTA)
+    return folder
+
+
+def finished(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BASTION, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["launch", "--help"], ["completion", "bash"], ["list"], ["why", "x"], ["quota", "check", "-"]],
+)
+def test_everyday_commands_import_nothing_heavy(root: Path, arguments: list[str]) -> None:
+    program = (
+        "import sys; from bastion.cli.main import main; main(sys.argv[2:]); "
+        "sys.stderr.write('IMPORTED ' + ' '.join(m for m in sys.argv[1].split() if m in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, " ".join(_HEAVY), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "BASTION_ROOT": str(root)},
+    )
+    assert done.stderr.endswith("IMPORTED "), done.stderr
+
+
+def test_help_loads_no_command_and_no_validation_library() -> None:
+    program = (
+        "import sys; from bastion.cli.main import main; main(['--help']); "
+        "sys.stderr.write(' '.join(m for m in ('pydantic', 'bastion.client', 'bastion.cli.launch') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+
+
+def test_a_job_is_submitted_listed_and_cancelled_in_a_folder(root: Path) -> None:
+    done = finished("launch", f"--root={root}", "--name=job", "--", "echo", "a b")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((root / "jobs/active/job").read_bytes())["command"] == "echo 'a b'"
+    assert "job" in finished("list", f"--root={root}").stdout
+    done = finished("launch", f"--root={root}", "--name=job", "--", "x")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert finished("cancel", f"--root={root}", "job").returncode == 0
+    assert json.loads((root / "jobs/user_states/job").read_bytes())["status"] == "CANCELLING"
+
+
+def test_ctrl_c_while_waiting_returns_130_and_leaves_the_job(root: Path) -> None:
+    with subprocess.Popen(
+        [*BASTION, "launch", f"--root={root}", "--name=job", "--wait", "--", "x"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "the bastion has not read it yet" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    assert "detached; the job job goes on without you" in rest
+    assert f"bastion logs -f job --root={root}" in rest
+    assert "Traceback" not in rest
+    assert (root / "jobs/active/job").exists()
+
+
+def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
+    shell = f"{sys.executable} -m bastion.cli.main instance-types | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[0].startswith("NAME")
+    assert done.stdout.splitlines()[1] in ("0", "141")
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(root: Path) -> None:
+    (root / "jobs").write_text("a file where a folder should be")
+    done = finished("list", f"--root={root}")
+    assert "Traceback" not in done.stderr
+
+
+def test_an_argument_that_is_not_utf_8_is_refused(root: Path) -> None:
+    arguments = [*(os.fsencode(part) for part in BASTION), b"launch", b"--root=" + os.fsencode(root), b"--", b"\xff"]
+    done = subprocess.run(arguments, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 64
+    assert b"is not UTF-8 text" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["la"], ["launch"]),
+        (["local", ""], ["up", "down", "status"]),
+        (["launch", "--inst"], ["--instance_type="]),
+        (["quota", "check", "--outp"], ["--output="]),
+        (["launch", "--", "--inst"], []),
+    ],
+)
+def test_the_completion_of_bash_completes(words: list[str], expected: list[str]) -> None:
+    script = finished("completion", "bash").stdout
+    typed = " ".join(f"'{word}'" for word in ["bastion", *words])
+    program = f"{script}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words)}; _bastion; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == expected
+    assert done.stderr == ""

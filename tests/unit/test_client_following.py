@@ -1,0 +1,295 @@
+"""Following and reading logs through the Python API: late output, outages, a daemon that is gone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from bastion.client import Client, Ended, Event, Logged, LogPiece, Noted, Progressed, RunLogs, follow, runs_of
+from bastion.client.daemon_pulse import DaemonPulse
+from bastion.client.job_logs import LineJoiner
+from bastion.core import jobspec, keys
+from bastion.core.errors import Refused
+from bastion.core.instants import to_rfc3339
+from bastion.core.keys import Run
+from bastion.ports import ObjectStore
+from bastion.processes import host_identity
+from bastion.testing.cluster import BASTION, ROOT, Cluster
+from bastion.testing.counting_store import CountingStore
+from bastion.testing.faulty_store import FaultyStore
+from bastion.testing.manual_clock import ManualClock
+from bastion.testing.memory_store import MemoryStore
+from bastion.testing.scripted_hosts import runs_for
+from bastion.wiring import Root
+
+RUN = Run("aaaaaaaaaa", 1)
+
+
+class SteppingClock:
+    """Each sleep is a step of the simulated bastion."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.now = cluster.clock.now
+        self.monotonic = cluster.clock.monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self._cluster.step(seconds)
+
+
+def client_of(cluster: Cluster, store: ObjectStore | None = None) -> Client:
+    bucket, _, bastion = ROOT.rpartition("/")
+    return Client(store or cluster.store, Root(bucket=bucket, bastion=bastion), SteppingClock(cluster))
+
+
+def new(name: str = "job") -> jobspec.JobSpec:
+    return jobspec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+
+
+def segment(store: ObjectStore, seq: int, *lines: str, worker: int = 0, at: float = 0.0, run: Run = RUN) -> None:
+    text = "".join(f"{to_rfc3339(at or float(seq))} {line}\n" for line in lines)
+    store.put(keys.log_segment("job", str(run), worker, seq), text.encode(), generation=0)
+
+
+def texts(pieces: list[LogPiece]) -> list[str]:
+    return [piece.text.decode() for piece in pieces]
+
+
+# -- submitting --------------------------------------------------------------------------------------------------------
+
+
+def test_the_uid_given_at_submission_is_the_one_that_the_daemon_draws() -> None:
+    cluster = Cluster()
+    submitted = client_of(cluster).submit(new())
+    cluster.settle(2)
+    record = cluster.record("job")
+    assert record is not None
+    assert submitted.uid == record.uid
+
+
+def test_a_job_that_is_ending_takes_no_update() -> None:
+    cluster = Cluster()
+    client = client_of(cluster)
+    submitted = client.submit(new())
+    cluster.settle(4)
+    client.cancel("job", by="alice")
+    cluster.run_until(lambda: cluster.status("job") in ("CANCELLING", "CLEANING"))
+    document = json.loads(new().to_bytes())
+    document["metadata"]["version"] = 1
+    with pytest.raises(Refused, match=r"is ending \("):
+        client.submit(jobspec.from_document(document, name="job"))
+    assert cluster.record("job").uid == submitted.uid  # type: ignore[union-attr]
+
+
+# -- following ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_output_that_lies_there_at_the_end_comes_before_the_end() -> None:
+    cluster = Cluster()
+    client = client_of(cluster)
+    cluster.hosts.scripts["job"] = runs_for(1)
+    submitted = client.submit(new())
+    cluster.run_until(lambda: cluster.result("job"))
+    for attempt in (1, 2):
+        for seq in range(1, 40):
+            segment(cluster.store, seq, f"stdout F {attempt}/{seq}", run=Run(submitted.uid, attempt))
+    events = list(follow(client, "job", submitted.uid))
+    shown = [text for event in events if isinstance(event, Logged) for text in texts(event.pieces)]
+    assert shown == [f"{attempt}/{seq}" for attempt in (1, 2) for seq in range(1, 40)]
+    assert isinstance(events[-1], Ended)
+    assert events[-1].exit_code == 0
+
+
+def test_a_namesake_that_ends_first_is_not_taken_for_the_job() -> None:
+    cluster = Cluster()
+    client = client_of(cluster)
+    cluster.hosts.scripts["job"] = runs_for(1, code=3)
+    first = client.submit(new())
+    cluster.run_until(lambda: cluster.result("job"))
+    cluster.hosts.scripts["job"] = runs_for(1, code=4)
+    second = client.submit(new())
+    cluster.run_until(lambda: (cluster.result("job") or {}).get("uid") == second.uid)
+    ends = [list(follow(client, "job", job.uid))[-1] for job in (first, second)]
+    assert [end.exit_code for end in ends if isinstance(end, Ended)] == [3, 4]
+
+
+def test_an_outage_of_the_bucket_is_told_once_and_survived() -> None:
+    cluster = Cluster()
+    faulty = FaultyStore(cluster.store, seed=1, before=0.3)
+    client = client_of(cluster, faulty)
+    faulty.enabled = False
+    cluster.hosts.scripts["job"] = runs_for(5, code=6)
+    submitted = client.submit(new())
+    faulty.enabled = True
+    for seq in range(1, 10):
+        segment(cluster.store, seq, f"stdout F {seq}", run=Run(submitted.uid, 1))
+    events = list(follow(client, "job", submitted.uid))
+    assert isinstance(events[-1], Ended)
+    assert events[-1].exit_code == 6
+    assert len(faulty.failed) > 3
+    shown = [text for event in events if isinstance(event, Logged) for text in texts(event.pieces)]
+    assert shown == [str(seq) for seq in range(1, 10)]
+    notes = [event.text for event in events if isinstance(event, Noted)]
+    assert notes[0].startswith("the bucket does not answer, asking again: ")
+    assert notes[1] == "the bucket answers again"
+    assert all(a.split()[:3] != b.split()[:3] for a, b in itertools.pairwise(notes))
+
+
+def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following() -> None:
+    cluster = Cluster()
+    client = client_of(cluster)
+    submitted = client.submit(new())
+    cluster.store.delete(keys.active("job"), generation=submitted.generation)
+    end = list(follow(client, "job", submitted.uid))[-1]
+    assert isinstance(end, Ended)
+    assert (end.exit_code, end.result) == (143, None)
+    assert "removed or replaced before the bastion took it up" in end.message
+
+
+def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job() -> None:
+    cluster = Cluster()
+    cluster.hosts.scripts["job"] = runs_for(3, code=2)
+    client = Client(cluster.store, Root(bucket="/a/link/to", bastion=BASTION), SteppingClock(cluster))
+    submitted = client.submit(new())
+    events = list(follow(client, "job", submitted.uid, generation=submitted.generation))
+    assert isinstance(events[-1], Ended)
+    assert events[-1].exit_code == 2
+    again = client.submit(new("second"))
+    cluster.settle(2)
+    assert cluster.record("second").uid == again.uid  # type: ignore[union-attr]
+
+
+def test_progress_is_told_on_change_only() -> None:
+    cluster = Cluster()
+    cluster.hosts.scripts["job"] = runs_for(20)
+    submitted = client_of(cluster).submit(new())
+    events: list[Event] = list(follow(client_of(cluster), "job", submitted.uid))
+    phases = [event.phase for event in events if isinstance(event, Progressed)]
+    assert phases[0] == "submitted"
+    assert "running" in phases
+    assert len(phases) <= 7
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_poll_gives_only_what_is_new_and_reads_nothing_twice() -> None:
+    store = CountingStore(MemoryStore())
+    logs = RunLogs(store, "job", RUN, hosts=1)
+    segment(store, 1, "stdout F one")
+    assert texts(logs.poll()) == ["one"]
+    assert logs.poll() == []
+    segment(store, 2, "stdout F two")
+    assert texts(logs.poll()) == ["two"]
+    assert store.calls["get"] == 2
+
+
+def test_a_segment_that_a_listing_missed_is_waited_for() -> None:
+    """As when it was created while the folder was being listed."""
+    store = MemoryStore()
+    logs = RunLogs(store, "job", RUN, hosts=1)
+    segment(store, 1, "stdout F one")
+    segment(store, 3, "stdout F three")
+    assert texts(logs.poll()) == ["one"]
+    assert logs.behind
+    segment(store, 2, "stdout F two")
+    assert texts(logs.poll()) == ["two", "three"]
+    assert not logs.behind
+
+
+def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead() -> None:
+    store = MemoryStore()
+    for seq in range(1, 101):
+        segment(store, seq, f"stdout F 0/{seq}", worker=0)
+    segment(store, 1, "stdout F early", "stdout F again", worker=1, at=50.5)
+    segment(store, 2, "stdout F late", worker=1, at=200.0)
+    logs = RunLogs(store, "job", RUN, hosts=2)
+    everything = [text for pieces in logs.drain() for text in texts(pieces)]
+    assert everything.index("early") == 50
+    assert everything[-1] == "late"
+    assert len(everything) == 103
+
+
+def test_workers_are_found_without_knowing_how_many_there_are() -> None:
+    store = MemoryStore()
+    for worker in (0, 2, 10):
+        segment(store, 1, f"stdout F {worker}", worker=worker)
+    store.put(f"logs/job.d/{RUN}/worker-x/0000000001", b"foreign", generation=0)
+    store.put(f"logs/job.d/{RUN}/notes", b"foreign", generation=0)
+    store.put(f"logs/job.d/{RUN}/worker-0/notes", b"foreign", generation=0)
+    logs = RunLogs(store, "job", RUN)
+    assert [text for pieces in logs.drain() for text in texts(pieces)] == ["0", "2", "10"]
+    assert logs.workers == (0, 2, 10)
+
+
+def test_finding_the_runs_costs_one_listing_each_however_long_their_logs_are() -> None:
+    store = CountingStore(MemoryStore())
+    for attempt in (1, 2, 10):
+        for seq in range(1, 50):
+            segment(store, seq, "stdout F x", run=Run("aaaaaaaaaa", attempt))
+    segment(store, 1, "stdout F x", run=Run("aaaaaaaaaa", 0))
+    store.put("logs/job.d/stray", b"", generation=0)
+    assert [str(run) for run in runs_of(store, "job", "aaaaaaaaaa")] == [
+        "aaaaaaaaaa-1",
+        "aaaaaaaaaa-2",
+        "aaaaaaaaaa-10",
+        "aaaaaaaaaa-cleanup",
+    ]
+    assert store.calls["list"] == 5
+
+
+def test_a_line_without_an_end_is_shown_at_last_and_costs_bounded_memory() -> None:
+    shown: list[LogPiece] = []
+    joiner = LineJoiner(shown.append, max_bytes=10)
+    joiner.add(LogPiece(worker=0, at="", stream="stdout", ends=False, text=b"123456"))
+    joiner.add(LogPiece(worker=1, at="", stream="stdout", ends=False, text=b"other"))
+    assert shown == []
+    joiner.add(LogPiece(worker=0, at="", stream="stdout", ends=False, text=b"789012"))
+    assert texts(shown) == ["123456789012"]
+    joiner.finish()
+    assert texts(shown) == ["123456789012", "other"]
+
+
+# -- the daemon's pulse ------------------------------------------------------------------------------------------------
+
+
+def lease(store: ObjectStore, **fields: object) -> None:
+    meta = store.head(keys.LEASE)
+    store.put(keys.LEASE, json.dumps(fields).encode(), generation=meta.generation if meta else 0)
+
+
+def test_a_lease_that_moves_is_a_live_daemon_and_one_that_stands_is_not() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    pulse = DaemonPulse(store, clock, local=True)
+    for renewal in range(20):
+        lease(store, renewal=renewal)
+        assert pulse.look() == ""
+        clock.advance(2)
+    clock.advance(12)
+    assert "has not renewed its lease for" in pulse.look()
+    lease(store, renewal=21)
+    clock.advance(2)
+    assert pulse.look() == ""
+
+
+def test_a_dead_process_of_this_machine_and_a_released_lease_are_known_at_once() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    pulse = DaemonPulse(store, clock, local=True)
+    lease(store, host_identity=host_identity(), process="1:1")
+    assert pulse.look() == "the daemon (process 1) has died"
+    clock.advance(2)
+    lease(store, host_identity="elsewhere", process="1:1")
+    assert pulse.look() == ""
+    clock.advance(2)
+    lease(store, released=True)
+    assert pulse.look() == "the daemon has ended"
+
+
+def test_no_lease_at_all_is_given_some_seconds() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    pulse = DaemonPulse(store, clock, local=True)
+    assert pulse.look() == ""
+    clock.advance(6)
+    assert pulse.look() == "no daemon has ever run here"
