@@ -1,8 +1,8 @@
 """What a pass has decided so far about the pool: who starts, who goes, and which room is promised to whom.
 
-Layer: `scheduler`, pure, internal to one pass. Two ledgers of the pool are kept. `now` holds what is taken this
-instant, stopping jobs included, and the free part that belongs to promises. `later` shows the pool when every
-stopping job is gone and every promise is kept. A job starts only if it fits in both, so it never takes chips that are
+Layer: `scheduler`, pure, internal to one pass. The pool is kept three times. `physical` holds what is taken this
+instant, stopping jobs included; `now` besides the free part that belongs to promises. `later` shows the pool when every
+stopping job is gone and every promise is kept. A job starts only if it fits in all, so it never takes chips that are
 not free yet, and never chips that were freed for another.
 
 Invariant: what runs, stops and starts in this pass never exceeds a limit that it did not exceed before.
@@ -11,7 +11,7 @@ Invariant: what runs, stops and starts in this pass never exceeds a limit that i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scheduler.capacity import Amounts, Capacity, amounts_of
@@ -27,7 +27,9 @@ class Promise:
     job: Job
     tier: int
     amounts: Amounts
-    # The part of the amounts that is free already and kept for the job.
+    # What its own victims do not bring: that was free, or became free, or comes from elsewhere.
+    rest: Amounts
+    # The part of the rest that is kept for the job out of what is free now.
     kept: Amounts
     # The part that comes from stopping jobs which make room for nobody in particular.
     awaited: Amounts
@@ -37,6 +39,7 @@ class Promise:
 class Ledger:
     """The pool during one pass."""
 
+    physical: Capacity
     now: Capacity
     later: Capacity
     shares: Shares
@@ -50,6 +53,10 @@ class Ledger:
     leaving_for: dict[str, list[Job]] = field(default_factory=dict)
     # Units that stopping jobs hold which make room for nobody, as far as no promise counts on them.
     unclaimed: Counter[str] = field(default_factory=Counter)
+    # The same before any promise counted on them.
+    coming: Counter[str] = field(default_factory=Counter)
+    # What each claim's victims bring beyond its demand; part of `coming`.
+    spare: dict[str, Counter[str]] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     evictions: dict[str, str] = field(default_factory=dict)
     promises: dict[str, Promise] = field(default_factory=dict)
@@ -61,11 +68,18 @@ class Ledger:
     def of(snapshot: Snapshot, shares: Shares) -> Ledger:
         """The pool as the snapshot shows it, before any decision."""
         tiers = snapshot.policy.tiers if snapshot.policy is not None else ()
-        ledger = Ledger(now=Capacity(tiers), later=Capacity(tiers), shares=shares, slots=snapshot.bastion_slots)
+        ledger = Ledger(
+            physical=Capacity(tiers),
+            now=Capacity(tiers),
+            later=Capacity(tiers),
+            shares=shares,
+            slots=snapshot.bastion_slots,
+        )
         for job in sorted(snapshot.jobs, key=lambda job: job.name):
             if job.status is JobStatus.PENDING:
                 continue
             charged, tier = amounts_of(job.charged), ledger.now.label(job.tier)
+            ledger.physical.take(charged, tier)
             ledger.now.take(charged, tier)
             ledger.taken.update(dict(charged))
             if job.on_bastion and ledger.slots is not None:
@@ -79,11 +93,32 @@ class Ledger:
             ledger.holders[job.name] = job
         return ledger
 
-    def forget_claims_except(self, claimants: Collection[str]) -> None:
-        """What makes room for a job that no longer competes makes room for nobody."""
+    def settle_claims(self, claimants: Mapping[str, Job]) -> None:
+        """Decides for whom the stopping jobs of the snapshot make room.
+
+        What makes room for a job that no longer competes makes room for nobody in particular.
+
+        Args:
+            claimants: The competing jobs with an older claim, by name.
+        """
         for name in [name for name in self.leaving_for if name not in claimants]:
             for job in self.leaving_for.pop(name):
                 self.unclaimed.update(dict(amounts_of(job.charged)))
+        self.coming.update(self.unclaimed)
+        for name in self.leaving_for:
+            self._offer_spare(claimants[name])
+
+    def _offer_spare(self, claimant: Job) -> None:
+        """What a claim's victims bring beyond its demand is for nobody in particular."""
+        spare: Counter[str] = Counter()
+        for victim in self.leaving_for.get(claimant.name, ()):
+            spare.update(dict(amounts_of(victim.charged)))
+        spare.subtract(claimant.demand)
+        spare = +spare
+        for ledger in (self.unclaimed, self.coming):
+            ledger.subtract(self.spare.get(claimant.name, Counter()))
+            ledger.update(spare)
+        self.spare[claimant.name] = spare
 
     def has_slot(self, request: Request) -> bool:
         return not request.on_bastion or self.slots is None or self.slots > 0
@@ -92,9 +127,24 @@ class Ledger:
         """Whether a job with that request can start in this pass."""
         return self.has_slot(request) and self.now.fits(request.amounts) and self.later.fits(request.amounts)
 
-    def start(self, job: Job, request: Request, message: str) -> None:
-        """Starts a job that fits, on the best tiers it can get."""
-        tier = self.now.best_tier(request.amounts, self.later)
+    def claim_fits_now(self, job: Job, request: Request) -> bool:
+        """Whether a claimant can start, its promise undone.
+
+        While its own victims are still going, it may not touch what is kept for others. Once they are gone its part
+        is free, and other claims may look for theirs to what is coming.
+        """
+        if job.name in self.leaving_for:
+            return self.fits_now(request)
+        for kind, amount in request.amounts:
+            others = sum(units for promise in self.promises.values() for other, units in promise.rest if other == kind)
+            if amount > self.physical.free(kind) - max(0, others - self.coming[kind]):
+                return False
+        return self.has_slot(request) and self.later.fits(request.amounts)
+
+    def start(self, job: Job, request: Request, message: str, *, claimed: bool = False) -> None:
+        """Starts a job that fits, on the best tiers it can get; `claimed` where `claim_fits_now` was asked."""
+        tier = (self.physical if claimed else self.now).best_tier(request.amounts, self.later)
+        self.physical.take(request.amounts, tier)
         self.now.take(request.amounts, tier)
         self.later.take(request.amounts, tier)
         self.taken.update(dict(request.amounts))
@@ -113,22 +163,23 @@ class Ledger:
         self.leaving_for.setdefault(claimant.name, []).append(victim)
         self.evictions[victim.name] = claimant.name
         self.messages[victim.name] = message
+        self._offer_spare(claimant)
 
     def promise(self, job: Job, request: Request) -> None:
         """Keeps room for a job that fits `later`."""
         tier = self.later.best_tier(request.amounts, self.later)
         leaving = self.leaving_for.get(job.name, ())
-        kept, awaited = [], []
+        rests, kept, awaited = [], [], []
         for kind, amount in request.amounts:
-            rest = amount - sum(victim.charged.get(kind, 0) for victim in leaving)
-            # What a claim's own victims do not bring is free already, and stays its own. A claim without any counts
+            rest = max(0, amount - sum(victim.charged.get(kind, 0) for victim in leaving))
+            # A claim whose victims are still going holds on to the rest: that is free already. One without any counts
             # on what is being freed for nobody in particular.
             ours = 0 if leaving else max(0, min(rest, self.unclaimed[kind]))
             self.unclaimed[kind] -= ours
+            rests.append((kind, rest))
             awaited.append((kind, ours))
-            if rest > ours:
-                kept.append((kind, rest - ours))
-        self.promises[job.name] = Promise(job, tier, request.amounts, tuple(kept), tuple(awaited))
+            kept.append((kind, rest - ours))
+        self.promises[job.name] = Promise(job, tier, request.amounts, tuple(rests), tuple(kept), tuple(awaited))
         self.later.take(request.amounts, tier)
         self.now.take(tuple(kept), tier)
         self.shares.order(job.project_id, request.amounts)

@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Callable
 
 from quota import Policy
-from scheduler.admission import Admission
+from scheduler.admission import Admission, waiting_since
 from scheduler.capacity import amounts_of
 from scheduler.explaining import Explainer
 from scheduler.ledger import Ledger
@@ -102,12 +102,20 @@ class _Pass:
     # Step 2
 
     def _keep_promises(self) -> None:
-        self._ledger.forget_claims_except(self._promised_jobs)
-        # Whose room the last pass kept comes first; a job that only has victims on their way may have lost its claim.
+        # Whose room the last pass kept comes first, the oldest claim before the newer ones; a job that only has victims
+        # on their way may have lost its claim.
         claimants = sorted(
             self._promised_jobs.values(),
-            key=lambda job: (not job.promised, self._shares.rank(job.project_id), order_in_project(job)),
+            key=lambda job: (
+                not job.promised,
+                waiting_since(job),
+                self._shares.rank(job.project_id),
+                order_in_project(job),
+            ),
         )
+        claimants = self._within_share(claimants)
+        self._promised_jobs = {job.name: job for job in claimants}
+        self._ledger.settle_claims(self._promised_jobs)
         for job in claimants:
             if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like anybody
                 self._competing.setdefault(job.project_id, []).append(job)
@@ -116,11 +124,28 @@ class _Pass:
             if job.name in self._ledger.promises:
                 request = Request.of(job)
                 self._ledger.unpromise(job, request)
-                if self._ledger.fits_now(request):
-                    self._ledger.start(job, request, f"the room ordered for it is free{self._holding(job, request)}")
+                if self._ledger.claim_fits_now(job, request):
+                    message = f"the room ordered for it is free{self._holding(job, request)}"
+                    self._ledger.start(job, request, message, claimed=True)
                 else:
                     self._ledger.promise(job, request)
         self._queues = {project: ProjectQueue(jobs) for project, jobs in sorted(self._competing.items())}
+
+    def _within_share(self, claimants: list[Job]) -> list[Job]:
+        """The claims that a project's entitlement could cover together; after a cut of its quota the rest lapse.
+
+        What the project's running jobs hold is left aside: some of it may be borrowed, and be lent to it only since.
+        """
+        claimed = Shares(self._policy)
+        valid = []
+        for job in claimants:
+            request = Request.of(job)
+            if claimed.covers(job.project_id, request.amounts):
+                claimed.hold(job.project_id, request.amounts)
+                valid.append(job)
+            else:
+                self._competing.setdefault(job.project_id, []).append(job)
+        return valid
 
     def _promise_if_it_fits(self, job: Job) -> bool:
         request = Request.of(job)
