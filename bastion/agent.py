@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from bastion import processes
 from bastion.adapters.system_clock import SystemClock
 from bastion.core import protocol
 from bastion.core.errors import EXIT_REFUSED, BastionError, InvalidDocument
@@ -58,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BastionError as error:
         logging.error("%s", error)
         return EXIT_REFUSED
+    # The agent starts nothing but the command, so what it adopts was the command's and ends with it.
+    processes.become_subreaper()
     state_dir = state_dir_of(os.environ)
     host = Host(identity, store, clock=clock, rng=rng, environ=os.environ, state_dir=state_dir)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,20 +2,25 @@
 
 A process id alone is not an identity (ids are reused), so it is always paired with the kernel's start time. A group of
 processes is found by a *marker*, an environment variable that children inherit: it survives `setsid`, double forks and
-the death of every parent, which process groups do not. Linux; elsewhere the marker search finds nothing and only
-process groups are signalled.
+the death of every parent, which process groups do not. A process that drops its environment (`env -i setsid ...`) is
+found as a descendant instead: whoever runs commands is a *subreaper*, so that what loses its parent becomes its child
+and not init's. Linux; elsewhere neither finds anything and only process groups are signalled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 
 
 def _stat_fields(pid: int) -> list[str] | None:
@@ -124,6 +129,42 @@ def in_group(pgid: int) -> list[ProcessId]:
     return found
 
 
+def descendants(pids: Collection[int]) -> list[ProcessId]:
+    """All live processes, but this one, that one of `pids` started, directly or through others that still live."""
+    children: dict[int, list[int]] = {}
+    try:
+        running = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+    for pid in running:
+        fields = _stat_fields(pid)
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(pid)
+    found: set[int] = set()
+    pending = list(pids)
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child not in found:
+                found.add(child)
+                pending.append(child)
+    identities = [ProcessId.of(pid) for pid in sorted(found - {os.getpid()})]
+    return [identity for identity in identities if identity is not None]
+
+
+def become_subreaper() -> None:
+    """Makes processes that lose their parent below us our children: ours to find, to end and to reap (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def is_subreaper() -> bool:
+    """Whether this process adopts what loses its parent below it."""
+    answer = ctypes.c_int(0)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)
+
+
 def signal_group(pgid: int, number: int) -> None:
     """Signals a process group; one that is gone is fine."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -131,7 +172,7 @@ def signal_group(pgid: int, number: int) -> None:
 
 
 def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: float = 0.05) -> bool:
-    """Ends every marked process: SIGTERM, the grace period, then SIGKILL until none is left.
+    """Ends every marked process and what it started: SIGTERM, the grace period, then SIGKILL until none is left.
 
     SIGTERM goes once to those that live at the beginning: what they start in answer to it (a last save, a last upload)
     has the grace period like them.
@@ -141,8 +182,11 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
     """
     deadline = time.monotonic() + grace_seconds
     asked = False
+    family: set[ProcessId] = set()
     while True:
-        alive = marked(name, value)
+        # Remembered, because an unmarked descendant cannot be found any more once its parent is gone.
+        family = {process for process in family if process.alive} | _family(name, value)
+        alive = sorted(family, key=lambda process: process.pid)
         if not alive:
             return True
         now = time.monotonic()
@@ -153,3 +197,12 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
                 process.signal(signal.SIGKILL if now >= deadline else signal.SIGTERM)
             asked = True
         time.sleep(poll_seconds)
+
+
+def _family(name: str, value: str) -> set[ProcessId]:
+    """The marked processes and all their descendants; this one's own, too, if it is marked."""
+    found = set(marked(name, value))
+    roots = {process.pid for process in found}
+    if os.environ.get(name) == value:
+        roots.add(os.getpid())
+    return found.union(descendants(roots)) if roots else found

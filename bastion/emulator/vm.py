@@ -5,7 +5,8 @@ to the host when the host ends. Its imports are light, because a slice of sixtee
 
 Invariants:
 
-* Every process of the host carries the marker `BASTION_VM=<vm id>`, so that it is found however it detached itself.
+* Every process of the host carries the marker `BASTION_VM=<vm id>`, so that it is found however it detached itself;
+  one that dropped the marker is found as the supervisor's descendant.
 * The supervisor leaves last: it exits only when no other marked process is left.
 * Without an emulator it lives on for `orphan_seconds`, so that a restart adopts it, and no longer, so that a crash
   leaves nothing behind.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -35,7 +35,6 @@ from bastion.emulator.host import HOME_MARKER, MARKER, HostFolder, HostSpec
 from bastion.emulator.metadata import MetadataServer
 
 _SERIAL_MAX_BYTES = 1024 * 1024
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class SerialLog:
@@ -173,12 +172,6 @@ def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, s
     }
 
 
-def _become_subreaper() -> None:
-    """Makes processes that lost their parent ours to reap (Linux; elsewhere init does it)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bastion.emulator.vm", description="One emulated TPU host.")
     parser.add_argument("--folder", type=Path, required=True, help="the host's folder, with host.json")
@@ -187,7 +180,7 @@ def main(argv: list[str] | None = None) -> int:
     os.set_inheritable(arguments.listen_fd, False)
     listener = socket.socket(fileno=arguments.listen_fd)
     folder = HostFolder(arguments.folder)
-    _become_subreaper()
+    processes.become_subreaper()
     Supervisor(folder.read(), folder, listener).run()
     return 0
 

@@ -4,8 +4,8 @@ Layer: worker.
 
 Invariants:
 
-* Whatever the command starts belongs to it: its process group, and every process that inherited its marker, also after
-  `setsid` and double forks.
+* Whatever the command starts belongs to it: its process group, every process that inherited its marker, also after
+  `setsid` and double forks, and, where this process is a subreaper, what dropped the marker as well.
 * The process id of the shell is not freed before the group is ended, so a signal to the group cannot hit a stranger.
 """
 
@@ -44,6 +44,7 @@ class Command:
         self._marker = marker
         self._on_exit = on_exit
         self._asked = False
+        self._adopts = processes.is_subreaper()
         # The pump owns and closes copies; Popen's own files close here, unread.
         self.pipes = {"stdout": os.dup(process.stdout.fileno()), "stderr": os.dup(process.stderr.fileno())}
         process.stdout.close()
@@ -79,7 +80,13 @@ class Command:
 
     def members(self) -> list[ProcessId]:
         """Everything of the command that is alive."""
-        found = {*processes.marked(COMMAND_MARKER, self._marker), *processes.in_group(self._process.pid)}
+        marked = processes.marked(COMMAND_MARKER, self._marker)
+        group = processes.in_group(self._process.pid)
+        roots = {self._process.pid, *(member.pid for member in marked), *(member.pid for member in group)}
+        if self._adopts:
+            # Nothing but commands is started here, so what has come to us without a parent was the command's.
+            roots.add(os.getpid())
+        found = {*marked, *group, *processes.descendants(roots)}
         return sorted(found, key=lambda member: member.pid)
 
     def ask_to_end(self) -> bool:
@@ -117,7 +124,11 @@ class Command:
     def _wait(self) -> None:
         pid = self._process.pid
         if hasattr(os, "waitid"):
-            result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            result = os.waitid(os.P_ALL if self._adopts else os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            while result is not None and result.si_pid != pid:
+                # Adopted, and dead before the command: nobody else waits for it.
+                os.waitpid(result.si_pid, 0)
+                result = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             assert result is not None
             self.exit_code = result.si_status if result.si_code == os.CLD_EXITED else 128 + result.si_status
         else:

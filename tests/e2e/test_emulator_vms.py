@@ -402,3 +402,22 @@ def test_a_second_emulator_on_the_same_folder_is_refused_in_words(machine: Machi
     assert "Traceback" not in second.stderr
     assert locate(machine.folder) == address
     assert os.kill(address.process.pid, 0) is None
+
+
+def test_a_process_that_drops_its_session_and_its_environment_ends_with_its_vm(
+    machine: Machine, connect: Callable[..., CloudTpuProvisioner]
+) -> None:
+    script = """
+(env -i setsid bash -c 'echo $$ > "$0.new"; mv "$0.new" "$0"; exec sleep 1000' "$BASTION_STATE_DIR/worker" &)
+exec sleep 1000
+"""
+    client = connect(machine.start(), script)
+    client.create(request())
+    eventually(lambda: any((host.disk / "worker").exists() for host in machine.hosts()))
+    (host,) = machine.hosts()
+    hidden = ProcessId.of(int((host.disk / "worker").read_text()))
+    assert hidden is not None
+    assert hidden not in machine.alive()
+    client.delete(NODE)
+    eventually(lambda: look(client) is None)
+    assert not hidden.alive

@@ -43,3 +43,17 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -
     assert processes.end_marked("TEST_MARK", value, grace_seconds=0.2)
     assert child.wait(timeout=5) == -9
     assert processes.marked("TEST_MARK", value) == []
+
+
+def test_a_child_without_the_mark_is_ended_with_its_marked_parent(tmp_path: Path) -> None:
+    value = uuid.uuid4().hex
+    note = tmp_path / "note"
+    hidden = f"env -i setsid bash -c 'echo $$ > {note}.new; mv {note}.new {note}; exec sleep 300'"
+    child = _start(f"{hidden} & wait", value)
+    _wait_for(note)
+    process = processes.ProcessId.of(int(note.read_text()))
+    assert process is not None
+    assert process not in processes.marked("TEST_MARK", value)
+    assert processes.end_marked("TEST_MARK", value, grace_seconds=5)
+    assert not process.alive
+    child.wait(timeout=5)
