@@ -6,6 +6,7 @@ One reader for every document of the bucket, so that a hostile one costs a `Docu
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
 
 from bastion.core import limits
@@ -19,6 +20,13 @@ def _no_constant(text: str) -> NoReturn:
     raise DocumentError(f"{text} is not allowed in JSON")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):  # it could be read, and never be written again
+        raise DocumentError(f"the number {text[:40]} is too large for JSON")
+    return number
+
+
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
@@ -30,7 +38,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _check_depth(text: str) -> None:
+def _check_depth(text: str, max_depth: int) -> None:
     """Counts brackets outside of strings: cheaper than parsing, and safe before parsing."""
     depth = 0
     in_string = False
@@ -47,17 +55,17 @@ def _check_depth(text: str) -> None:
             in_string = True
         elif char in "[{":
             depth += 1
-            if depth > limits.JSON_MAX_DEPTH:
-                raise DocumentError(f"the JSON nests deeper than {limits.JSON_MAX_DEPTH} levels")
+            if depth > max_depth:
+                raise DocumentError(f"the JSON nests deeper than {max_depth} levels")
         elif char in "]}":
             depth -= 1
 
 
-def loads(data: bytes, *, max_bytes: int = limits.DOCUMENT_MAX_BYTES) -> Any:
+def loads(data: bytes, *, max_bytes: int = limits.DOCUMENT_MAX_BYTES, max_depth: int = limits.JSON_MAX_DEPTH) -> Any:
     """Parses one JSON document.
 
     Raises:
-        DocumentError: too large, not UTF-8, not JSON, too deep, a key twice, or NaN and Infinity.
+        DocumentError: too large, not UTF-8, not JSON, too deep, a key twice, or a number that is not finite.
     """
     if len(data) > max_bytes:
         raise DocumentError(f"the document has {len(data)} bytes; {max_bytes} are the most")
@@ -65,10 +73,10 @@ def loads(data: bytes, *, max_bytes: int = limits.DOCUMENT_MAX_BYTES) -> Any:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DocumentError(f"the document is not UTF-8 (byte {error.start})") from error
-    if text.count("[") + text.count("{") > limits.JSON_MAX_DEPTH:
-        _check_depth(text)
+    if text.count("[") + text.count("{") > max_depth:
+        _check_depth(text, max_depth)
     try:
-        document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite)
         if "\\u" in text:
             dumps(document)  # a lone surrogate can be written in JSON, but in no file, key or environment
         return document

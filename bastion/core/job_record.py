@@ -11,20 +11,29 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
 
-from bastion.core import documents, jobspec, lifecycle
-from bastion.core.errors import InvalidDocument
+from bastion.core import documents, jobspec, keys, lifecycle, limits
+from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
 
 FORMAT = 1
+# 9999-12-31T23:59:59Z: what a calendar can write.
+_LAST_INSTANT = 253_402_300_799.0
+# The accepted spec lies one level down in the state.
+_MAX_DEPTH = limits.JSON_MAX_DEPTH + 1
 
 
 def _read_instant(value: object) -> object:
     return from_rfc3339(value) if isinstance(value, str) else value
 
 
-Instant = Annotated[float, BeforeValidator(_read_instant), PlainSerializer(to_rfc3339, when_used="json")]
+Instant = Annotated[
+    float,
+    BeforeValidator(_read_instant),
+    Field(ge=0, le=_LAST_INSTANT),
+    PlainSerializer(to_rfc3339, when_used="json"),
+]
 
 
 class Cause(str, Enum):
@@ -71,11 +80,11 @@ class Attempt(_Part):
         host_identity: For a job without a slice: the bastion VM, boot and process namespace that runs it.
     """
 
-    number: int
+    number: int = Field(ge=0)
     token: str
     started_at: Instant
     tier: int | None = None
-    charged: dict[str, int] = Field(default_factory=dict)
+    charged: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     host_identity: str = ""
     running_since: Instant | None = None
     ending: Ending | None = None
@@ -134,19 +143,19 @@ class JobRecord(_Part):
     format: int = FORMAT
     name: str
     uid: str
-    generation: int
+    generation: int = Field(ge=1)
     spec: dict[str, Any]
     queued_at: Instant
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()
-    next_attempt: int = 1
+    next_attempt: int = Field(default=1, ge=1)
     not_before: Instant | None = None
     stockout: bool = False
     infrastructure_failures: int = 0
     outcome: Outcome | None = None
     cleanup: Attempt | None = None
     cleanup_done: bool = False
-    history_next: int = 1
+    history_next: int = Field(default=1, ge=1)
     history: tuple[HistoryLine, ...] = ()
 
     _job: jobspec.JobSpec | None = PrivateAttr(default=None)
@@ -192,7 +201,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
     if text.upper() in {status.value.encode() for status in Status}:
         return Status(text.decode().upper())
     try:
-        document = documents.loads(data)
+        document = documents.loads(data, max_depth=_MAX_DEPTH)
         if not isinstance(document, dict):
             raise InvalidDocument(f"the state of {name} is not a JSON object")
         if "format" not in document:
@@ -207,4 +216,29 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
         raise InvalidDocument(f"the state of {name} cannot be read: {error}") from error
     if record.name != name:
         raise InvalidDocument(f"the state of {name} is that of {record.name!r}")
+    problem = _contradiction(record)
+    if problem:
+        raise InvalidDocument(f"the state of {name} cannot be ours: {problem}")
     return record
+
+
+def _contradiction(record: JobRecord) -> str:
+    """What no record of ours says; a foreign hand wrote it, and nothing may be derived from it."""
+    status, attempt = record.status, record.attempt
+    if not keys.is_uid(record.uid):
+        return f"its uid is {record.uid[:40]!r}"
+    if attempt is not None and not 0 < attempt.number < record.next_attempt:
+        return f"its attempt is number {attempt.number}, and the next one is {record.next_attempt}"
+    if attempt is None and status is Status.ACTIVE:
+        return "it is ACTIVE without an attempt"
+    if attempt is not None and status not in (Status.ACTIVE, Status.CANCELLING):
+        return f"it is {status.value} with an attempt"
+    if record.cleanup is not None and (status is not Status.CLEANING or record.cleanup.number != 0):
+        return f"it is {status.value} with a cleanup run of number {record.cleanup.number}"
+    if record.outcome is None and status not in (Status.PENDING, Status.ACTIVE):
+        return f"it is {status.value} without an outcome"
+    try:
+        _ = record.job
+    except Refused as error:
+        return f"its spec is not valid: {error}"
+    return ""

@@ -76,6 +76,10 @@ def key_name(name: str) -> str:
     return "sha256-" + hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def is_uid(text: str) -> bool:
+    return Run.parse(f"{text}-1") is not None
+
+
 def job_uid(root: str, name: str, generation: int) -> str:
     """The uid of the job whose first object has that generation: 10 characters of base32."""
     digest = hashlib.sha256(f"{root}\n{name}\n{generation}".encode()).digest()

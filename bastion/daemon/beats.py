@@ -22,7 +22,7 @@ class Beats:
         by_run: dict[str, dict[int, float]] = {}
         for meta in listing:
             run, _, host = meta.key[len(keys.BEATS) :].rpartition(".")
-            if not host.isdigit() or len(host) > 6:
+            if not (host.isascii() and host.isdigit()) or len(host) > 6:
                 continue
             before = self._seen.get(meta.key)
             since = before[1] if before is not None and before[0] == meta.generation else now

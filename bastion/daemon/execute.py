@@ -8,7 +8,6 @@ next tick derives anew what is left to do.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor as ThreadPool
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from bastion.core.effects import (
     PutOrder,
     PutRecord,
 )
+from bastion.core.documents import DocumentError
 from bastion.core.errors import (
     BastionError,
     NotFound,
@@ -253,7 +253,7 @@ class Executor:
 
 def _uid_of(data: bytes) -> str:
     try:
-        result = json.loads(data).get("result") or {}
-        return str(result.get("uid") or "")
-    except (ValueError, AttributeError):
+        uid = str(documents.loads(data)["result"]["uid"])
+    except (DocumentError, TypeError, KeyError):
         return ""
+    return uid if keys.is_uid(uid) else ""  # it becomes part of a key
