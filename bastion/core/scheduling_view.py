@@ -32,10 +32,31 @@ def snapshot(
     jobs = []
     for name in sorted(views):
         view = views[name]
-        job = None if view.record is None else _job(view, view.record, since.get(name), name in promised)
+        if view.record is None:
+            job = _unreadable(view)
+        else:
+            job = _job(view, view.record, since.get(name), name in promised)
         if job is not None:
             jobs.append(job)
     return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+
+
+def _unreadable(view: JobView) -> Job | None:
+    """A job whose state cannot be read, and whose nodes exist: what its spec asks for is in use."""
+    if not (view.frozen and view.spec and view.spec_meta and view.stray_nodes):
+        return None
+    return Job(
+        name=view.name,
+        project_id=view.spec.project_id,
+        user_id=view.spec.user_id,
+        priority=view.spec.priority,
+        queued_at=view.spec_meta.updated,
+        demand=view.spec.resources,
+        status=JobStatus.RUNNING,
+        charged=view.spec.resources,
+        started_at=0.0,  # nobody can stop it now: the last that is worth evicting
+        on_bastion=view.spec.runner is None,
+    )
 
 
 def _job(view: JobView, record: JobRecord, since: float | None, promised: bool) -> Job | None:

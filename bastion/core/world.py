@@ -77,7 +77,7 @@ class JobView:
         invalid_generation: Generation of the spec that `jobs/invalid/` already explains; 0 if none.
         invalid_object_generation: Generation of that explanation itself; 0 if there is none.
         history_done: Number of the last history line known to be appended.
-        stray_nodes: Nodes of this uid that belong to no current run.
+        stray_nodes: Nodes of this uid that belong to no current run; without a readable state, all that may be its.
     """
 
     name: str

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
+from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.ports import ObjectMeta, ObjectStore
 
@@ -19,10 +20,14 @@ class ObjectCache(Generic[T]):
     content could not be read. An object that could not be fetched this time is in `unknown`: what depends on it waits.
     """
 
-    def __init__(self, store: ObjectStore, prefix: str, parse: Callable[[str, bytes], T]) -> None:
+    def __init__(
+        self, store: ObjectStore, prefix: str, parse: Callable[[str, bytes], T], *, confirm_absence: bool = False
+    ) -> None:
+        """`confirm_absence`: an object missing in a listing counts as gone only when a lookup says so, too."""
         self._store = store
         self._prefix = prefix
         self._parse = parse
+        self._confirm_absence = confirm_absence
         self._generations: dict[str, int] = {}
         self.listed: dict[str, ObjectMeta] = {}
         self.values: dict[str, T] = {}
@@ -36,9 +41,15 @@ class ObjectCache(Generic[T]):
             StoreError: the listing failed; nothing has changed.
         """
         skip = len(self._prefix)
-        self.listed = {meta.key[skip:]: meta for meta in self._store.list(self._prefix) if len(meta.key) > skip}
-        for name in [name for name in self._generations if name not in self.listed]:
+        listed = {meta.key[skip:]: meta for meta in self._store.list(self._prefix) if len(meta.key) > skip}
+        for name in [name for name in self._generations if name not in listed]:
+            if self._confirm_absence:
+                found = self._store.head(self._prefix + name)
+                if found is not None:
+                    listed[name] = found
+                    continue
             self.forget(name)
+        self.listed = listed
 
     def forget(self, name: str) -> None:
         self._generations.pop(name, None)
@@ -68,6 +79,11 @@ class ObjectCache(Generic[T]):
 
     def _fetch_one(self, name: str) -> str:
         """Returns the name if the object turns out to be gone."""
+        meta = self.listed[name]
+        if meta.size > limits.DOCUMENT_MAX_BYTES:
+            self._generations[name] = meta.generation
+            self.problems[name] = f"it has {meta.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most"
+            return ""
         try:
             stored = self._store.get(self._prefix + name)
         except NotFound:

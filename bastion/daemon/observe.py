@@ -6,7 +6,6 @@ and when a node looks lost, its reports are read once more, because a host may r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from bastion.core.job_record import read as read_record
 from bastion.core.jobspec import JobSpec
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
+from bastion.core.objects import check_key
 from bastion.core.protocol import Claim, Order, Report
 from bastion.core.runs import plan_attempt
 from bastion.core.slices import SliceState, SliceStatus
@@ -79,12 +79,16 @@ def _read_wish(_name: str, data: bytes) -> tuple[bool, str, str]:
     return cancel, uid if isinstance(uid, str) else "", by[:128] if isinstance(by, str) else ""
 
 
-def _read_invalid(_name: str, data: bytes) -> Invalid:
+def _read_invalid(key_name: str, data: bytes) -> Invalid:
     try:
-        document = json.loads(data)
-        return Invalid(name=str(document["name"]), spec_generation=int(document["generation"]))
+        document = documents.loads(data)
+        explained = Invalid(name=str(document["name"]), spec_generation=int(document["generation"]))
+        check_key(keys.active(explained.name))
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidDocument(f"not ours: {error}") from error
+    if keys.key_name(explained.name) != key_name:
+        raise InvalidDocument(f"not ours: it is about {explained.name[:80]!r}")
+    return explained
 
 
 def _read_run_object(name: str, data: bytes) -> Order | Report:
@@ -115,7 +119,7 @@ class Observer:
         self._pool = pool
         self.specs: ObjectCache[JobSpec] = ObjectCache(store, keys.JOBS_ACTIVE, self._read_spec)
         self.states: ObjectCache[JobRecord | Status] = ObjectCache(
-            store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name)
+            store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
         )
         self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, _read_wish)
         self.claims: ObjectCache[Claim] = ObjectCache(
@@ -147,6 +151,7 @@ class Observer:
         self.beats.observe(beats.result())
         self.states.fetch(list(self.states.listed), self._pool)
         self._require_all_states()
+        self.problems += [f"the job {name} stands still: {text}" for name, text in sorted(self.states.problems.items())]
         self.specs.fetch(self._specs_to_read(), self._pool)
         self.wishes.fetch(list(self.wishes.listed), self._pool)
         self.invalid.fetch(list(self.invalid.listed), self._pool)
@@ -159,6 +164,7 @@ class Observer:
         by_uid = self._nodes_by_uid(slices, host)
         views = {name: self._view(name, slices, host, by_uid) for name in sorted(names)}
         uids = {view.record.uid for view in views.values() if view.record}
+        uids |= {run.uid for view in views.values() for s in view.stray_nodes if (run := Run.parse(s.status.run))}
         self.orphan_nodes = tuple(
             stray for uid, strays in sorted(by_uid.items()) if uid not in uids for stray in strays
         )
@@ -250,8 +256,10 @@ class Observer:
         for listing, on_bastion in ((slices, False), (host, True)):
             for status in listing.nodes.values():
                 run = Run.parse(status.run)
-                uid = run.uid if run else ""
-                by_uid.setdefault(uid, []).append(StrayNode(status=status, on_bastion=on_bastion))
+                if run is None:  # rule 4: only what is labelled with a run of ours is ever deleted
+                    self.problems.append(f"the node {status.node_id} has our label and no run of ours; look at it")
+                    continue
+                by_uid.setdefault(run.uid, []).append(StrayNode(status=status, on_bastion=on_bastion))
         return by_uid
 
     def _run_view(self, record: JobRecord, attempt: Attempt | None, listing: Listing) -> RunView:
@@ -319,6 +327,9 @@ class Observer:
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
                 view = replace(view, spec_gone=self._store.head(keys.active(name)) is None)
+            if record is None and view.frozen and meta is not None:
+                uid = keys.job_uid(self._settings.root, name, meta.generation)
+                view = replace(view, stray_nodes=tuple(by_uid.get(uid, [])))
             if record is not None:
                 view = self._with_runs(view, record, slices, host, by_uid.get(record.uid, []))
         except (StoreError, BastionError) as error:

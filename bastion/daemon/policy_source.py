@@ -96,6 +96,8 @@ class OptionsSource:
         found = {meta.key: meta for meta in self._store.list(keys.RUNTIME_OPTIONS)}.get(keys.RUNTIME_OPTIONS)
         if found is None:
             self._read_generation, self.options, self.problem = 0, RuntimeOptions(), ""
+        elif found.size > limits.DOCUMENT_MAX_BYTES:
+            self.problem = f"{keys.RUNTIME_OPTIONS} has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most"
         elif found.generation != self._read_generation:
             try:
                 stored = self._store.get(keys.RUNTIME_OPTIONS)

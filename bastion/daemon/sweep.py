@@ -34,14 +34,13 @@ class Sweeper:
             known = view is not None and (view.record is not None or view.spec_meta is not None)
             if not known and old_enough(f"wish {name}", limits.UNKNOWN_WISH_TICKS):
                 turns[f"wish {name}"] = [DropWish(name=name, generation=meta.generation)]
-        for stray in self._observer.orphan_nodes:
+        # A state that cannot be read may own anything: sweep nothing until it is mended.
+        blind = any(view.frozen and view.record is None for view in world.jobs.values())
+        for stray in () if blind else self._observer.orphan_nodes:
             status = stray.status
             if old_enough(f"node {status.node_id}", _ORPHAN_TICKS) and status.state is not SliceState.DELETING:
-                close: list[Effect] = [CloseGate(run=status.run, reason="nobody owns this node")]
-                if Run.parse(status.run) is None:
-                    close = []  # labelled as ours but for no run: it can have no claim
                 turns[f"node {status.node_id}"] = [
-                    *close,
+                    CloseGate(run=status.run, reason="nobody owns this node"),
                     DeleteNode(node_id=status.node_id, on_bastion=stray.on_bastion),
                 ]
         for uid in self._ownerless_uids(world):
