@@ -29,7 +29,7 @@ from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
 from bastion.worker.log_buffer import LogBuffer
 from bastion.worker.log_lines import LineSplitter
-from bastion.worker.log_pump import LogPump, is_gloo_noise
+from bastion.worker.log_pump import GLOO_HINTS, LogPump, is_gloo_noise
 from bastion.worker.log_segments import SegmentStore, Uploader
 from bastion.worker.wakeup import Wakeup
 
@@ -116,7 +116,7 @@ class Attempt:
         self._splitter = LineSplitter(
             keep_raw=bool(arguments.raw_log),
             drop_line=is_gloo_noise if filtered else None,
-            drop_hint=b"[Gloo]",
+            drop_hints=GLOO_HINTS,
         )
         self._buffer = LogBuffer(monotonic=clock.monotonic)
         self._uploader = Uploader(

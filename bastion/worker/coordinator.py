@@ -10,6 +10,8 @@ import socket
 
 # JAX's own choice on TPU VMs, where it finds the coordinator without us.
 _TPU_PORT = 8482
+# The only one that an explicit jax.distributed.initialize() without arguments finds on JAX before 0.7.
+_EMULATED_PORT = 8476
 # Below the range from which the kernel takes ports for outgoing connections.
 _FIRST_PORT = 20000
 _PORTS = 10000
@@ -18,10 +20,13 @@ _PORTS = 10000
 def choose(address: str, *, run: str, emulated: bool) -> str:
     """`address:port` for the coordinator.
 
-    Emulated slices may share one address, so the port differs from run to run, and is one that is free now.
+    An emulated host has an address of its own, so the well-known port is free there; where addresses are shared, the
+    port differs from run to run.
     """
     if not emulated:
         return f"{address}:{_TPU_PORT}"
+    if _is_free(address, _EMULATED_PORT):
+        return f"{address}:{_EMULATED_PORT}"
     start = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
     for step in range(100):
         port = _FIRST_PORT + (start + step) % _PORTS

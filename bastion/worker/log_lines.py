@@ -71,12 +71,12 @@ class LineSplitter:
     Attributes:
         keep_raw: Whether blocks carry the raw bytes too.
         drop_line: Lines for which this is true are left out (noise that the command did not write itself); it is
-            asked only about blocks that contain `drop_hint`.
+            asked only about blocks that contain one of `drop_hints`.
     """
 
     keep_raw: bool = False
     drop_line: Callable[[bytes], bool] | None = None
-    drop_hint: bytes = b""
+    drop_hints: tuple[bytes, ...] = ()
     not_before: float = 0.0
     _partials: dict[str, _Partial] = field(default_factory=dict)
 
@@ -153,7 +153,7 @@ class LineSplitter:
 
     def _whole_lines(self, stream: str, data: bytes, at: float) -> list[LogBlock]:
         """Formats lines that all end in a newline, as few blocks as the size limit allows."""
-        if self.drop_line is not None and self.drop_hint in data:
+        if self.drop_line is not None and any(hint in data for hint in self.drop_hints):
             drop = self.drop_line
             data = b"".join(line + b"\n" for line in data[:-1].split(b"\n") if not drop(line))
             if not data:

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import threading
 from collections.abc import Callable, Mapping
@@ -28,9 +29,24 @@ DRAIN_MAX_BYTES = 2 * 1024 * 1024
 _IDLE_SECONDS = 60.0
 
 
+_GLOO_PIECES = (
+    rb"\[Gloo\] Rank ",
+    rb" is connected to ",
+    rb" peer ranks\. ",
+    rb"Expected number of connected peer ranks is : ",
+)
+_GLOO_TEXT = rb"(?:" + rb"|".join(_GLOO_PIECES) + rb")"
+_GLOO_LINE = re.compile(rb"[0-9]*" + _GLOO_TEXT + rb"(?:" + _GLOO_TEXT + rb"|[0-9])*")
+# Blocks without any of these hold no such line.
+GLOO_HINTS = (b"[Gloo]", b" is connected to ", b" peer ranks")
+
+
 def is_gloo_noise(line: bytes) -> bool:
-    """Lines that JAX's CPU collectives print on stdout and a real slice does not."""
-    return line.startswith(b"[Gloo] Rank ") and b" is connected to " in line
+    """What the collectives print about themselves on CPU: "[Gloo] Rank 2 is connected to 15 peer ranks. ...".
+
+    Several threads print at once, piece by piece, so a line may hold the pieces of several in any order.
+    """
+    return _GLOO_LINE.fullmatch(line) is not None
 
 
 class LogPump:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bastion.core import limits
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.worker.log_lines import LineSplitter, LogBlock, last_instant
-from bastion.worker.log_pump import is_gloo_noise
+from bastion.worker.log_pump import GLOO_HINTS, is_gloo_noise
 
 AT = 1_800_000_000.0
 STAMP = to_rfc3339(AT)
@@ -128,10 +128,10 @@ def test_raw_bytes_are_kept_only_when_asked_for():
 
 
 def test_noise_of_the_emulation_is_left_out_and_nothing_else():
-    splitter = LineSplitter(drop_line=is_gloo_noise, drop_hint=b"[Gloo]")
-    data = b"x\n[Gloo] Rank 0 is connected to 3 peer ranks. Expected number is : 3\nabout [Gloo] Rank 1\n"
+    splitter = LineSplitter(drop_line=is_gloo_noise, drop_hints=GLOO_HINTS)
+    data = b"x\n[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\nabout [Gloo] Rank 1\n"
     assert lines(feed(splitter, data)) == [("stdout", "F", b"x"), ("stdout", "F", b"about [Gloo] Rank 1")]
-    assert feed(splitter, b"[Gloo] Rank 0 is connected to 1 peer ranks.\n") == []
+    assert feed(splitter, b"[Gloo] Rank 0 is connected to 1 peer ranks. \n") == []
 
 
 @given(
@@ -149,3 +149,14 @@ def test_however_reads_cut_the_output_the_log_holds_every_byte_of_it_once(data: 
     assert sum(block.size for block in blocks) == len(data)
     full = [text for _, kind, text in lines(blocks) if kind == "F"]
     assert len(full) == data.count(b"\n")
+
+
+def test_what_several_threads_print_at_once_is_noise_as_well() -> None:
+    tangled = (
+        b" is connected to 15 peer ranks. Expected number of connected peer ranks is : 15[Gloo] Rank 2 is connected to "
+        b"15 peer ranks. Expected number of connected peer ranks is : 15"
+    )
+    assert is_gloo_noise(tangled)
+    assert is_gloo_noise(b"[Gloo] Rank [Gloo] Rank 31")
+    assert not is_gloo_noise(b"15")
+    assert not is_gloo_noise(b"loss 3 is connected to 15 peer ranks. ")
