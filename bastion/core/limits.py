@@ -40,6 +40,11 @@ DOCUMENT_MAX_BYTES = 1024 * 1024
 # Cloud Storage's own limit; a store on a folder keeps it too, so that a bucket can move from one to the other.
 OBJECT_KEY_MAX_BYTES = 1024
 
+# Why an attempt ended, in the words of a host or an API; a state keeps it for every attempt.
+MESSAGE_MAX_CHARS = 1000
+# Past attempts that a state keeps, the last ones: a job may wait for capacity for weeks. The history has a line for each.
+PAST_ATTEMPTS_KEPT = 100
+
 # Log lines longer than this are split into P (partial) pieces.
 LOG_LINE_MAX_BYTES = 16 * 1024
 # A log segment closes at this size, or after an interval.
@@ -66,6 +71,8 @@ BASTION_HOST_ORDER_LOST_SECONDS = 600.0
 BASTION_HOST_BEAT_LOST_SECONDS = 900.0
 # Commands that may run on the bastion VM itself at the same time.
 BASTION_HOST_JOBS_MAX = 32
+# Cleanup commands that may run there at the same time; a mass cancel must not start thousands.
+CLEANUP_COMMANDS_MAX = 16
 # Nodes that never get all hosts to report within this time are given up as an infrastructure failure.
 PROVISION_TIMEOUT_SECONDS = 1800.0
 # Attempts lost to infrastructure before a job fails with exit code 75.

@@ -134,7 +134,7 @@ def _first_failure(reports: Mapping[int, Report]) -> Report | None:
 def _ending(cause: Cause, message: str, now: float, **details: int | None) -> Ending:
     return Ending(
         cause=cause,
-        message=message,
+        message=message[: limits.MESSAGE_MAX_CHARS],  # hosts and APIs wrote it, and every attempt keeps it
         at=now,
         grace_seconds=limits.FAILURE_GRACE_SECONDS,
         exit_code=details.get("exit_code"),
@@ -189,7 +189,7 @@ def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
     """Completes a start that a crash or a lost reply cut short; nothing in the steady state."""
     effects: list[Effect] = []
     if view.order is None:
-        effects.append(PutOrder(order=plan.order(), generation=0))
+        effects.append(PutOrder(order=plan.order(), generation=view.order_generation))  # not 0 if it is garbage
     if view.claim is None and not plan.foreign_host:
         for index, node_id in enumerate(plan.node_ids):
             if node_id in view.nodes_gone and node_id not in view.nodes:

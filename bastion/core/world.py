@@ -78,6 +78,7 @@ class JobView:
         invalid_object_generation: Generation of that explanation itself; 0 if there is none.
         history_done: Number of the last history line known to be appended.
         stray_nodes: Nodes of this uid that belong to no current run; without a readable state, all that may be its.
+        nodes_unknown: The provisioner did not answer.
     """
 
     name: str
@@ -95,6 +96,7 @@ class JobView:
     attempt: RunView = NOTHING_SEEN
     cleanup: RunView = NOTHING_SEEN
     stray_nodes: tuple[StrayNode, ...] = ()
+    nodes_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

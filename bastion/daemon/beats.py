@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.ports import Clock, ObjectMeta
 
 
 class Beats:
-    """Remembers when each beat last moved. A restarted daemon starts counting anew: it only ever waits longer."""
+    """Remembers when each beat last moved.
+
+    A restarted daemon starts counting anew, and so does one that could not look for a while, or could not write: hosts
+    that share its outage cannot beat either. It only ever waits longer.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
         self._by_run: dict[str, dict[int, float]] = {}
+        self._never: dict[tuple[str, int], float] = {}
+        self._asked: set[tuple[str, int]] = set()
+        self._looked_at = clock.monotonic()
+
+    def start_anew(self) -> None:
+        """Forgets for how long hosts have been silent: the bucket does not answer us, so they may not reach it."""
+        self._seen.clear()
+        self._never.clear()
 
     def observe(self, listing: Iterable[ObjectMeta]) -> None:
         now = self._clock.monotonic()
+        if now - self._looked_at >= limits.BEAT_PERIOD_SECONDS:
+            self.start_anew()
+        self._looked_at = now
+        self._never = {host: since for host, since in self._never.items() if host in self._asked}
+        self._asked = set()
         seen: dict[str, tuple[int, float]] = {}
         by_run: dict[str, dict[int, float]] = {}
         for meta in listing:
@@ -33,6 +50,15 @@ class Beats:
     def silent_seconds(self, run: str) -> dict[int, float]:
         """Seconds since each host's beat last moved, by host index; hosts that never beat are missing."""
         return self._by_run.get(run, {})
+
+    def never_heard(self, run: str, hosts: Iterable[int]) -> dict[int, float]:
+        """Those of `hosts` that never beat: seconds since this was first asked, tick by tick."""
+        now = self._clock.monotonic()
+        silent = {}
+        for host in set(hosts).difference(self.silent_seconds(run)):
+            self._asked.add((run, host))
+            silent[host] = now - self._never.setdefault((run, host), now)
+        return silent
 
     def runs(self) -> set[str]:
         return set(self._by_run)

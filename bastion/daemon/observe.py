@@ -28,7 +28,7 @@ from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
 from bastion.core.objects import check_key
 from bastion.core.protocol import Claim, Order, Report
-from bastion.core.runs import plan_attempt
+from bastion.core.runs import RunPlan, plan_attempt
 from bastion.core.slices import SliceState, SliceStatus
 from bastion.core.world import NOTHING_SEEN, JobView, RunView, Settings, StrayNode, Wish, World
 from bastion.daemon.beats import Beats
@@ -291,13 +291,22 @@ class Observer:
         return RunView(
             order=order if isinstance(order, Order) else None,
             order_generation=self.run_objects.generation(f"{plan.run}/order"),
-            claim=self.claims.values.get(plan.run),
+            claim=self._claim(plan.run),
             reports=reports,
             nodes=nodes,
             nodes_gone=frozenset(gone),
             failures=failures,
-            silent_seconds=self.beats.silent_seconds(plan.run),
+            silent_seconds=self._silent_seconds(plan, reports),
         )
+
+    def _claim(self, run: str) -> Claim | None:
+        """The run's claim. An unreadable one lets nobody pass and cannot be closed: it counts as a stranger's."""
+        return self.claims.values.get(run) or (Claim(run=run) if run in self.claims.problems else None)
+
+    def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
+        """A host that came up and never beat has been silent since we first saw that it came up."""
+        up = {0, *reports} if self._claim(plan.run) else set(reports)
+        return {**self.beats.silent_seconds(plan.run), **self.beats.never_heard(plan.run, up)}
 
     # -- one job ------------------------------------------------------------------------------------------------
 
@@ -366,6 +375,7 @@ class Observer:
             attempt=self._run_view(record, record.attempt, listing),
             cleanup=self._run_view(record, record.cleanup, host),
             stray_nodes=tuple(strays),
+            nodes_unknown=bool(listing.problem),
         )
 
 

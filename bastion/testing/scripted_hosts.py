@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bastion.core import keys, protocol
-from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.instants import to_rfc3339
 from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.slices import SliceRequest
@@ -61,6 +61,7 @@ class ScriptedHosts:
     Attributes:
         scripts: By job name; jobs without one run for ever.
         began: Every command that ever began, in order.
+        mute: Hosts, as (job, host), that do everything but beat.
         deaf: Hosts, as (job, host), that do nothing any more, as if their machine hung.
     """
 
@@ -68,6 +69,7 @@ class ScriptedHosts:
     clock: Clock
     scripts: dict[str, Script] = field(default_factory=dict)
     began: list[Began] = field(default_factory=list)
+    mute: set[tuple[str, int]] = field(default_factory=set)
     deaf: set[tuple[str, int]] = field(default_factory=set)
     _hosts: dict[str, list[_Host]] = field(default_factory=dict)
     _boots: int = 0
@@ -104,7 +106,10 @@ class ScriptedHosts:
         if host.told is None:
             self._report(host)
         self._beat(host)
-        order = self._read(Order, keys.order(host.arguments.run))
+        try:
+            order = self._read(Order, keys.order(host.arguments.run))
+        except InvalidDocument:
+            return
         if order is None or host.phase.final:
             return
         if order.action is OrderAction.STOP:
@@ -121,7 +126,10 @@ class ScriptedHosts:
             claim = Claim(run=host.arguments.run, token=host.arguments.token, boot_id=host.boot_id)
             with contextlib.suppress(PreconditionFailed):  # decided before; what was decided counts
                 self.store.put(key, claim.to_bytes(), generation=0)
-        decided = self._read(Claim, key)
+        try:
+            decided = self._read(Claim, key)
+        except InvalidDocument:
+            decided = Claim(run="unreadable")
         if decided is None:
             return
         if host.index == 0 and decided.token == host.arguments.token and decided.boot_id != host.boot_id:
@@ -163,7 +171,7 @@ class ScriptedHosts:
 
     def _beat(self, host: _Host) -> None:
         now = self.clock.now()
-        if now - host.last_beat < host.arguments.beat_seconds:
+        if now - host.last_beat < host.arguments.beat_seconds or (host.arguments.job, host.index) in self.mute:
             return
         key = keys.beat(host.arguments.run, host.index)
         meta = self.store.head(key)
