@@ -11,6 +11,7 @@ from bastion.core import finishing, keys, limits, runs
 from bastion.core.effects import (
     AppendHistory,
     CloseGate,
+    CreateNode,
     DeleteNode,
     DropInvalid,
     DropWish,
@@ -36,12 +37,19 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     if world.dry_run:
         return {}
     decisions = {decision.name: decision for decision in plan.decisions}
-    turns = {name: reconcile_job(view, decisions.get(name), world, now) for name, view in world.jobs.items()}
+    turns: dict[str, list[Effect]] = {}
+    cleaning = sum(view.record is not None and view.record.cleanup is not None for view in world.jobs.values())
+    for name, view in world.jobs.items():
+        may_clean = cleaning < limits.CLEANUP_COMMANDS_MAX
+        turns[name] = reconcile_job(view, decisions.get(name), world, now, may_clean=may_clean)
+        cleaning += any(isinstance(e, CreateNode) and e.request.run.endswith("-cleanup") for e in turns[name])
     return {name: effects for name, effects in turns.items() if effects}
 
 
-def reconcile_job(view: JobView, decision: Decision | None, world: World, now: float) -> list[Effect]:
-    """One job's turn."""
+def reconcile_job(
+    view: JobView, decision: Decision | None, world: World, now: float, *, may_clean: bool = True
+) -> list[Effect]:
+    """One job's turn. `may_clean`: there is room for one more cleanup command."""
     if view.frozen:
         return []
     if view.record is None:
@@ -50,7 +58,7 @@ def reconcile_job(view: JobView, decision: Decision | None, world: World, now: f
     record = before.model_copy(
         update={"history": tuple(line for line in before.history if line.number > view.history_done)}
     )
-    turn = _Turn(view, decision, world, now)
+    turn = _Turn(view, decision, world, now, may_clean=may_clean)
     record = turn.advance(record)
     effects: list[Effect] = []
     if turn.changed:
@@ -114,8 +122,9 @@ def _quarantine(view: JobView) -> list[Effect]:
 class _Turn:
     """One job's way through this tick: `advance` steps the record until nothing more can be decided now."""
 
-    def __init__(self, view: JobView, decision: Decision | None, world: World, now: float) -> None:
+    def __init__(self, view: JobView, decision: Decision | None, world: World, now: float, *, may_clean: bool) -> None:
         self.view = view
+        self.may_clean = may_clean
         self.decision = decision
         self.settings = world.settings
         self.entropy = world.entropy
@@ -201,9 +210,11 @@ class _Turn:
                 return record
 
     def _pending(self, record: JobRecord) -> JobRecord:
-        # Rule 4: no new attempt while a listing still shows a node of an old one.
-        if self._stray_nodes():
+        # Rule 4: no new attempt while a listing still shows a node of an old one, or while there is no listing.
+        if self._stray_nodes() or self.view.nodes_unknown:
             return record
+        if self.view.record is None or record.spec != self.view.record.spec:
+            return record  # updated in this very turn: what was decided was about another size
         if self.decision is None or self.decision.verdict is not Verdict.START:
             return record
         number = record.next_attempt
@@ -278,7 +289,7 @@ class _Turn:
             exit_code=ending.exit_code,
             failed_worker=ending.failed_worker,
         )
-        record = self._evolve(record, attempt=None, attempts=(*record.attempts, past))
+        record = self._evolve(record, attempt=None, attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :])
         if record.status is Status.CANCELLING:
             return record
         match ending.cause:
@@ -334,6 +345,8 @@ class _Turn:
             outcome = record.outcome
             assert outcome is not None  # decided before CLEANING
             return self._evolve(record, f"completed: {outcome.outcome}", status=Status.COMPLETED)
+        if record.cleanup is None and not self.may_clean:
+            return record
         if record.cleanup is None:
             run = f"{record.uid}-cleanup"
             attempt = Attempt(

@@ -32,10 +32,7 @@ def snapshot(
     jobs = []
     for name in sorted(views):
         view = views[name]
-        if view.record is None:
-            job = _unreadable(view)
-        else:
-            job = _job(view, view.record, since.get(name), name in promised)
+        job = _unreadable(view) if view.record is None else _job(view, view.record, since.get(name), name in promised)
         if job is not None:
             jobs.append(job)
     return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)

@@ -72,7 +72,7 @@ def job_entry(record: JobRecord, view: JobView | None, decision: Decision | None
         "num_replicas": spec.runner.num_replicas if spec.runner else None,
         "queued_at": to_rfc3339(record.queued_at),
         "attempt": attempt.number if attempt else None,
-        "attempts_before": len(record.attempts),
+        "attempts_before": record.next_attempt - 1 - (attempt is not None),
         "started_at": _instant(attempt.started_at if attempt else None),
         "running_since": _instant(attempt.running_since if attempt else None),
         "hosts": spec.hosts if attempt else None,
