@@ -97,7 +97,9 @@ class Daemon:
         self._policy = PolicySource(quota_store)
         self._options = OptionsSource(store)
         self._observer = Observer(store, provisioners, clock, settings.world, self._pool)
-        self._executor = Executor(store, provisioners, self._observer, HistoryWriter(store), self._pool)
+        self._executor = Executor(
+            store, provisioners, self._observer, HistoryWriter(store, self._pool), self._pool, self._lease.may_act
+        )
         self._sweeper = Sweeper(self._observer)
         self._log = DaemonLog(store, clock, settings.world.bastion)
         self._waiting = WaitingSince()
@@ -142,12 +144,13 @@ class Daemon:
                 return TickReport(acted=False)
         except StoreError as error:
             problems.append(f"the lease could not be renewed: {error}")
+            self._observer.beats.start_anew()  # nor may hosts be able to beat
             if not self._lease.may_act():
                 self._narrate(problems[0])
                 return TickReport(acted=False, problems=problems)
         try:
             return self._act(problems)
-        except StoreError as error:
+        except BastionError as error:
             problems.append(f"this tick saw too little to act: {error}")
             self._narrate(problems[-1])
             return TickReport(acted=False, problems=problems)
@@ -178,7 +181,8 @@ class Daemon:
         problems += [*self._observer.problems, *outcome.problems]
         self._say(outcome, plan, problems)
         records = self._records(world, outcome)
-        self._publish(world, plan, records, problems)
+        if self._lease.may_act():  # else what we know may be older than what our successor published
+            self._publish(world, plan, records, problems)
         try:
             self._log.flush()
         except StoreError as error:

@@ -8,11 +8,12 @@ next tick derives anew what is left to do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor as ThreadPool
 from dataclasses import dataclass, field
 
 from bastion.core import documents, keys
+from bastion.core.documents import DocumentError
 from bastion.core.effects import (
     JUST_WRITTEN,
     AppendHistory,
@@ -30,7 +31,6 @@ from bastion.core.effects import (
     PutOrder,
     PutRecord,
 )
-from bastion.core.documents import DocumentError
 from bastion.core.errors import (
     BastionError,
     NotFound,
@@ -38,11 +38,10 @@ from bastion.core.errors import (
     ProvisionerRefused,
     SliceExists,
     Stockout,
-    StoreError,
 )
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Claim
-from bastion.daemon.history import HistoryWriter
+from bastion.daemon.history import LEASE_RAN_OUT, HistoryWriter
 from bastion.daemon.observe import Observer, Provisioners
 from bastion.ports import ObjectStore
 
@@ -62,6 +61,12 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     done: int = 0
 
+    def blame(self, name: str, problem: str) -> None:
+        """Adds what went wrong in a turn; that the lease ran out is said once, not for every job."""
+        text = problem if problem == LEASE_RAN_OUT else f"{name}: {problem}"
+        if text not in self.problems[-1:]:
+            self.problems.append(text)
+
 
 # What must not happen while the history of the job's end is not written.
 _NEEDS_HISTORY = (PutComplete, DropSpec, DropRuns, DropRecord)
@@ -77,12 +82,15 @@ class Executor:
         observer: Observer,
         history: HistoryWriter,
         pool: ThreadPool,
+        may_act: Callable[[], bool],
     ) -> None:
+        """`may_act`: whether the lease still holds; asked before every effect."""
         self._store = store
         self._provisioners = provisioners
         self._observer = observer
         self._history = history
         self._pool = pool
+        self._may_act = may_act
 
     def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Iterable[str]) -> Outcome:
         outcome = Outcome()
@@ -91,63 +99,70 @@ class Executor:
         for name, problem in zip(puts, self._pool.map(self._attempt, puts.values()), strict=True):
             if problem:
                 failed.add(name)
-                outcome.problems.append(f"{name}: {problem}")
+                outcome.blame(name, problem)
             else:
                 outcome.records[name] = puts[name].record
                 outcome.done += 1
-        history_problem = self._append_history(turns, failed, known_projects, outcome)
+        history_problems = self._append_history(turns, failed, known_projects, outcome)
         rest = {
             name: [e for e in effects if not isinstance(e, (PutRecord, AppendHistory))]
             for name, effects in turns.items()
             if name not in failed
         }
-        results = self._pool.map(lambda effects: self._in_order(effects, history_problem), rest.values())
+        results = self._pool.map(lambda name: self._in_order(rest[name], history_problems.get(name, "")), rest)
         for name, (done, problem) in zip(rest, results, strict=True):
             outcome.done += done
             if problem:
-                outcome.problems.append(f"{name}: {problem}")
+                outcome.blame(name, problem)
             elif any(isinstance(effect, DropRecord) for effect in rest[name]):
                 outcome.dropped.add(name)
         return outcome
 
     def _append_history(
         self, turns: Mapping[str, list[Effect]], failed: set[str], known_projects: Iterable[str], outcome: Outcome
-    ) -> str:
-        records = [
-            e.record
+    ) -> dict[str, str]:
+        """Returns what went wrong, by the turn's name."""
+        records = {
+            name: e.record
             for name, effects in turns.items()
             if name not in failed
             for e in effects
             if isinstance(e, AppendHistory)
-        ]
-        if not records:
-            return ""
-        try:
-            self._history.append(records, known_projects=known_projects)
-        except StoreError as error:
-            outcome.problems.append(f"history: {error}")
-            return str(error)
-        for record in records:
-            self._observer.history_done[record.uid] = record.history_next - 1
-        outcome.done += len(records)
-        return ""
+        }
+        by_uid = self._history.append(records.values(), known_projects=known_projects, may_act=self._may_act)
+        problems = {}
+        for name, record in records.items():
+            problem = by_uid.get(record.uid, "")
+            if problem:
+                problems[name] = problem
+                outcome.blame(name, problem)
+            else:
+                self._observer.history_done[record.uid] = record.history_next - 1
+                outcome.done += 1
+        return problems
 
-    def _in_order(self, effects: list[Effect], history_problem: str) -> tuple[int, str]:
+    def _in_order(self, effects: Sequence[Effect], history_problem: str) -> tuple[int, str]:
         done = 0
+        kept = ""
         for effect in effects:
             if history_problem and isinstance(effect, _NEEDS_HISTORY):
-                return done, f"waits for its history: {history_problem}"
+                return done, kept or history_problem
             problem = self._attempt(effect)
-            if problem:
+            if not problem:
+                done += 1
+            elif isinstance(effect, DeleteNode):
+                kept = problem  # no other node waits for this one's deletion
+            else:
                 return done, problem
-            done += 1
-        return done, ""
+        return done, kept
 
     def _attempt(self, effect: Effect) -> str:
         """Carries one effect out; returns what went wrong, or nothing."""
+        if not self._may_act():
+            return LEASE_RAN_OUT
         try:
             self._do(effect)
-        except BastionError as error:
+        except (BastionError, ValueError) as error:  # ValueError: a key that no store could hold
             return f"{type(effect).__name__}: {error}"
         return ""
 
@@ -177,7 +192,8 @@ class Executor:
                 self._drop(keys.user_state(name), generation)
                 self._observer.wishes.forget(name)
             case DropRuns(uid=uid):
-                for prefix in (keys.JOBS_CLAIMS, keys.RUNS, keys.BEATS):
+                # Claims last: a host that turns up late must not find an order and no claim.
+                for prefix in (keys.RUNS, keys.BEATS, keys.JOBS_CLAIMS):
                     for meta in list(self._store.list(f"{prefix}{uid}-")):
                         self._store.delete(meta.key, generation=meta.generation)
             case PutInvalid():

@@ -7,17 +7,19 @@ A transition's line lies in the record until it is known to be appended, under i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor as ThreadPool
 from dataclasses import dataclass, field
 
 from bastion.core import keys
-from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.errors import NotFound, PreconditionFailed, StoreError
 from bastion.core.instants import to_rfc3339, utc_day
 from bastion.core.job_record import HistoryLine, JobRecord
 from bastion.ports import ObjectStore
 
 _MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10}#[0-9]+) ", re.MULTILINE)
 _TRIES = 5
+LEASE_RAN_OUT = "the lease ran out within the tick; the next one goes on"
 
 
 @dataclass(slots=True)
@@ -49,17 +51,20 @@ def _one_line(text: str) -> str:
 class HistoryWriter:
     """Appends the lines of many records at once: one append per file, however many jobs of a project moved."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, pool: ThreadPool) -> None:
         self._store = store
+        self._pool = pool
         self._files: dict[str, _File] = {}
 
-    def append(self, records: Iterable[JobRecord], *, known_projects: Iterable[str]) -> None:
+    def append(
+        self, records: Iterable[JobRecord], *, known_projects: Iterable[str], may_act: Callable[[], bool]
+    ) -> dict[str, str]:
         """Appends every line the records carry, to their job's history, their project's, and a slice job's log.
 
         Project ids become keys only when the quota file has them.
 
-        Raises:
-            StoreError: some lines are not appended; calling again with the same records appends just those.
+        Returns:
+            By uid, why some of its lines are not appended; the same record once more appends just those.
         """
         projects = set(known_projects)
         files: dict[str, list[tuple[str, str]]] = {}
@@ -73,8 +78,22 @@ class HistoryWriter:
                 if spec.project_id in projects:
                     key = keys.project_history(spec.project_id, utc_day(line.at))
                     files.setdefault(key, []).append((mark(record.uid, line), project_line(record, line)))
-        for key, lines in sorted(files.items()):
-            self._append(key, lines)
+
+        def append_to(key: str) -> str:
+            try:
+                if not may_act():
+                    return LEASE_RAN_OUT
+                self._append(key, files[key])
+            except StoreError as error:
+                return str(error)
+            return ""
+
+        problems: dict[str, str] = {}
+        order = sorted(files)
+        for key, problem in zip(order, self._pool.map(append_to, order), strict=True):
+            if problem:
+                problems |= {name.partition("#")[0]: problem for name, _ in files[key]}
+        return problems
 
     def forget(self, job: str) -> None:
         """Drops what is remembered of a finished job's files."""

@@ -113,6 +113,9 @@ class Lease:
         generation = stored.meta.generation
         if self._other is None or self._other.generation != generation:
             self._other = _Sighting(generation, now)
+        if present.owner == self._owner and not present.released:
+            # Our own renewal, whose reply was lost.
+            return self._write(present.model_copy(update={"renewal": present.renewal + 1}), generation, now)
         if now - self._other.since < self._ttl and not present.released and not self._is_dead(present):
             return False
         return self._write(self._document(epoch=present.epoch + 1), generation, now)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bastion.core import documents, keys, limits
 from bastion.core.documents import DocumentError
-from bastion.core.errors import NotFound
+from bastion.core.errors import NotFound, StoreError
 from bastion.ports import ObjectStore
 from quota import Policy, QuotaFileError, load
 
@@ -39,9 +39,17 @@ class PolicySource:
     def refresh(self) -> PolicyStatus:
         """Looks at the listing, and reads the file only if its generation is new.
 
-        Raises:
-            StoreUnavailable, AccessDenied: nothing is known about the present file; the last good one stays in force.
+        A store that does not answer is a problem as well: the file may lie under another bucket than everything else.
         """
+        try:
+            self._look()
+        except StoreError as error:
+            self._read_generation = 0  # read it again, so that this problem ends
+            problem = f"the quota file could not be read: {error}"
+            self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+        return self.status
+
+    def _look(self) -> None:
         found = {meta.key: meta for meta in self._store.list(keys.PROJECT_QUOTAS)}.get(keys.PROJECT_QUOTAS)
         if found is None:
             self._read_generation = 0
@@ -50,7 +58,6 @@ class PolicySource:
             )
         elif found.generation != self._read_generation:
             self._load(found.size)
-        return self.status
 
     def _load(self, size: int) -> None:
         if size > limits.QUOTA_FILE_MAX_BYTES:
@@ -89,10 +96,27 @@ class OptionsSource:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._read_generation = 0
+        self._known = False
         self.options = RuntimeOptions()
         self.problem = ""
 
     def refresh(self) -> RuntimeOptions:
+        """Looks at the listing, and reads the options only if their generation is new.
+
+        Raises:
+            StoreError: it was never known whether this is a dry run.
+        """
+        try:
+            self._look()
+            self._known = True
+        except StoreError as error:
+            if not self._known:
+                raise
+            self._read_generation = 0  # read them again, so that this problem ends
+            self.problem = f"{keys.RUNTIME_OPTIONS} could not be read: {error}"
+        return self.options
+
+    def _look(self) -> None:
         found = {meta.key: meta for meta in self._store.list(keys.RUNTIME_OPTIONS)}.get(keys.RUNTIME_OPTIONS)
         if found is None:
             self._read_generation, self.options, self.problem = 0, RuntimeOptions(), ""
@@ -105,7 +129,6 @@ class OptionsSource:
                 self.options = RuntimeOptions.model_validate(documents.loads(stored.data))
                 self.problem = ""
             except NotFound:
-                return self.options
+                return  # removed since the listing; the next tick says so
             except (DocumentError, ValidationError) as error:
                 self.problem = f"{keys.RUNTIME_OPTIONS} is not in force: {error}"
-        return self.options
