@@ -5,20 +5,20 @@ Layer: cli. What there is to know of its processes is in `bastion.local`; this i
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Callable
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import say
 from bastion.cli.target import bastion_home
+from bastion.cli.user import default_user
 from bastion.local import LocalHome, down, status, up
 from bastion.wiring import Root
 
 
 def ensure_up(tell: Callable[[str], None]) -> Root:
     """Starts the local bastion if it is not running; returns its ROOT."""
-    return up(LocalHome(bastion_home()), user=getpass.getuser(), say=tell)
+    return up(LocalHome(bastion_home()), user=default_user(), say=tell)
 
 
 def _up(_: Invocation) -> int:

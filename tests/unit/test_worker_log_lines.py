@@ -129,7 +129,8 @@ def test_raw_bytes_are_kept_only_when_asked_for():
 
 def test_noise_of_the_emulation_is_left_out_and_nothing_else():
     splitter = LineSplitter(drop_line=is_gloo_noise, drop_hints=GLOO_HINTS)
-    data = b"x\n[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\nabout [Gloo] Rank 1\n"
+    noise = b"[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\n"
+    data = b"x\n" + noise + b"about [Gloo] Rank 1\n"
     assert lines(feed(splitter, data)) == [("stdout", "F", b"x"), ("stdout", "F", b"about [Gloo] Rank 1")]
     assert feed(splitter, b"[Gloo] Rank 0 is connected to 1 peer ranks. \n") == []
 
