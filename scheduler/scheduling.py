@@ -119,8 +119,8 @@ class _Pass:
         for job in claimants:
             if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like anybody
                 self._competing.setdefault(job.project_id, []).append(job)
-        # Only now, so that none of them takes what was freed for another.
-        for job in claimants:
+        # Only now, so that none of them takes what was freed for another; those whose victims are all gone first.
+        for job in sorted(claimants, key=lambda job: job.name in self._ledger.leaving_for):
             if job.name in self._ledger.promises:
                 request = Request.of(job)
                 self._ledger.unpromise(job, request)

@@ -329,8 +329,8 @@ def test_no_third_job_takes_what_was_freed_for_a_claimant(
     # Room that other stopping jobs bring belongs to nobody in particular, so leave them out.
     snapshot = replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.status is not JobStatus.STOPPING))
     plan = schedule(snapshot, NOW)
-    claimants = sorted({d.evicted_for for d in plan.decisions if d.verdict is Verdict.EVICT and d.evicted_for})
-    assume(claimants)
+    claimants = [d.name for d in plan.decisions if code(d) is ReasonCode.WAITING_FOR_PREEMPTED]
+    assume(len(claimants) == 1)
     claimant = claimants[0]
     current = carried_out(snapshot, plan)
     intruder = Job(name="intruder", project_id=project, user_id=USER, priority=1, queued_at=-1.0, demand=demand)
