@@ -5,6 +5,7 @@ Layer: wiring. google and grpc are loaded when the first slice is asked for, not
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.resources
 import os
@@ -23,7 +24,7 @@ from bastion.daemon.observe import Provisioners
 from bastion.emulator.address import EmulatorAddress, locate
 from bastion.local import LocalHome, start_emulator
 from bastion.ports import ObjectStore, Provisioner
-from bastion.wiring import Root, open_root
+from bastion.wiring import Root, make_folders, open_root
 
 # An emulator that will not start is not tried again in every tick.
 _EMULATOR_RETRY_SECONDS = 15.0
@@ -50,7 +51,9 @@ def build_daemon(
     """
     if not root.local:
         raise Refused(f"{root.url}: Cloud Storage buckets are not supported by this version; use a folder")
+    narrate = _unfailing(narrate)
     store = wrap(open_root(root.url))
+    make_folders(root)
     quota_store = open_root(quota_root) if quota_root else store
     me = processes.ProcessId.of(os.getpid())
     tick = tick_seconds or 1.0
@@ -80,6 +83,16 @@ def build_daemon(
         entropy=lambda: os.urandom(16),
         narrate=narrate,
     )
+
+
+def _unfailing(narrate: Callable[[str], None]) -> Callable[[str], None]:
+    """A full disk, or a terminal that is gone, costs the daemon its words and not its life."""
+
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):
+            narrate(text)
+
+    return say
 
 
 def node_label(root: Root) -> str:

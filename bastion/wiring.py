@@ -7,6 +7,7 @@ that `bastion --help` stays quick.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -58,8 +59,15 @@ def parse_root(url: str) -> Root:
     return Root(bucket=bucket, bastion=bastion)
 
 
-def open_bucket(bucket: str) -> ObjectStore:
+# Where people put files by hand; in a folder as bucket these exist even while they are empty.
+_FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
+
+
+def open_bucket(bucket: str, *, kept_folders: Collection[str] = ()) -> ObjectStore:
     """The store of a whole bucket.
+
+    Args:
+        kept_folders: Folders that stay when they are empty; nothing to a store that knows no folders.
 
     Raises:
         Refused: no adapter serves such a URL.
@@ -71,7 +79,7 @@ def open_bucket(bucket: str) -> ObjectStore:
         )
     from bastion.adapters.directory_store import DirectoryStore
 
-    return DirectoryStore(Path(bucket))
+    return DirectoryStore(Path(bucket), kept_folders=kept_folders)
 
 
 def open_root(url: str) -> ObjectStore:
@@ -79,4 +87,11 @@ def open_root(url: str) -> ObjectStore:
     from bastion.adapters.prefixed_store import PrefixedStore
 
     root = parse_root(url)
-    return PrefixedStore(open_bucket(root.bucket), f"{root.bastion}/")
+    kept = [f"{root.bastion}/{folder}" for folder in _FOLDERS_OF_USERS]
+    return PrefixedStore(open_bucket(root.bucket, kept_folders=kept), f"{root.bastion}/")
+
+
+def make_folders(root: Root) -> None:
+    """Makes the folders that people copy files into, in a folder as bucket."""
+    for folder in _FOLDERS_OF_USERS if root.local else ():
+        (Path(root.url) / folder).mkdir(parents=True, exist_ok=True)

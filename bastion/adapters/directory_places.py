@@ -12,7 +12,7 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bastion.adapters import directory_files
@@ -189,10 +189,12 @@ def empty(objects: int, key: str, place: Place, *, sync: bool) -> None:
         directory_files.sync_folder(place.folder)
 
 
-def remove_empty_folders(root: int, key: str) -> None:
-    """Removes the folders of a key from the innermost outwards, as far as they are empty."""
+def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> None:
+    """Removes the folders of a key from the innermost outwards, as far as they are empty and not to be kept."""
     names = natural_path(key) or []
     for depth in range(len(names) - 2, -1, -1):
+        if "/".join(names[: depth + 1]) in kept:
+            return
         try:
             above = directory_files.open_folder(root, names[:depth])
         except OSError:

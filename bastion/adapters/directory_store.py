@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from bastion.adapters import directory_files, directory_listing, directory_places
@@ -54,6 +54,7 @@ class DirectoryStore:
             and 0.06 ms.
         now_ns: The clock from which our writers take generations, in nanoseconds since the epoch.
         lock_timeout_seconds: How long a mutation waits for other writers of the same key.
+        kept_folders: Folders that stay when their last object goes, because people copy files into them.
 
     Raises:
         StoreError: there is no such folder, or it is a file.
@@ -68,7 +69,9 @@ class DirectoryStore:
         fsync: bool = True,
         now_ns: Callable[[], int] = time.time_ns,
         lock_timeout_seconds: float = 10.0,
+        kept_folders: Collection[str] = (),
     ) -> None:
+        self._kept_folders = frozenset(kept_folders)
         self._path = str(Path(path).absolute())
         self._fsync = fsync
         self._now_ns = now_ns
@@ -187,7 +190,7 @@ class DirectoryStore:
                 mark.raise_to(directory_files.stamp(generation))
                 directory_places.empty(objects, key, place, sync=self._fsync)
             if place.natural:
-                directory_places.remove_empty_folders(root, key)
+                directory_places.remove_empty_folders(root, key, kept=self._kept_folders)
 
     def _create(self) -> None:
         folder = Path(self._path)

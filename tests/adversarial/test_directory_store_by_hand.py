@@ -692,3 +692,12 @@ def _seconds_of_listing(store: DirectoryStore) -> float:
     began = time.perf_counter()
     assert len(keys(store, "jobs/")) == 10_000
     return time.perf_counter() - began
+
+
+def test_a_folder_that_people_copy_files_into_stays_when_its_last_object_goes(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, fsync=False, kept_folders=["team/jobs/active"])
+    for key in ("team/jobs/active/job", "team/runs/r/order"):
+        meta = store.put(key, b"x", generation=0)
+        store.delete(key, generation=meta.generation)
+    assert (tmp_path / "team" / "jobs" / "active").is_dir()
+    assert not (tmp_path / "team" / "runs").exists()

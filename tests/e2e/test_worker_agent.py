@@ -194,6 +194,21 @@ def test_what_drops_its_session_and_its_environment_ends_with_the_command(bastio
     assert not process.alive
 
 
+def test_signals_that_the_daemons_starter_ignored_are_not_ignored_by_agent_and_command(bastion: Bastion) -> None:
+    numbers = (signal.SIGCHLD, signal.SIGHUP, signal.SIGQUIT)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        bastion.launch("grep SigIgn /proc/self/status; exit 7")
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    report = bastion.final()
+    assert (report.phase, report.exit_code) == (HostPhase.EXITED, 7)
+    (line,) = bastion.log()
+    ignored = int(line.rpartition("\t")[2], 16)
+    assert not [number for number in numbers if ignored & 1 << (number - 1)]
+
+
 def test_a_stop_order_reaches_a_running_command(bastion: Bastion) -> None:
     bastion.launch("trap 'echo saving; exit 0' TERM; echo up; while :; do sleep 0.1; done")
     until(lambda: "stdout F up" in bastion.log())
