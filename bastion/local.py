@@ -144,17 +144,23 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
     Raises:
         LocalBastionError: it did not come up; the message holds the last lines of its output.
     """
-    for folder in (home.path, home.run_dir, home.emulator_dir):
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-    Path(home.root.bucket).mkdir(parents=True, exist_ok=True)
-    with _exclusive(home):
-        _write_starter_quota(home, user)
-        daemon = _daemon(home)
-        if daemon is None:
-            say(f"starting the local bastion in {home.path}")
-            daemon = _start_daemon(home)
-        _await_daemon(home, daemon)
+    try:
+        for folder in (home.path, home.run_dir, home.emulator_dir):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        Path(home.root.bucket).mkdir(parents=True, exist_ok=True)
+        with _exclusive(home):
+            _write_starter_quota(home, user)
+            daemon = _daemon(home)
+            if daemon is None:
+                say(f"starting the local bastion in {home.path}")
+                daemon = _start_daemon(home)
+            _await_daemon(home, daemon)
+    except OSError as error:
+        raise LocalBastionError(
+            f"the local bastion cannot use the folder {home.path}: {error}; make it a folder that you may write to "
+            "and that has room, or set BASTION_HOME to another"
+        ) from error
     return home.root
 
 
@@ -213,7 +219,12 @@ def _start_daemon(home: LocalHome) -> ProcessId:
     process = _detach(command, home.run_dir / "daemon.log", environment)
     if process is None:
         raise LocalBastionError(f"the daemon ended at once:\n{_tail(home.run_dir / 'daemon.log')}")
-    (home.run_dir / "daemon.pid").write_text(str(process))
+    try:
+        (home.run_dir / "daemon.pid").write_text(str(process))
+    except OSError:
+        # A daemon that nobody finds again would act beside the next one's back.
+        process.signal(signal.SIGKILL)
+        raise
     return process
 
 
