@@ -59,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BastionError as error:
         logging.error("%s", error)
         return EXIT_REFUSED
+    processes.reset_signals()
     # The agent starts nothing but the command, so what it adopts was the command's and ends with it.
     processes.become_subreaper()
     state_dir = state_dir_of(os.environ)

@@ -151,6 +151,18 @@ def descendants(pids: Collection[int]) -> list[ProcessId]:
     return [identity for identity in identities if identity is not None]
 
 
+def reset_signals() -> None:
+    """Takes back what whoever started us ignores or blocks (`nohup`, a shell's `trap ''`): children inherit it.
+
+    Ignored SIGCHLD would even hide from us how our children end. SIGPIPE and SIGXFSZ are Python's own doing, and
+    `subprocess` resets them in children.
+    """
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 def become_subreaper() -> None:
     """Makes processes that lose their parent below us our children: ours to find, to end and to reap (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
