@@ -3,6 +3,8 @@
 Speaks neither gRPC nor protobuf; `service.py` translates. Invariants:
 
 * A request returns as soon as the ledger on disk says what will happen; booting and ending run in threads of their own.
+  A disk that is full stops none of it: what could not be written is written as soon as there is room. A crash before
+  that forgets those changes, which costs a node (its hosts are swept) or brings one back, to be deleted again.
 * A node leaves the ledger only when no process of it is left.
 * `TERMINATED` means that a host died under a ready node (its supervisor was killed, the machine rebooted). The real
   service keeps such a node READY or repairs it some time; here it is said at once, because a slice that lost a host is
@@ -87,6 +89,7 @@ class Fleet:
         self.faults = Faults(settings.state_dir / "faults")
         self._lock = threading.RLock()
         self._ledger = Ledger()
+        self._unsaved = False
         self._work: dict[str, _Work] = {}
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -314,21 +317,27 @@ class Fleet:
 
     def _watch(self) -> None:
         while not self._closed.wait(self._settings.watch_seconds):
-            self._hosts.reap()
-            for node_id in self.faults.preemptions():
-                with self._lock:
-                    ready = [
-                        n for n in self._ledger.nodes.values() if n.node_id == node_id and n.state is NodeState.READY
-                    ]
-                for node in ready:
-                    self.faults.preempted(node_id)
-                    self.preempt(node.name)
+            try:
+                self._look()
+            except OSError as error:  # noqa: PERF203 - of a fault file; the hosts must be watched on
+                _log.warning("a look at the nodes was cut short: %s", error)
+
+    def _look(self) -> None:
+        self._hosts.reap()
+        with self._lock:
+            if self._unsaved:
+                self._save()
+            ready = [node for node in self._ledger.nodes.values() if node.state is NodeState.READY]
+        for node in ready:
+            dead = [host for host in node.hosts if not host.alive]
+            if dead:
+                self._terminate(node, dead)
+        for node_id in self.faults.preemptions():
             with self._lock:
-                ready = [node for node in self._ledger.nodes.values() if node.state is NodeState.READY]
+                ready = [n for n in self._ledger.nodes.values() if n.node_id == node_id and n.state is NodeState.READY]
             for node in ready:
-                dead = [host for host in node.hosts if not host.alive]
-                if dead:
-                    self._terminate(node, dead)
+                self.faults.preempted(node_id)
+                self.preempt(node.name)
 
     def _terminate(self, node: NodeRecord, dead: list[HostRecord]) -> None:
         workers = ", ".join(str(host.worker) for host in dead)
@@ -434,4 +443,11 @@ class Fleet:
         self._ledger.nodes[name] = self._ledger.nodes[name].model_copy(update=fields)
 
     def _save(self) -> None:
-        self._ledger.save(self._file)
+        try:
+            self._ledger.save(self._file)
+        except OSError as error:
+            if not self._unsaved:
+                _log.error("%s could not be written, which is tried again until it can be: %s", self._file, error)
+            self._unsaved = True
+        else:
+            self._unsaved = False

@@ -151,13 +151,13 @@ class Hosts:
 
     def remove(self, key: str) -> None:
         """Removes a node's folders; the serial logs are kept a while, for whoever wonders why a node never came up."""
-        self._serial.mkdir(mode=0o700, exist_ok=True)
-        for path in self.node_folder(key).glob("*/serial.log"):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # no log is worth a node that cannot be removed
+            self._serial.mkdir(mode=0o700, exist_ok=True)
+            for path in self.node_folder(key).glob("*/serial.log"):
                 path.replace(self._serial / f"{key}-{path.parent.name}.log")
-        kept = sorted(self._serial.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in kept[:-_SERIAL_LOGS_KEPT]:
-            path.unlink(missing_ok=True)
+            kept = sorted(self._serial.iterdir(), key=lambda path: path.stat().st_mtime)
+            for path in kept[:-_SERIAL_LOGS_KEPT]:
+                path.unlink(missing_ok=True)
         shutil.rmtree(self.node_folder(key), ignore_errors=True)
 
     def sweep(self, known: set[str]) -> None:

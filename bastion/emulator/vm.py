@@ -38,7 +38,10 @@ _SERIAL_MAX_BYTES = 1024 * 1024
 
 
 class SerialLog:
-    """What the startup script printed: at most two files of `max_bytes`, the older one with the ending `.1`."""
+    """What the startup script printed: at most two files of `max_bytes`, the older one with the ending `.1`.
+
+    On a full disk output is lost. It never raises and never stops reading: a full pipe would stop the whole host.
+    """
 
     def __init__(self, path: Path, *, max_bytes: int = _SERIAL_MAX_BYTES) -> None:
         self._path = path
@@ -48,14 +51,14 @@ class SerialLog:
         self._lock = threading.Lock()
 
     def write(self, data: bytes) -> None:
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):
             if self._size and self._size + len(data) > self._max_bytes:
-                self._stream.close()
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
-                self._stream = self._path.open("ab", buffering=0)
+                following = self._path.open("ab", buffering=0)
+                self._stream.close()
+                self._stream = following
                 self._size = 0
-            self._stream.write(data)
-            self._size += len(data)
+            self._size += self._stream.write(data) or 0
 
 
 class Supervisor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,13 @@ ZONE = "projects/a-project/locations/us-central2-b"
 
 
 @pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    emulator = Emulator(EmulatorSettings(state_dir=tmp_path_factory.mktemp("emulator")))
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("emulator")
+
+
+@pytest.fixture(scope="module")
+def emulator(state_dir: Path) -> Iterator[Emulator]:
+    emulator = Emulator(EmulatorSettings(state_dir=state_dir))
     emulator.open()
     yield emulator
     emulator.close()
@@ -119,6 +125,40 @@ def test_the_operations_of_a_node_tell_its_story(client: tpu_v2.TpuClient) -> No
     client.delete_operation(operations_pb2.DeleteOperationRequest(name=name), timeout=5)
     with pytest.raises(exceptions.NotFound):
         client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=5)
+
+
+def test_a_ledger_that_cannot_be_written_stops_no_node_and_is_written_later(
+    client: tpu_v2.TpuClient, state_dir: Path
+) -> None:
+    name = f"{ZONE}/nodes/b-x-1"
+    in_the_way = state_dir / f".state.json.{os.getpid()}"  # where the next version is drafted
+    in_the_way.mkdir()
+    assert _create(client, "b-x-1").result(timeout=10).state is tpu_v2.Node.State.READY
+    assert name not in (state_dir / "state.json").read_text()
+    in_the_way.rmdir()
+    deadline = time.monotonic() + 10
+    while name not in (state_dir / "state.json").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    in_the_way.mkdir()
+    _delete(client, name)
+    assert list(client.list_nodes(parent=ZONE)) == []
+    in_the_way.rmdir()
+
+
+def test_a_fault_file_that_cannot_be_removed_does_not_end_the_watch_over_hosts(
+    client: tpu_v2.TpuClient, state_dir: Path
+) -> None:
+    _create(client, "b-x-1").result(timeout=10)
+    strange = state_dir / "faults" / "preempt.b-x-1"
+    strange.mkdir(parents=True)
+    time.sleep(0.6)  # two looks of the watcher, which has stumbled over the folder then
+    strange.rmdir()
+    strange.touch()
+    deadline = time.monotonic() + 10
+    while client.get_node(name=f"{ZONE}/nodes/b-x-1").state is not tpu_v2.Node.State.PREEMPTED:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("token", ["", "wrong"])

@@ -23,6 +23,12 @@ def test_a_serial_log_keeps_the_latest_and_never_more_than_two_files_of_its_boun
     assert files[0].read_text().endswith("line 049\n")
 
 
+def test_a_serial_log_on_a_full_disk_loses_output_and_does_not_raise(tmp_path: Path) -> None:
+    full = tmp_path / "serial.log"
+    full.symlink_to("/dev/full")
+    SerialLog(full).write(b"a line\n")
+
+
 def test_two_nodes_never_share_a_block_and_a_block_is_free_again_when_its_sockets_are_closed() -> None:
     blocks = AddressBlocks()
     first, second = blocks.take(3), blocks.take(3)
