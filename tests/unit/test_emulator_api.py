@@ -130,10 +130,10 @@ def test_the_operations_of_a_node_tell_its_story(client: tpu_v2.TpuClient) -> No
 def test_a_ledger_that_cannot_be_written_stops_no_node_and_is_written_later(
     client: tpu_v2.TpuClient, state_dir: Path
 ) -> None:
-    name = f"{ZONE}/nodes/b-x-1"
+    name = f"{ZONE}/nodes/b-full-1"
     in_the_way = state_dir / f".state.json.{os.getpid()}"  # where the next version is drafted
-    in_the_way.mkdir()
-    assert _create(client, "b-x-1").result(timeout=10).state is tpu_v2.Node.State.READY
+    in_the_way.mkdir()  # a draft that cannot be written, as on a full disk
+    assert _create(client, "b-full-1").result(timeout=10).state is tpu_v2.Node.State.READY
     assert name not in (state_dir / "state.json").read_text()
     in_the_way.rmdir()
     deadline = time.monotonic() + 10
@@ -151,7 +151,8 @@ def test_a_fault_file_that_cannot_be_removed_does_not_end_the_watch_over_hosts(
 ) -> None:
     _create(client, "b-x-1").result(timeout=10)
     strange = state_dir / "faults" / "preempt.b-x-1"
-    strange.mkdir(parents=True)
+    strange.parent.mkdir(mode=0o700, exist_ok=True)
+    strange.mkdir()
     time.sleep(0.6)  # two looks of the watcher, which has stumbled over the folder then
     strange.rmdir()
     strange.touch()
