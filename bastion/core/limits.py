@@ -42,7 +42,7 @@ OBJECT_KEY_MAX_BYTES = 1024
 
 # Why an attempt ended, in the words of a host or an API; a state keeps it for every attempt.
 MESSAGE_MAX_CHARS = 1000
-# Past attempts that a state keeps, the last ones: a job may wait for capacity for weeks. The history has a line for each.
+# The last attempts that a state keeps: a job may wait for capacity for weeks. The history has a line for each.
 PAST_ATTEMPTS_KEPT = 100
 
 # Log lines longer than this are split into P (partial) pieces.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor as ThreadPool
 from dataclasses import dataclass, field
 
-from bastion.core import documents, keys
+from bastion.core import documents, keys, limits
 from bastion.core.documents import DocumentError
 from bastion.core.effects import (
     JUST_WRITTEN,
@@ -33,11 +33,12 @@ from bastion.core.effects import (
 )
 from bastion.core.errors import (
     BastionError,
-    NotFound,
+    InvalidDocument,
     PreconditionFailed,
     ProvisionerRefused,
     SliceExists,
     Stockout,
+    StoreUnavailable,
 )
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Claim
@@ -193,9 +194,9 @@ class Executor:
                 self._observer.wishes.forget(name)
             case DropRuns(uid=uid):
                 # Claims last: a host that turns up late must not find an order and no claim.
-                for prefix in (keys.RUNS, keys.BEATS, keys.JOBS_CLAIMS):
-                    for meta in list(self._store.list(f"{prefix}{uid}-")):
-                        self._store.delete(meta.key, generation=meta.generation)
+                self._drop_all(keys.RUNS, uid, self._observer.run_objects.forget)
+                self._drop_all(keys.BEATS, uid, lambda _: None)
+                self._drop_all(keys.JOBS_CLAIMS, uid, self._observer.claims.forget)
             case PutInvalid():
                 self._put_invalid(effect)
             case DropInvalid(name=name, generation=generation):
@@ -210,6 +211,13 @@ class Executor:
             self._store.delete(key, generation=generation)
         except PreconditionFailed:
             return
+
+    def _drop_all(self, prefix: str, uid: str, forget: Callable[[str], None]) -> None:
+        for meta in list(self._store.list(f"{prefix}{uid}-")):
+            if not self._may_act():  # thousands of hosts leave thousands of objects
+                raise StoreUnavailable(LEASE_RAN_OUT)
+            self._store.delete(meta.key, generation=meta.generation)
+            forget(meta.key[len(prefix) :])
 
     def _drop_record(self, effect: DropRecord) -> None:
         generation = effect.generation
@@ -247,11 +255,13 @@ class Executor:
     def _complete(self, effect: PutComplete) -> None:
         name = effect.record.name
         key = keys.complete(name)
-        try:
-            present = self._store.get(key)
-        except NotFound:
+        found = self._store.head(key)
+        if found is None:
             self._store.put(key, effect.document, generation=0)
             return
+        if found.size > limits.DOCUMENT_MAX_BYTES:
+            raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
+        present = self._store.get(key)
         uid = _uid_of(present.data)
         if uid == effect.record.uid:
             return

@@ -7,7 +7,7 @@ and when a node looks lost, its reports are read once more, because a host may r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, replace
 
 from bastion.core import documents, jobspec, keys, limits, protocol
@@ -33,7 +33,7 @@ from bastion.core.slices import SliceState, SliceStatus
 from bastion.core.world import NOTHING_SEEN, JobView, RunView, Settings, StrayNode, Wish, World
 from bastion.daemon.beats import Beats
 from bastion.daemon.object_cache import ObjectCache
-from bastion.ports import Clock, ObjectStore, Provisioner
+from bastion.ports import Clock, ObjectMeta, ObjectStore, Provisioner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +123,19 @@ class Observer:
         )
         self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, _read_wish)
         self.claims: ObjectCache[Claim] = ObjectCache(
-            store, keys.JOBS_CLAIMS, lambda _, data: protocol.read(Claim, data)
+            store, keys.JOBS_CLAIMS, lambda _, data: protocol.read(Claim, data), confirm_absence=True
         )
-        self.run_objects: ObjectCache[Order | Report] = ObjectCache(store, keys.RUNS, _read_run_object)
+        self.run_objects: ObjectCache[Order | Report] = ObjectCache(
+            store, keys.RUNS, _read_run_object, confirm_absence=True
+        )
         self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_invalid)
         self.beats = Beats(clock)
         self.creation_failures: dict[str, tuple[str, str]] = {}
         self.history_done: dict[str, int] = {}
         self.orphan_nodes: tuple[StrayNode, ...] = ()
         self.problems: list[str] = []
-        self._first_seen: dict[str, tuple[int, float]] = {}
+        self._bad: dict[str, tuple[int, float]] = {}
+        self._bad_before: dict[str, tuple[int, float]] = {}
 
     # -- one tick -----------------------------------------------------------------------------------------------
 
@@ -143,9 +146,13 @@ class Observer:
             StoreError: a folder could not be listed; without it nothing can be decided this tick.
         """
         self.problems = []
+        self._bad_before, self._bad = self._bad, {}
         caches = (self.specs, self.states, self.wishes, self.claims, self.run_objects, self.invalid)
         listings = [self._pool.submit(cache.list) for cache in caches]
         beats = self._pool.submit(lambda: list(self._store.list(keys.BEATS)))
+        # Also when one fails: a straggler must not overwrite the next tick's listing.
+        wait(listings)
+        wait([beats])
         for listing in listings:
             listing.result()
         self.beats.observe(beats.result())
@@ -157,6 +164,7 @@ class Observer:
         self.invalid.fetch(list(self.invalid.listed), self._pool)
         records = {name: value for name, value in self.states.values.items() if isinstance(value, JobRecord)}
         self._fetch_runs(records)
+        self._forget_past_failures(records)
         slices = self._list_nodes(on_bastion=False)
         host = self._list_nodes(on_bastion=True)
         self._reread_lost(records, slices, host)
@@ -208,19 +216,19 @@ class Observer:
         """Why the present object is refused, once it has been still for a second: until then it may be half written."""
         meta = self.specs.listed.get(name)
         if meta is None:
-            self._first_seen.pop(name, None)
             return ""
         problem = self._refused_unread(name, meta.size)
         if not problem and self.specs.generation(name) == meta.generation:
             problem = self.specs.problems.get(name, "")
-        if not problem:
-            self._first_seen.pop(name, None)
-            return ""
+        return problem if problem and self._still(meta) else ""
+
+    def _still(self, meta: ObjectMeta) -> bool:
+        """Whether a bad object has not changed for a second. It is asked in every tick as long as it matters."""
         now = self._clock.monotonic()
-        seen = self._first_seen.get(name)
-        if seen is None or seen[0] != meta.generation:
-            self._first_seen[name] = seen = (meta.generation, now)
-        return problem if now - seen[1] >= limits.QUARANTINE_STILL_SECONDS else ""
+        before = self._bad_before.get(meta.key)
+        seen = before if before is not None and before[0] == meta.generation else (meta.generation, now)
+        self._bad[meta.key] = seen
+        return now - seen[1] >= limits.QUARANTINE_STILL_SECONDS
 
     # -- runs and nodes -----------------------------------------------------------------------------------------
 
@@ -228,6 +236,17 @@ class Observer:
         runs = {str(record.run(a)) for record in records.values() for a in (record.attempt, record.cleanup) if a}
         self.claims.fetch([run for run in runs if run in self.claims.listed], self._pool)
         self.run_objects.fetch([n for n in self.run_objects.listed if n.partition("/")[0] in runs], self._pool)
+
+    def _forget_past_failures(self, records: Mapping[str, JobRecord]) -> None:
+        if self.creation_failures:
+            current = {
+                node_id
+                for record in records.values()
+                for a in (record.attempt, record.cleanup)
+                if a
+                for node_id in plan_attempt(record, a, self._settings).node_ids
+            }
+            self.creation_failures = {n: why for n, why in self.creation_failures.items() if n in current}
 
     def _list_nodes(self, *, on_bastion: bool) -> Listing:
         try:
@@ -350,6 +369,8 @@ class Observer:
         meta = self.wishes.listed.get(name)
         if meta is None or name in self.wishes.unknown:
             return None
+        if name in self.wishes.problems and not self._still(meta):
+            return None  # it may be half written
         cancel, uid, by = self.wishes.values.get(name, (False, "", ""))
         return Wish(generation=meta.generation, written_at=meta.updated, cancel=cancel, uid=uid, by=by)
 

@@ -482,3 +482,35 @@ def test_a_daemon_whose_lease_runs_out_within_a_tick_stops_acting_in_it() -> Non
     for _ in range(20):
         cluster.daemon.tick()
     assert len(cluster.listed(keys.JOBS_STATES)) == 100
+
+
+def test_a_report_missing_in_one_listing_ends_no_job_that_has_run_for_long() -> None:
+    cluster = Cluster()
+    uid = cluster.submit("job", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    for _ in range(200):
+        cluster.step(10)
+    plain = cluster.store.list
+
+    def lagging(prefix: str, *, start_after: str = ""):  # type: ignore[no-untyped-def]
+        return iter(
+            [m for m in plain(prefix, start_after=start_after) if not m.key.startswith(f"runs/{uid}-1/reports")]
+        )
+
+    cluster.store.list = lagging  # type: ignore[method-assign]
+    cluster.step()
+    cluster.store.list = plain  # type: ignore[method-assign]
+    cluster.settle(5)
+    assert cluster.hosts.live("job") == [f"{uid}-1"]
+
+
+def test_a_half_written_wish_is_not_dropped_until_it_has_been_still() -> None:
+    cluster = Cluster()
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    cluster.store.put(keys.user_state("job"), b'{"status": "CANC', generation=0)
+    cluster.step(0.3)
+    cluster.step(0.3)
+    overwrite(cluster, keys.user_state("job"), b'{"status": "CANCELLING"}')
+    cluster.run_until(lambda: cluster.result("job"), steps=10)
+    assert (cluster.result("job") or {})["outcome"] == "cancelled"
