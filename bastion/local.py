@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,10 +152,13 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
         with _exclusive(home):
             _write_starter_quota(home, user)
             daemon = _daemon(home)
+            # One that ran before renews its lease all the time, but its status only when there is news.
+            signs = [keys.STATUS, keys.LEASE]
             if daemon is None:
                 say(f"starting the local bastion in {home.path}")
                 daemon = _start_daemon(home)
-            _await_daemon(home, daemon)
+                signs = [keys.STATUS]
+            _await_daemon(home, daemon, signs)
     except OSError as error:
         raise LocalBastionError(
             f"the local bastion cannot use the folder {home.path}: {error}; make it a folder that you may write to "
@@ -251,15 +254,16 @@ def _daemon(home: LocalHome) -> ProcessId | None:
     return process if process is not None and process.alive else None
 
 
-def _await_daemon(home: LocalHome, daemon: ProcessId) -> None:
-    """Waits until the daemon's name stands in the published status: then it has made a whole tick."""
+def _await_daemon(home: LocalHome, daemon: ProcessId, signs: Sequence[str]) -> None:
+    """Waits until the daemon's name stands in one of these objects; in the status: then it has made a whole tick."""
     store = open_root(home.root.url)
     deadline = time.monotonic() + _START_SECONDS
     needle = f'"process":"{daemon}"'.encode()
     while time.monotonic() < deadline:
-        with contextlib.suppress(NotFound):
-            if needle in store.get(keys.STATUS).data:
-                return
+        for sign in signs:
+            with contextlib.suppress(NotFound):
+                if needle in store.get(sign).data:
+                    return
         if not daemon.alive:
             break
         time.sleep(0.05)
