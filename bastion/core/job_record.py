@@ -7,9 +7,10 @@ every change is a new record that is written by compare-and-swap before anything
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from bastion.core import documents, jobspec, keys, lifecycle, limits
 from bastion.core.errors import InvalidDocument, Refused
@@ -158,15 +159,10 @@ class JobRecord(_Part):
     history_next: int = Field(default=1, ge=1)
     history: tuple[HistoryLine, ...] = ()
 
-    _job: jobspec.JobSpec | None = PrivateAttr(default=None)
-
-    @property
+    @cached_property
     def job(self) -> jobspec.JobSpec:
         """The accepted spec, validated (once: a tick reads it many times)."""
-        if self._job is None:
-            # A record is frozen to its readers; what is remembered here only follows from its fields.
-            self._job = jobspec.from_document(self.spec, name=self.name)
-        return self._job
+        return jobspec.from_document(self.spec, name=self.name)
 
     def run(self, attempt: Attempt) -> Run:
         return Run(self.uid, attempt.number)
@@ -184,7 +180,7 @@ class JobRecord(_Part):
             changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
         evolved = self.model_copy(update=changes)
         if "spec" in changes:
-            evolved._job = None
+            evolved.__dict__.pop("job", None)  # the copy remembers the former spec's
         return evolved
 
     def to_bytes(self) -> bytes:
