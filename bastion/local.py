@@ -36,6 +36,8 @@ BASTION_NAME = "local-bastion"
 IDLE_EXIT_SECONDS = 3600.0
 _START_SECONDS = 20.0
 _STOP_SECONDS = 30.0
+# A status of a hundred thousand jobs is smaller; what is larger is not ours, and may not fit into memory.
+_SIGN_MAX_BYTES = 256 * 1024 * 1024
 # All processes of one home carry this in their environment, so that `down` finds whatever is left.
 HOME_MARKER = "BASTION_LOCAL_HOME"
 
@@ -262,7 +264,8 @@ def _await_daemon(home: LocalHome, daemon: ProcessId, signs: Sequence[str]) -> N
     while time.monotonic() < deadline:
         for sign in signs:
             with contextlib.suppress(NotFound):
-                if needle in store.get(sign).data:
+                meta = store.head(sign)
+                if meta is not None and meta.size <= _SIGN_MAX_BYTES and needle in store.get(sign).data:
                     return
         if not daemon.alive:
             break
