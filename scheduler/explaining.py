@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 
 from quota import Policy
 from scheduler.admission import backoff_code, backoff_reason, waiting_since
-from scheduler.ledger import Ledger
+from scheduler.ahead import Ahead
+from scheduler.ledger import Ledger, Promise
 from scheduler.model import Decision, Job, JobStatus, Reason, ReasonCode, Verdict
 from scheduler.waiting import Request, order_in_project
 
 _HOLDERS_SHOWN = 10
-# Beyond so many different sizes ahead of a job, its missing units are bounded more coarsely to stay cheap.
-_SIZES_WEIGHED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +36,6 @@ class _Case:
     unblock: str
 
 
-class _Ahead:
-    """The waiting jobs ahead of the one in hand, for one resource type."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.jobs = 0
-        self.units = 0
-        self._all_units = 0
-        self._largest = 0
-        self._units_of_size: dict[int, int] = {}
-        self._needed: dict[int, int] = {}
-
-    def add(self, amount: int, competes: bool) -> None:
-        if competes:
-            self.jobs += 1
-            self.units += amount
-        # Others are ahead without being in the queue: jobs larger than the pool, and those whose room is being made.
-        self._all_units += amount
-        self._largest = max(self._largest, amount)
-        self._units_of_size[amount] = self._units_of_size.get(amount, 0) + amount
-
-    def missing(self, amount: int) -> int:
-        """How much more has to be free so that `amount` is left over, whichever of the jobs ahead then start.
-
-        Jobs ahead that do not fit in that are passed, so they do not count. The least such number; it only grows
-        with the queue, so the search goes on from the last answer for the same amount.
-        """
-        needed = self._needed.get(amount, max(amount, self.room))
-        while needed < self._largest and len(self._units_of_size) <= _SIZES_WEIGHED:
-            taken = 0
-            for size, units in self._units_of_size.items():
-                if size <= needed:
-                    taken += units
-            if taken + amount <= needed:
-                break
-            needed = taken + amount
-        else:
-            needed = max(needed, self._all_units + amount)
-        self._needed[amount] = needed
-        return max(0, needed - self.room)
-
-
 class Explainer:
     """Turns the end of a pass into decisions for those who wait."""
 
@@ -86,31 +43,35 @@ class Explainer:
         self._policy = policy
         self._ledger = ledger
         self._cases: dict[tuple[str, int, Request], _Case] = {}
-        self._ahead: dict[str, _Ahead] = {
-            kind: _Ahead(min(ledger.now.free(kind), ledger.later.free(kind))) for kind in policy.resource_types
+        self._ahead: dict[str, Ahead] = {
+            kind: Ahead(min(ledger.now.free(kind), ledger.later.free(kind))) for kind in policy.resource_types
         }
         self._holders: dict[tuple[str, str | None], tuple[str, ...]] = {}
+        self._awaiting = ledger.awaiting_projects()
         self._in_pool = 0
         self._for_slots = 0
         self._in_project: dict[str, int] = {}
 
     def queue(
-        self, promised: Sequence[Job], waiting: Mapping[str, Sequence[Job]], too_large: Sequence[Job]
+        self, promised: Sequence[Promise], waiting: Mapping[str, Sequence[Job]], too_large: Sequence[Job]
     ) -> list[Decision]:
         """Decisions in order of the queue.
 
         Args:
-            promised: Jobs whose room is being made, in order.
+            promised: The promises that could not be kept yet, claims first, each group in order.
             waiting: The other jobs that compete, per project and in the project's order.
             too_large: Jobs that ask for more than the pool has.
         """
-        decisions = [self._wait(job, self._promised_reason(job), slots=False) for job in promised]
-        outside = []
-        for promise in self._ledger.promises.values():
+        decisions, outside = [], []
+        claimed: dict[str, int] = {}
+        for promise in promised:
             # More free capacity would first start those whose room is still being made.
             kept = dict(promise.kept)
             for kind, amount in promise.amounts:
+                claimed[kind] = claimed.get(kind, 0) + amount - kept.get(kind, 0)
                 self._ahead[kind].add(amount - kept.get(kind, 0), False)
+            reason = self._claim_reason(promise) if promise.claim else self._awaiting_reason(promise, claimed)
+            decisions.append(self._wait(promise.job, reason, slots=False))
         too_large_names = {job.name for job in too_large}
         for job in self._merged(waiting, too_large):
             request = Request.of(job)
@@ -184,9 +145,9 @@ class Explainer:
         if case is None:
             case = self._cases[key] = self._case(job, request)
         text, missing = case.text, {}
-        for kind, amount in request.amounts:
+        for kind, amount, first in self._wanted(job.project_id, request):
             ahead = self._ahead[kind]
-            lacking = ahead.missing(amount)
+            lacking = ahead.missing(amount, first)
             if lacking > 0:
                 missing[kind] = lacking
                 if ahead.jobs:
@@ -201,6 +162,21 @@ class Explainer:
             missing=missing,
         )
 
+    def _wanted(self, project: str, request: Request) -> list[tuple[str, int, int]]:
+        """Per type what must be left over for the request, and up to which size its project's jobs must start first.
+
+        Nothing is lent to a project that awaits the room for a job of its own.
+        """
+        if project not in self._awaiting:
+            return [(kind, amount, 0) for kind, amount in request.amounts]
+        first: dict[str, int] = {}
+        for promise in self._ledger.promises.values():
+            if promise.job.project_id == project and not promise.claim:
+                for kind, amount in promise.amounts:
+                    first[kind] = max(first.get(kind, 0), amount)
+        amounts = dict(request.amounts)
+        return [(kind, amounts.get(kind, 0), first.get(kind, 0)) for kind in sorted({*amounts, *first})]
+
     def _case(self, job: Job, request: Request) -> _Case:
         ledger, shares, project = self._ledger, self._ledger.shares, job.project_id
         room = {kind: self._ahead[kind].room for kind, _ in request.amounts}
@@ -209,7 +185,15 @@ class Explainer:
         parts = [self._arithmetic(project, kind, amount, room[kind]) for kind, amount in request.amounts]
         holders = self._holding(lacking[0], None) if lacking else ()
         within = all(amount <= shares.entitlement(project, kind) for kind, amount in request.amounts)
-        if lacking and self._behind(job, request, room):
+        awaited = [p for p in ledger.promises.values() if p.job.project_id == project and not p.claim]
+        if not lacking and awaited:
+            code = ReasonCode.BEHIND_HIGHER_PRIORITY
+            holders = tuple(promise.job.name for promise in awaited)
+            parts.append(
+                f"{', '.join(holders[:_HOLDERS_SHOWN])} of its project comes first, and its room is being freed"
+            )
+            unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts, or "
+        elif lacking and self._behind(job, request, room):
             code = ReasonCode.BEHIND_HIGHER_PRIORITY
             holders = tuple(name for name, promise in ledger.promises.items() if promise.job.project_id == project)
             unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts and ends, or "
@@ -238,37 +222,56 @@ class Explainer:
                 return False
         return True
 
-    def _promised_reason(self, job: Job) -> Reason:
-        request = Request.of(job)
-        leaving = self._ledger.leaving_for.get(job.name)
-        if leaving:
-            names = sorted(other.name for other in leaving)
-            text = f"room is made for it by stopping {_jobs(len(names))}"
-        else:
-            kinds = {kind for kind, _ in request.amounts}
-            names = sorted(
-                name
-                for name, other in self._ledger.holders.items()
-                if other.status is JobStatus.STOPPING and kinds & other.charged.keys()
-            )
-            text = "what it needs is being freed"
-        parts = [
-            f"needs {amount} {kind}, {self._free(kind)} of {self._policy.total(kind)} are free"
-            for kind, amount in request.amounts
-        ]
-        shown = tuple(names[:_HOLDERS_SHOWN])
+    def _claim_reason(self, promise: Promise) -> Reason:
+        """Of a job for which others were evicted."""
+        own = self._ledger.leaving_for.get(promise.job.name, ())
+        names = {job.name for job in own}
+        for kind, amount in promise.amounts:
+            if amount > self._free(kind) + sum(job.charged.get(kind, 0) for job in own):
+                names.update(self._stopping({kind}))  # it also counts on what others leave over
+        shown = sorted(names)
         return Reason(
             code=ReasonCode.WAITING_FOR_PREEMPTED,
-            message=f"{text}; {'; '.join(parts)}",
-            since=waiting_since(job),
-            holders=shown,
-            unblock=f"{', '.join(shown)}{' and others' if len(names) > len(shown) else ''} are gone",
+            message=f"room is made for it by stopping {_jobs(len(shown))}; {self._needs(promise)}",
+            since=waiting_since(promise.job),
+            holders=tuple(shown[:_HOLDERS_SHOWN]),
+            unblock=_are_gone(shown),
         )
+
+    def _stopping(self, kinds: set[str]) -> list[str]:
+        """Names of the jobs that stop and hold one of the types, sorted."""
+        return sorted(
+            name
+            for name, job in self._ledger.holders.items()
+            if (job.status is JobStatus.STOPPING or name in self._ledger.evictions) and kinds & job.charged.keys()
+        )
+
+    def _awaiting_reason(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
+        """Of a job that needs nobody evicted, as enough is being freed."""
+        names = self._stopping({kind for kind, _ in promise.amounts})
+        missing = {
+            kind: lacking for kind, _ in promise.amounts if (lacking := claimed[kind] - self._ledger.now.free(kind)) > 0
+        }
+        return Reason(
+            code=ReasonCode.WAITING_FOR_POOL,
+            message=f"what it needs is being freed by {_jobs(len(names))}; {self._needs(promise)}",
+            since=waiting_since(promise.job),
+            holders=tuple(names[:_HOLDERS_SHOWN]),
+            unblock=f"{_are_gone(names)}, or {_more_free(missing)}",
+            missing=missing,
+        )
+
+    def _needs(self, promise: Promise) -> str:
+        parts = [
+            f"needs {amount} {kind}, {self._free(kind)} of {self._policy.total(kind)} are free"
+            for kind, amount in promise.amounts
+        ]
+        return "; ".join(parts)
 
     def _too_large_reason(self, job: Job, request: Request) -> Reason:
         missing, parts = {}, []
-        for kind, amount in request.amounts:
-            lacking = self._ahead[kind].missing(amount)
+        for kind, amount, first in self._wanted(job.project_id, request):
+            lacking = self._ahead[kind].missing(amount, first)
             if lacking > 0:
                 missing[kind] = lacking
             if amount > self._policy.total(kind):
@@ -316,6 +319,11 @@ class Explainer:
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _are_gone(names: Sequence[str]) -> str:
+    more = len(names) - _HOLDERS_SHOWN
+    return f"{', '.join(names[:_HOLDERS_SHOWN])}{f' and {more} others' if more > 0 else ''} {'is' if len(names) == 1 else 'are'} gone"
 
 
 def _more_free(missing: Mapping[str, int], *, verb: bool = True) -> str:

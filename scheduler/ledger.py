@@ -22,9 +22,14 @@ from scheduler.waiting import Request
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Room kept for a job until it fits."""
+    """Room kept for a job until it fits.
+
+    A claim has, or had, victims of its own, and survives from pass to pass (`Job.promised`). The other promises only
+    count on what is being freed anyway, and are made anew in each pass.
+    """
 
     job: Job
+    claim: bool
     tier: int
     amounts: Amounts
     # What its own victims do not bring: that was free, or became free, or comes from elsewhere.
@@ -120,6 +125,10 @@ class Ledger:
             ledger.update(spare)
         self.spare[claimant.name] = spare
 
+    def awaiting_projects(self) -> set[str]:
+        """Projects with a job that is promised what is being freed anyway."""
+        return {promise.job.project_id for promise in self.promises.values() if not promise.claim}
+
     def has_slot(self, request: Request) -> bool:
         return not request.on_bastion or self.slots is None or self.slots > 0
 
@@ -169,17 +178,17 @@ class Ledger:
         """Keeps room for a job that fits `later`."""
         tier = self.later.best_tier(request.amounts, self.later)
         leaving = self.leaving_for.get(job.name, ())
+        claim = bool(leaving) or job.promised
         rests, kept, awaited = [], [], []
         for kind, amount in request.amounts:
             rest = max(0, amount - sum(victim.charged.get(kind, 0) for victim in leaving))
-            # A claim whose victims are still going holds on to the rest: that is free already. One without any counts
-            # on what is being freed for nobody in particular.
-            ours = 0 if leaving else max(0, min(rest, self.unclaimed[kind]))
+            # A claim holds on to what its victims do not bring, for that is free already.
+            ours = 0 if claim else max(0, min(rest, self.unclaimed[kind]))
             self.unclaimed[kind] -= ours
             rests.append((kind, rest))
             awaited.append((kind, ours))
             kept.append((kind, rest - ours))
-        self.promises[job.name] = Promise(job, tier, request.amounts, tuple(rests), tuple(kept), tuple(awaited))
+        self.promises[job.name] = Promise(job, claim, tier, request.amounts, tuple(rests), tuple(kept), tuple(awaited))
         self.later.take(request.amounts, tier)
         self.now.take(tuple(kept), tier)
         self.shares.order(job.project_id, request.amounts)

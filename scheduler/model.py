@@ -42,7 +42,7 @@ class Job:
         evicted_for: Of a STOPPING job: the name of the job that it makes room for.
         on_bastion: Runs on the bastion's own host and takes one of its slots.
         waiting_since: Since when it waits; `queued_at` where None.
-        promised: Of a PENDING job: room was ordered for it in an earlier pass (its reason was WaitingForPreempted)
+        promised: Of a PENDING job: others were evicted for it in an earlier pass (its reason was WaitingForPreempted)
             and it has not started since. `evicted_for` of a STOPPING job says the same; this flag bridges the pass
             in which the last of them is gone. Forgetting it is safe: the room may then go to another job.
     """

@@ -6,8 +6,8 @@ Layer: `scheduler`, pure. The steps, each of which only adds to what the ones be
 2. Promises: room that earlier passes ordered is kept for whom it was ordered, and they start once it is free.
 3. Owners: projects in order of what they hold; a job within its project's entitlement starts on free capacity, or
    else on what is being freed, or else borrowers are evicted for it, enough and no more.
-4. Lending: what is left goes to any job that fits, projects in the same order. Within a project, smaller jobs may
-   pass one that does not fit.
+4. Lending: what is left goes to any job that fits, projects in the same order, except those that await their own.
+   Within a project, smaller jobs may pass one that does not fit.
 5. Reasons for all who wait.
 
 Invariants: nothing is over-committed; no job of a project at or under its entitlement is evicted; incumbents run on;
@@ -210,7 +210,9 @@ class _Pass:
     # Step 4
 
     def _lend(self) -> None:
-        turns = self._turns()
+        # Their own job is about to get its room; lent to them now, the same room would no longer be within their share.
+        awaiting = self._ledger.awaiting_projects()
+        turns = [turn for turn in self._turns() if turn[2] not in awaiting]
         while turns:
             project = self._next_turn(turns)
             queue = self._queues[project]
@@ -238,10 +240,8 @@ class _Pass:
 
     def _waiting_decisions(self) -> list[Decision]:
         explainer = Explainer(self._policy, self._ledger)
-        promised = sorted(
-            (self._jobs_by_name[name] for name in self._ledger.promises),
-            key=lambda job: (self._shares.rank(job.project_id), order_in_project(job)),
-        )
+        # In the order in which they were made, claims first.
+        promised = sorted(self._ledger.promises.values(), key=lambda promise: not promise.claim)
         waiting = {project: queue.remaining() for project, queue in self._queues.items()}
         decisions = explainer.queue(promised, waiting, self._too_large)
         decisions += [explainer.backing_off(job) for job in self._backing_off]

@@ -274,16 +274,20 @@ def test_an_owner_within_its_entitlement_starts_or_gets_room_in_the_same_pass(sn
     assert snapshot.policy is not None
     plan = schedule(snapshot, NOW)
     decided = decisions(plan)
-    served = {ReasonCode.WAITING_FOR_PREEMPTED, None}
     committed = dict.fromkeys(PROJECTS, 0)
+    left_out = []
     for job in snapshot.jobs:
         decision = decided[job.name]
-        if decision.verdict in (Verdict.KEEP, Verdict.START) or code(decision) is ReasonCode.WAITING_FOR_PREEMPTED:
+        gets_room = decision.reason is not None and (
+            decision.reason.code is ReasonCode.WAITING_FOR_PREEMPTED or "is being freed by" in decision.reason.message
+        )
+        if decision.verdict in (Verdict.KEEP, Verdict.START) or gets_room:
             committed[job.project_id] += job.demand.get("v4", 0)
-    for job in snapshot.jobs:
-        if job.status is JobStatus.PENDING and code(decided[job.name]) not in served:
-            entitlement = snapshot.policy.entitlement(job.project_id, "v4")
-            assert committed[job.project_id] + job.demand.get("v4", 0) > entitlement
+        elif job.status is JobStatus.PENDING:
+            left_out.append(job)
+    for job in left_out:
+        entitlement = snapshot.policy.entitlement(job.project_id, "v4")
+        assert committed[job.project_id] + job.demand.get("v4", 0) > entitlement
 
 
 def assert_granting_helps(snapshot: Snapshot, data: st.DataObject) -> None:
@@ -316,30 +320,72 @@ def test_granting_what_is_missing_starts_the_job_behind_jobs_of_other_projects(
     assert_granting_helps(replace(snapshot, jobs=tuple(jobs)), data)
 
 
+@st.composite
+def borrowed_pools(draw: st.DrawFn) -> Snapshot:
+    """A pool of 64 that project b, entitled to a quarter, has mostly borrowed, when a job of project a arrives."""
+    sizes = draw(st.lists(st.sampled_from((1, 4, 8, 16, 24)), min_size=3, max_size=10))
+    while sum(sizes) > 64:
+        sizes.pop()
+    running = tuple(
+        Job(
+            name=f"r{index}",
+            project_id="b",
+            user_id=USER,
+            queued_at=float(index),
+            demand={"v4": size},
+            status=JobStatus.RUNNING,
+            tier=0,
+            charged={"v4": size},
+            started_at=float(draw(st.integers(100, 9_000))),
+        )
+        for index, size in enumerate(sizes)
+    )
+    waiting = tuple(
+        Job(
+            name=f"w{index}",
+            project_id=draw(st.sampled_from(("b", "c"))),
+            user_id=USER,
+            queued_at=float(index),
+            demand={"v4": draw(st.sampled_from((1, 8, 24, 48)))},
+        )
+        for index in range(draw(st.integers(0, 3)))
+    )
+    claimant = Job(
+        name="claimant", project_id="a", user_id=USER, queued_at=50.0, demand={"v4": draw(st.sampled_from((4, 16, 30)))}
+    )
+    policy = policy_of(({"v4": 64},), {"a": {"v4": 2.0}, "b": {"v4": 1.0}, "c": {"v4": 1.0}})
+    return Snapshot(policy=policy, jobs=(*running, *waiting, claimant))
+
+
 @SETTINGS
 @given(
-    snapshots(kinds=("v4",), overfull=False, claims=False, backoff=False, slots=False),
-    demands(("v4",)),
-    st.sampled_from(PROJECTS),
+    borrowed_pools(), st.lists(st.tuples(st.sampled_from(PROJECTS), st.sampled_from((1, 4, 16))), max_size=4), st.data()
 )
 def test_no_third_job_takes_what_was_freed_for_a_claimant(
-    snapshot: Snapshot, demand: dict[str, int], project: str
+    snapshot: Snapshot, arrivals: list[tuple[str, int]], data: st.DataObject
 ) -> None:
     """Whatever is submitted meanwhile, the claimant starts as soon as the last of its victims is gone."""
-    # Room that other stopping jobs bring belongs to nobody in particular, so leave them out.
-    snapshot = replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.status is not JobStatus.STOPPING))
     plan = schedule(snapshot, NOW)
-    claimants = [d.name for d in plan.decisions if code(d) is ReasonCode.WAITING_FOR_PREEMPTED]
-    assume(len(claimants) == 1)
-    claimant = claimants[0]
+    claims = [d.name for d in plan.decisions if code(d) is ReasonCode.WAITING_FOR_PREEMPTED]
+    assume(claims == ["claimant"])  # one claim may count on what another's victims have to spare
     current = carried_out(snapshot, plan)
-    intruder = Job(name="intruder", project_id=project, user_id=USER, priority=1, queued_at=-1.0, demand=demand)
-    current = replace(current, jobs=(*current.jobs, intruder))
     for passed_at in itertools.count(NOW + 1):
-        victims = [job for job in current.jobs if job.status is JobStatus.STOPPING and job.evicted_for == claimant]
-        plan = schedule(current, NOW)
-        if not victims or decisions(plan)[claimant].verdict is Verdict.START:
+        if arrivals:
+            project, size = arrivals.pop()
+            arrival = Job(
+                name=f"z{len(arrivals)}",
+                project_id=project,
+                user_id=USER,
+                priority=1,
+                queued_at=-1.0,
+                demand={"v4": size},
+            )
+            current = replace(current, jobs=(*current.jobs, arrival))
+        own = [job.name for job in current.jobs if job.status is JobStatus.STOPPING and job.evicted_for == "claimant"]
+        plan = schedule(current, passed_at)
+        if not own or decisions(plan)["claimant"].verdict is Verdict.START:
             break
         current = carried_out(current, plan, passed_at)
-        current = replace(current, jobs=tuple(job for job in current.jobs if job.name != victims[0].name))
-    assert decisions(plan)[claimant].verdict is Verdict.START
+        gone = data.draw(st.sampled_from(own))
+        current = replace(current, jobs=tuple(job for job in current.jobs if job.name != gone))
+    assert decisions(plan)["claimant"].verdict is Verdict.START
