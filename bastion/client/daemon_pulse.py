@@ -6,7 +6,7 @@ machine is known to be dead at once.
 
 from __future__ import annotations
 
-from bastion.core import documents, keys
+from bastion.core import documents, keys, limits
 from bastion.core.errors import NotFound
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import ProcessId, host_identity
@@ -39,6 +39,9 @@ class DaemonPulse:
         if now - self._looked_at < self._patience / 10:
             return self._problem
         self._looked_at = now
+        meta = self._store.head(keys.LEASE)
+        if meta is not None and meta.size > limits.DOCUMENT_MAX_BYTES:
+            return self._problem  # somebody overwrote the lease; its owner does not take long to notice
         try:
             stored = self._store.get(keys.LEASE)
         except NotFound:

@@ -136,11 +136,12 @@ class Client:
         meta = self.store.head(keys.STATUS)
         if meta is None:
             return None
+        if meta.size > limits.STATUS_MAX_BYTES:
+            raise InvalidDocument(f"{keys.STATUS} has {meta.size} bytes: no daemon wrote that; it is written anew soon")
         if self._status is None or meta.generation != self._status_generation:
             try:
                 stored = self.store.get(keys.STATUS)
-                # Entries of many thousand jobs: larger than any other document of ours.
-                document = documents.loads(stored.data, max_bytes=256 * 1024 * 1024)
+                document = documents.loads(stored.data, max_bytes=limits.STATUS_MAX_BYTES)
             except NotFound:
                 return None
             except documents.DocumentError as error:

@@ -199,7 +199,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
     try:
         document = documents.loads(data, max_depth=_MAX_DEPTH)
         if not isinstance(document, dict):
-            raise InvalidDocument(f"the state of {name} is not a JSON object")
+            raise InvalidDocument(_unreadable(name, "it is not a JSON object"))
         if "format" not in document:
             return Status(str(document.get("status", "")).upper())
         if document["format"] != FORMAT:
@@ -208,14 +208,24 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
                 "run the bastion version that wrote it"
             )
         record = JobRecord.model_validate_json(data)
-    except (documents.DocumentError, ValidationError, ValueError) as error:
-        raise InvalidDocument(f"the state of {name} cannot be read: {error}") from error
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise InvalidDocument(_unreadable(name, f"{where}: {error.errors()[0]['msg']}")) from error
+    except ValueError as error:
+        raise InvalidDocument(_unreadable(name, str(error))) from error
     if record.name != name:
         raise InvalidDocument(f"the state of {name} is that of {record.name!r}")
     problem = _contradiction(record)
     if problem:
-        raise InvalidDocument(f"the state of {name} cannot be ours: {problem}")
+        raise InvalidDocument(_unreadable(name, problem))
     return record
+
+
+def _unreadable(name: str, problem: str) -> str:
+    return (
+        f"the state of {name} cannot be ours: {problem[:300]}; nothing is done with this job until "
+        f"{keys.state(name)} is restored, or deleted once nothing of the job runs any more"
+    )
 
 
 def _contradiction(record: JobRecord) -> str:

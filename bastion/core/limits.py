@@ -81,3 +81,9 @@ INFRASTRUCTURE_ATTEMPTS_MAX = 5
 INFRASTRUCTURE_BACKOFF_SECONDS = 10.0
 # The most it grows to.
 INFRASTRUCTURE_BACKOFF_MAX_SECONDS = 600.0
+# An attempt that ran this long before its hosts were lost proves that the job works: losses count from one again.
+INFRASTRUCTURE_RESET_SECONDS = 600.0
+# Of a history file no more than the end is read: the lines in question are its newest.
+HISTORY_TAIL_BYTES = 4 * 1024 * 1024
+# Entries of some hundred thousand jobs; a larger status is a foreign file and is not downloaded.
+STATUS_MAX_BYTES = 256 * 1024 * 1024

@@ -300,7 +300,7 @@ class _Turn:
             case Cause.REFUSED:
                 return self._outcome(record, "refused", 64, ending)
             case Cause.INFRASTRUCTURE:
-                return self._infrastructure_lost(record, ending)
+                return self._infrastructure_lost(record, past, ending)
             case Cause.CAPACITY:
                 changes = {"not_before": self.now + limits.INFRASTRUCTURE_BACKOFF_SECONDS, "stockout": True}
                 return self._evolve(record, f"waits for capacity: {ending.message}", status=Status.PENDING, **changes)
@@ -309,8 +309,9 @@ class _Turn:
                     record, f"queued again: {ending.cause.value}: {ending.message}", status=Status.PENDING
                 )
 
-    def _infrastructure_lost(self, record: JobRecord, ending: Ending) -> JobRecord:
-        failures = record.infrastructure_failures + 1
+    def _infrastructure_lost(self, record: JobRecord, past: PastAttempt, ending: Ending) -> JobRecord:
+        ran = 0.0 if past.running_since is None else ending.at - past.running_since
+        failures = 1 if ran >= limits.INFRASTRUCTURE_RESET_SECONDS else record.infrastructure_failures + 1
         if failures >= limits.INFRASTRUCTURE_ATTEMPTS_MAX:
             record = self._evolve(record, infrastructure_failures=failures)
             return self._outcome(record, "failed", 75, ending)

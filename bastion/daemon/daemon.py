@@ -7,12 +7,13 @@ Layer: reaches the world through ports only. The clock and randomness are inject
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from bastion import __version__
-from bastion.core import documents, keys
+from bastion.core import documents, keys, limits
 from bastion.core.errors import BastionError, NotFound, PreconditionFailed, StoreError
 from bastion.core.job_record import JobRecord
 from bastion.core.reconcile import reconcile
@@ -227,8 +228,7 @@ class Daemon:
         )
         data = documents.dumps(document)
         try:
-            if self._published is None:
-                self._learn_published()
+            self._learn_published()
             if data == self._published:
                 return
             meta = self._store.put(keys.STATUS, data, generation=self._published_generation)
@@ -239,8 +239,13 @@ class Daemon:
             self._narrate(f"the status could not be published: {error}")
 
     def _learn_published(self) -> None:
-        try:
-            stored = self._store.get(keys.STATUS)
-            self._published, self._published_generation = stored.data, stored.meta.generation
-        except NotFound:
-            self._published, self._published_generation = b"", 0
+        """Looks whether what lies there is still what we know; a status that somebody changed is written again."""
+        found = {meta.key: meta for meta in self._store.list(keys.STATUS)}.get(keys.STATUS)
+        generation = found.generation if found else 0
+        if self._published is not None and generation == self._published_generation:
+            return
+        self._published, self._published_generation = b"", generation
+        if found is not None and found.size <= limits.STATUS_MAX_BYTES:
+            with contextlib.suppress(NotFound):
+                stored = self._store.get(keys.STATUS)
+                self._published, self._published_generation = stored.data, stored.meta.generation

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor as ThreadPool
 from dataclasses import dataclass, field
 
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError
 from bastion.core.instants import to_rfc3339, utc_day
 from bastion.core.job_record import HistoryLine, JobRecord
@@ -118,8 +118,9 @@ class HistoryWriter:
         raise PreconditionFailed(f"{key} keeps changing under us; another daemon may be appending to it")
 
     def _read(self, key: str) -> _File:
+        meta = self._store.head(key)
         try:
-            stored = self._store.get(key)
+            stored = self._store.get(key, start=max(0, (meta.size if meta else 0) - limits.HISTORY_TAIL_BYTES))
         except NotFound:
             known = _File(0)
         else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bastion.core import documents, keys
+from bastion.core import documents, keys, limits
 from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import ProcessId
@@ -102,15 +102,10 @@ class Lease:
 
     def _take_over(self, now: float) -> bool:
         try:
-            stored = self._store.get(keys.LEASE)
+            present, generation = self._read()
         except NotFound:
             return self._write(self._document(epoch=1), 0, now)
-        try:
-            present = LeaseDocument.model_validate_json(stored.data)
-        except ValidationError:
-            present = LeaseDocument(owner="unreadable", epoch=0)
         self.held_by = f"{present.owner} ({present.process})"
-        generation = stored.meta.generation
         if self._other is None or self._other.generation != generation:
             self._other = _Sighting(generation, now)
         if present.owner == self._owner and not present.released:
@@ -119,6 +114,18 @@ class Lease:
         if now - self._other.since < self._ttl and not present.released and not self._is_dead(present):
             return False
         return self._write(self._document(epoch=present.epoch + 1), generation, now)
+
+    def _read(self) -> tuple[LeaseDocument, int]:
+        """The present lease and its generation; what is no lease has an owner who will not renew it."""
+        unreadable = LeaseDocument(owner="unreadable", epoch=0)
+        meta = self._store.head(keys.LEASE)
+        if meta is not None and meta.size > limits.DOCUMENT_MAX_BYTES:
+            return unreadable, meta.generation
+        stored = self._store.get(keys.LEASE)
+        try:
+            return LeaseDocument.model_validate_json(stored.data), stored.meta.generation
+        except ValidationError:
+            return unreadable, stored.meta.generation
 
     def _document(self, *, epoch: int) -> LeaseDocument:
         return LeaseDocument(

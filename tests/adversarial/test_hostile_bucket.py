@@ -167,3 +167,44 @@ def test_a_broken_lease_is_taken_over_after_its_ttl() -> None:
     cluster.hosts.scripts["job"] = runs_for(1)
     cluster.submit("job")
     cluster.run_until(lambda: cluster.result("job"), steps=30)
+
+
+def test_a_status_that_somebody_changed_or_removed_is_written_again_in_the_next_tick() -> None:
+    cluster = Cluster()
+    cluster.submit("job", instance_type="tpu-v4-128")
+    cluster.settle(4)
+    published = cluster.store.get(keys.STATUS)
+    cluster.store.put(keys.STATUS, b"garbage", generation=published.meta.generation)
+    cluster.settle(1)
+    assert cluster.store.get(keys.STATUS).data == published.data
+    meta = cluster.store.head(keys.STATUS)
+    assert meta is not None
+    cluster.store.delete(keys.STATUS, generation=meta.generation)
+    cluster.settle(1)
+    assert cluster.store.get(keys.STATUS).data == published.data
+
+
+def test_an_enormous_status_or_lease_is_replaced_without_being_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STATUS_MAX_BYTES", 10_000)
+    cluster = Cluster()
+    counting = CountingStore(cluster.store)
+    cluster.store.put(keys.STATUS, b"x" * 10_001, generation=0)
+    cluster.store.put(keys.LEASE, b"x" * (limits.DOCUMENT_MAX_BYTES + 1), generation=0)
+    cluster.daemon = cluster.new_daemon(counting)
+    cluster.hosts.scripts["job"] = runs_for(1)
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.result("job"), steps=30)
+    assert cluster.json(keys.STATUS)["bastion"] == BASTION
+    assert keys.STATUS not in counting.read
+    assert keys.LEASE not in counting.read
+
+
+def test_of_an_enormous_history_only_the_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HISTORY_TAIL_BYTES", 100)
+    cluster = Cluster()
+    cluster.hosts.scripts["job"] = runs_for(1)
+    cluster.store.put(keys.job_history("job"), b"old line\n" * 1000, generation=0)
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.result("job"), steps=30)
+    assert cluster.history("job")[:1000] == ["old line"] * 1000
+    assert len(cluster.history("job")) > 1003

@@ -267,3 +267,16 @@ def test_dry_run_decides_and_publishes_and_changes_nothing() -> None:
     before = set(cluster.listed())
     cluster.settle(5)
     assert set(cluster.listed()) - before <= {keys.LEASE, keys.STATUS, keys.log("test-bastion")}
+
+
+def test_losses_after_long_runs_do_not_add_up_to_giving_up() -> None:
+    cluster = Cluster()
+    cluster.submit("job", instance_type="tpu-v4-16")
+    for lost in range(8):
+        cluster.run_until(lambda: cluster.hosts.live("job"), steps=60)
+        for _ in range(130):
+            cluster.step(5)
+        cluster.slices.lose(cluster.slices.created[-1].node_id, f"loss {lost}")
+        cluster.run_until(lambda: not cluster.hosts.live("job"), steps=20)
+    assert cluster.result("job") is None
+    assert cluster.status("job") in ("ACTIVE", "PENDING")
