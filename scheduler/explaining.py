@@ -4,8 +4,9 @@ Layer: `scheduler`, pure. The rule that keeps reasons honest: a pool with as muc
 starts the job in the next pass, jobs ahead of it that fit as well included. The queue is the order in which jobs would
 start if the pool grew: the least served project first, counting what its jobs ahead would hold.
 
-Where another project has a job ahead that is too big for what is granted, the jobs behind that one may move up and be
-in the way; `missing` does not foresee this, and the next pass then says what is missing still.
+Known limits: where another project has a job ahead that is too big for what is granted, the jobs behind that one may
+move up and be in the way; the same where several projects await what is being freed. `missing` does not foresee this,
+and the next pass then says what is missing still.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class _Case:
     text: str
     holders: tuple[str, ...]
     unblock: str
+    # Per type what must be left over for it, and up to which size jobs ahead must start first.
+    wanted: Sequence[tuple[str, int, int]]
 
 
 class Explainer:
@@ -70,6 +73,7 @@ class Explainer:
             for kind, amount in promise.amounts:
                 claimed[kind] = claimed.get(kind, 0) + amount - kept.get(kind, 0)
                 self._ahead[kind].add(amount - kept.get(kind, 0), False)
+        for promise in promised:
             reason = self._claim_reason(promise) if promise.claim else self._awaiting_reason(promise, claimed)
             decisions.append(self._wait(promise.job, reason, slots=False))
         too_large_names = {job.name for job in too_large}
@@ -145,7 +149,7 @@ class Explainer:
         if case is None:
             case = self._cases[key] = self._case(job, request)
         text, missing = case.text, {}
-        for kind, amount, first in self._wanted(job.project_id, request):
+        for kind, amount, first in case.wanted:
             ahead = self._ahead[kind]
             lacking = ahead.missing(amount, first)
             if lacking > 0:
@@ -206,7 +210,9 @@ class Explainer:
             if not lacking:
                 holders = tuple(sorted(name for name, other in ledger.holders.items() if other.on_bastion))
                 unblock = "a job on the bastion's own host ends"
-        return _Case(code, tuple(also), "; ".join(parts), holders[:_HOLDERS_SHOWN], unblock)
+        return _Case(
+            code, tuple(also), "; ".join(parts), holders[:_HOLDERS_SHOWN], unblock, self._wanted(project, request)
+        )
 
     def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
         """Whether only room kept for jobs of higher priority in the same project is in the way."""
@@ -247,7 +253,11 @@ class Explainer:
         )
 
     def _awaiting_reason(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
-        """Of a job that needs nobody evicted, as enough is being freed."""
+        """Of a job that needs nobody evicted, as enough is being freed.
+
+        Args:
+            claimed: Units that it and all others with a promise would take of what is free now.
+        """
         names = self._stopping({kind for kind, _ in promise.amounts})
         missing = {
             kind: lacking for kind, _ in promise.amounts if (lacking := claimed[kind] - self._ledger.now.free(kind)) > 0
@@ -323,7 +333,8 @@ def _jobs(count: int) -> str:
 
 def _are_gone(names: Sequence[str]) -> str:
     more = len(names) - _HOLDERS_SHOWN
-    return f"{', '.join(names[:_HOLDERS_SHOWN])}{f' and {more} others' if more > 0 else ''} {'is' if len(names) == 1 else 'are'} gone"
+    others = f" and {more} others" if more > 0 else ""
+    return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {'is' if len(names) == 1 else 'are'} gone"
 
 
 def _more_free(missing: Mapping[str, int], *, verb: bool = True) -> str:

@@ -316,7 +316,11 @@ def test_granting_what_is_missing_starts_the_job_behind_any_jobs_of_its_project(
 def test_granting_what_is_missing_starts_the_job_behind_jobs_of_other_projects(
     snapshot: Snapshot, data: st.DataObject
 ) -> None:
-    jobs = (replace(job, demand={"v4": 8}) if job.status is JobStatus.PENDING else job for job in snapshot.jobs)
+    jobs = (
+        replace(job, demand={"v4": 8}) if job.status is JobStatus.PENDING else job
+        for job in snapshot.jobs
+        if job.status is not JobStatus.STOPPING  # what is being freed for several projects is told less exactly
+    )
     assert_granting_helps(replace(snapshot, jobs=tuple(jobs)), data)
 
 
