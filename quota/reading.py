@@ -264,13 +264,16 @@ class _Reader:
     def _warn_about_projects(self, members: Mapping[str, object], weights: Mapping[str, object]) -> None:
         for project in weights:
             if project not in members:
-                near = _did_you_mean(project, sorted(members)) or "; add it to [project_membership]"
+                near = _did_you_mean(project, sorted(set(members) - set(weights))) or "; add it to [project_membership]"
                 self._warning(f"the project {project} has no members{near}", "project_resources", project)
             elif not members[project]:
                 self._warning(f"the project {project} has an empty list of members", "project_membership", project)
         for project in members:
             if project not in weights:
-                near = _did_you_mean(project, sorted(weights)) or f"; add [project_resources.{project}]"
+                near = (
+                    _did_you_mean(project, sorted(set(weights) - set(members)))
+                    or f"; add [project_resources.{project}]"
+                )
                 self._warning(
                     f"the project {project} has no resources and can only borrow{near}", "project_membership", project
                 )

@@ -1,0 +1,302 @@
+"""The quota file: what it means, and what is said about every way to get it wrong."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import quota
+
+GOOD = """\
+[toml-schema]
+version = "1"
+
+[total_resources]
+v4 = 1024
+
+[project_membership]
+project1 = ["user1", "user2", "team-.*"]
+project2 = ["user1", "user3"]
+
+[project_resources.project1]
+v4 = 0.6
+
+[project_resources.project2]
+v4 = 0.4
+"""
+
+
+def problems(text: str | bytes) -> list[tuple[int | None, str]]:
+    data = text.encode() if isinstance(text, str) else text
+    with pytest.raises(quota.QuotaFileError) as caught:
+        quota.load(data)
+    assert str(caught.value) == "\n".join(str(problem) for problem in caught.value.problems)
+    return [(problem.line, problem.message) for problem in caught.value.problems]
+
+
+def line_of(text: str, part: str) -> int:
+    (line,) = [number for number, line in enumerate(text.splitlines(), 1) if part in line]
+    return line
+
+
+def test_the_ancestors_example_gives_its_documented_shares() -> None:
+    policy = quota.load(GOOD.encode())
+    assert policy.projects == ("project1", "project2")
+    assert policy.resource_types == ("v4",)
+    assert policy.total("v4") == 1024
+    assert (policy.entitlement("project1", "v4"), policy.entitlement("project2", "v4")) == (614, 409)
+    assert policy.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("weights", "total", "expected"),
+    [
+        (("0.6", "0.4"), 1000, (600, 400)),
+        (("0.1", "0.2", "0.7"), 10, (1, 2, 7)),
+        (("3", "1"), 512, (384, 128)),
+        (("0.3", "0.3", "0.3"), 900, (300, 300, 300)),
+        (("0", "0"), 64, (0, 0)),
+        (("0.29", "0.71"), 100, (29, 71)),
+    ],
+)
+def test_a_weight_is_a_part_of_the_sum_of_weights_without_rounding_errors(
+    weights: tuple[str, ...], total: int, expected: tuple[int, ...]
+) -> None:
+    names = [f"p{index}" for index in range(len(weights))]
+    text = (
+        f'[toml-schema]\nversion = "1"\n[total_resources]\nv4 = {total}\n[project_membership]\n'
+        + "".join(f'{name} = ["u"]\n' for name in names)
+        + "".join(f"[project_resources.{name}]\nv4 = {weight}\n" for name, weight in zip(names, weights, strict=True))
+    )
+    policy = quota.load(text.encode())
+    assert tuple(policy.entitlement(name, "v4") for name in names) == expected
+
+
+def test_a_list_of_total_resources_is_a_list_of_tiers() -> None:
+    text = GOOD.replace("[total_resources]\nv4 = 1024", "[[total_resources]]\nv4 = 512\n[[total_resources]]\nv4 = 256")
+    policy = quota.load(text.encode())
+    assert [dict(tier) for tier in policy.tiers] == [{"v4": 512}, {"v4": 256}]
+    assert policy.total("v4") == 768
+    assert policy.entitlement("project1", "v4") == 460
+
+
+def test_members_are_whole_matches_of_regular_expressions() -> None:
+    policy = quota.load(GOOD.encode())
+    assert policy.is_member("user1", "project1") and policy.is_member("team-x", "project1")
+    assert not policy.is_member("user11", "project1")
+    assert not policy.is_member("my-team-x", "project1")
+    assert not policy.is_member("user1", "Project1")
+    assert policy.projects_of("user1") == ("project1", "project2")
+    assert policy.projects_of("nobody") == ()
+
+
+def test_user_ids_over_128_characters_belong_to_nobody() -> None:
+    policy = quota.load(GOOD.encode())
+    assert policy.is_member("team-" + "x" * 123, "project1")
+    assert not policy.is_member("team-" + "x" * 124, "project1")
+
+
+def test_a_policy_cannot_be_changed() -> None:
+    policy = quota.load(GOOD.encode())
+    with pytest.raises(TypeError):
+        policy.tiers[0]["v4"] = 1  # type: ignore[index]
+    with pytest.raises(TypeError):
+        policy.weights["project1"]["v4"] = 1.0  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        policy.tiers = ()  # type: ignore[misc]
+
+
+def test_unknown_tables_and_a_byte_order_mark_are_left_alone() -> None:
+    policy = quota.load(b"\xef\xbb\xbf" + GOOD.encode() + b'\n[owners]\ncontact = "x"\n')
+    assert policy.warnings == ()
+
+
+def test_all_problems_are_reported_each_with_its_line() -> None:
+    text = GOOD.replace('version = "1"', "version = 2").replace("v4 = 0.4", 'v4 = "much"\nv9 = 0.1')
+    text = text.replace('"user3"]', '\n  "(a+)+",\n  7,\n]')
+    found = problems(text)
+    assert [line for line, _ in found] == [
+        line_of(text, "version"),
+        line_of(text, "(a+)+"),
+        line_of(text, "  7,"),
+        line_of(text, "much"),
+        line_of(text, "v9"),
+    ]
+
+
+@pytest.mark.parametrize("amount", ["true", '"64"', "-1", "1.5", "inf", "nan", "10000000000", "[]", "1979-05-27"])
+def test_amounts_are_whole_numbers_within_limits(amount: str) -> None:
+    text = GOOD.replace("v4 = 1024", f"v4 = {amount}")
+    ((line, message),) = [problem for problem in problems(text) if "amount" in problem[1]]
+    assert line == 5
+    assert "whole number" in message
+
+
+@pytest.mark.parametrize("weight", ["true", '"0.5"', "-0.1", "inf", "nan", "[]", "1e10"])
+def test_weights_are_finite_numbers_of_at_least_zero(weight: str) -> None:
+    text = GOOD.replace("v4 = 0.4", f"v4 = {weight}")
+    ((line, message),) = problems(text)
+    assert line == line_of(text, f"v4 = {weight}")
+    assert "[project_resources.project2]" in message
+
+
+def test_a_misspelt_resource_type_gets_a_suggestion() -> None:
+    text = GOOD.replace("v4 = 1024", "v5litepod = 1024\nv4 = 8").replace("v4 = 0.4", "v5litpod = 0.4")
+    ((line, message),) = problems(text)
+    assert line == line_of(text, "v5litpod")
+    assert "did you mean v5litepod?" in message
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("[toml-schema]", "[toml_schema]"),
+        ("[total_resources]", "[total_resource]"),
+        ("[project_membership]", "[project_memberships]"),
+        ("[project_resources.", "[project_resource."),
+    ],
+)
+def test_a_misspelt_table_is_named_instead_of_being_called_missing(right: str, wrong: str) -> None:
+    found = problems(GOOD.replace(right, wrong))
+    name = right.strip("[].")
+    assert any(f"did you mean [{name}]?" in message and line is not None for line, message in found)
+    assert not any(f"[{name}] is missing" in message for _, message in found)
+
+
+def test_one_misspelt_table_beside_the_right_one_is_a_warning() -> None:
+    policy = quota.load((GOOD + "[project_resource.project3]\nv4 = 1\n").encode())
+    assert [warning.line for warning in policy.warnings] == [16]
+
+
+@pytest.mark.parametrize("project", ['"a/b"', '".."', '"x y"', '""', "-a", "a" * 64, '"ä"'])
+def test_project_ids_are_plain_names(project: str) -> None:
+    found = problems(GOOD.replace("project2 = ", f"{project} = "))
+    assert [line for line, message in found if "project id" in message] == [9]
+
+
+def test_projects_of_different_case_are_different_and_looked_at_twice() -> None:
+    policy = quota.load(GOOD.replace("project2 =", "Project2 =").encode())
+    assert policy.projects == ("Project2", "project1", "project2")
+    assert policy.entitlement("Project2", "v4") == 0
+    messages = [warning.message for warning in policy.warnings]
+    assert any("did you mean Project2?" in message for message in messages)
+    assert any("can only borrow" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        (b"", "empty"),
+        (b"  \n\n", "empty"),
+        (b"# nothing\n", "missing"),
+        (b"x" * (1024 * 1024 + 1), "1048576 are the most"),
+        (b"a = " + b"[" * 100_000, "nest"),
+        (b"a = " + b"{a=" * 100_000, "nest"),
+        (b".".join([b"a"] * 50_000) + b" = 1", "nest"),
+        (b"a = " + b"9" * 10_000, "number"),
+    ],
+)
+def test_hostile_files_get_a_clear_refusal(data: bytes, part: str) -> None:
+    assert any(part in message for _, message in problems(data))
+
+
+def test_bytes_that_are_not_utf_8_are_found_on_their_line() -> None:
+    assert problems(GOOD.encode() + b"\n# caf\xe9\n")[0][0] == 17
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (GOOD.replace('"user2"', "user2"), 8),
+        (GOOD.replace("v4 = 0.6", "v4 = "), 12),
+        (GOOD + "[project_resources.project1]\nv4 = 1\n", 16),
+        (GOOD + "x = [1,\n", 16),
+    ],
+)
+def test_syntax_errors_carry_their_line(text: str, line: int) -> None:
+    ((found, message),) = problems(text)
+    assert found == line
+    assert "not TOML" in message
+
+
+def test_lines_are_found_in_inline_tables_dotted_keys_and_after_multi_line_strings() -> None:
+    text = '''\
+note = """
+v4 = true
+[total_resources]
+"""
+toml-schema.version = "1"
+total_resources = [
+  {v4 = 8, v5e = true},  # "]" in a comment
+  # {v4 = -1}
+  {'v4' = -1},
+]
+project_membership.a = ["x", """y"]
+z""", 5]
+project_resources."a".v4 = 0.5
+project_resources = 7
+'''
+    text = text.removesuffix("project_resources = 7\n")
+    assert [line for line, _ in problems(text)] == [7, 9, 12]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+",
+        "(a*)*b",
+        "((ab|c)d)*",
+        "(a|aa)+",
+        "(.*)\\\\1",
+        ".*.*.*.*",
+        "(a?)*",
+        "(?:a?b?c?){20}",
+        "[",
+        "a{99999999999}",
+        "x" * 257,
+        "",
+    ],
+)
+def test_patterns_that_could_hang_the_daemon_or_are_none_are_refused(pattern: str) -> None:
+    ((line, message),) = [p for p in problems(GOOD.replace("user2", pattern)) if "member" in p[1]]
+    assert line == 8
+    assert "member of project1" in message
+
+
+@pytest.mark.parametrize(
+    "pattern", ["user1", "team-.*", "(alice|bob)@example\\\\.com", ".*@.*\\\\.org", "(?i)ops-[0-9]+", "(?!bot-).*"]
+)
+def test_patterns_people_write_are_accepted(pattern: str) -> None:
+    quota.load(GOOD.replace("user2", pattern).encode())
+
+
+def test_the_worst_accepted_pattern_is_still_fast() -> None:
+    policy = quota.load(GOOD.replace("user2", "a*a*a*[bc]").encode())
+    begin = time.perf_counter()
+    assert not policy.is_member("a" * 128, "project1")
+    assert time.perf_counter() - begin < 1.0
+
+
+def test_the_summary_shows_tiers_entitlements_members_and_warnings() -> None:
+    text = GOOD.replace("[total_resources]\nv4 = 1024", "[[total_resources]]\nv4 = 512\n[[total_resources]]\nv4 = 512")
+    text += "[project_resources.idle]\nv4 = 1\n"
+    assert (
+        quota.render_check(quota.load(text.encode()))
+        == """\
+Total resources
+            v4
+  tier 0   512
+  tier 1   512
+  total   1024
+
+Entitlements
+  project    v4  members
+  idle      512  (nobody)
+  project1  307  user1, user2, team-.*
+  project2  204  user1, user3
+
+Warnings
+  line 18: the project idle has no members; add it to [project_membership]
+"""
+    )
