@@ -155,7 +155,8 @@ class Explainer:
             if lacking > 0:
                 missing[kind] = lacking
                 if ahead.jobs:
-                    text += f"; {_jobs(ahead.jobs)} ahead of it ask for {ahead.units} {kind}"
+                    asks = "asks" if ahead.jobs == 1 else "ask"
+                    text += f"; {_jobs(ahead.jobs)} ahead of it {asks} for {ahead.units} {kind}"
         return Reason(
             code=case.code,
             message=text,

@@ -17,7 +17,7 @@ USER = "u"
 COMPETING = {ReasonCode.WAITING_FOR_POOL, ReasonCode.WAITING_FOR_PROJECT_SHARE, ReasonCode.BEHIND_HIGHER_PRIORITY}
 
 settings.register_profile(
-    "scheduler", max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+    "scheduler", max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
 )
 SETTINGS = settings.get_profile("scheduler")
 
