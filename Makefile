@@ -26,9 +26,10 @@ unit: $(VENV)/.dev
 e2e: $(VENV)/.dev
 	$(BIN)/python -m pytest -m e2e
 
-# Thousands of random histories of crashes, lost replies and lost nodes (about six minutes on two cores).
+# Thousands of random histories of crashes, lost replies and lost nodes, and fresh examples for the property tests.
 soak: $(VENV)/.dev
-	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 tests/sim
+	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
 
 # Rewrites the pages that are generated from the code.
 docs: $(VENV)/.dev

@@ -1,0 +1,14 @@
+"""Settings of the whole suite.
+
+Property tests try the same examples in every run, so that a red run means a change; `make soak` tries new ones.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("soak", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
