@@ -12,6 +12,8 @@ import pytest
 
 from quota import Policy
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
+from scheduler.shares import Shares
+from scheduler.victims import choose_victims
 
 NOW = 1_000_000.0
 
@@ -115,17 +117,15 @@ def test_a_borrower_never_evicts_another_borrower() -> None:
     assert verdicts(plan) == {"r": "keep", "x": "wait"}
 
 
-def test_nothing_is_evicted_for_a_claim_that_could_not_start_anyway() -> None:
-    quota = Policy(
-        tiers=({"v4": 64, "v5e": 8},),
-        weights={"a": {"v4": 1.0, "v5e": 1.0}, "b": {"v4": 1.0, "v5e": 1.0}},
-        members={"a": ("u",), "b": ("u",)},
-    )
-    # The v4 that x lacks could be reclaimed; its v5e could not: project a holds no more than its own.
-    holder = running("r", "a", {"v4": 64, "v5e": 4})
-    other = stopping("s", "b", 0)
-    plan = pass_over(quota, holder, other, running("t", "b", {"v5e": 4}), pending("x", "b", {"v4": 32, "v5e": 4}))
-    assert decision(plan, "r").verdict is Verdict.KEEP
+def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
+    shares = Shares(policy())
+    borrowers = [running("r", "a", 24), running("s", "a", 16)]
+    shares.hold("a", (("v4", 40),))
+    assert choose_victims({"v4": 41}, borrowers, shares, NOW) is None
+    # The first one takes the project to its entitlement, so the second is safe.
+    assert choose_victims({"v4": 25}, borrowers, shares, NOW) is None
+    chosen = choose_victims({"v4": 16}, borrowers, shares, NOW)
+    assert chosen is not None and [job.name for job in chosen] == ["s"]
 
 
 def test_capacity_that_was_freed_for_a_claim_is_kept_from_third_jobs() -> None:
