@@ -257,7 +257,7 @@ class _Turn:
             return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
         if self.decision is not None and self.decision.verdict is Verdict.EVICT:
             claimant = self.decision.evicted_for
-            reason = self.decision.reason.message if self.decision.reason else f"{claimant} needs its project's share"
+            reason = self.decision.message or f"{claimant} needs its project's share"
             return self._end(record, Cause.EVICTED, reason, claimant)
         if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
             running = attempt.model_copy(update={"running_since": self.now})

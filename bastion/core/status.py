@@ -39,22 +39,24 @@ def _instant(seconds: float | None) -> str | None:
     return None if seconds is None else to_rfc3339(seconds)
 
 
-def _reason(decision: Decision | None) -> dict[str, Any] | None:
+def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | None:
     if decision is None or decision.reason is None:
         return None
     reason = decision.reason
     return {
         "code": reason.code.value,
         "message": reason.message,
-        "since": to_rfc3339(reason.since),
+        "since": to_rfc3339(reason.since if since is None else since),
         "holders": list(reason.holders),
         "unblock": reason.unblock,
         "also": [code.value for code in reason.also],
     }
 
 
-def job_entry(record: JobRecord, view: JobView | None, decision: Decision | None) -> dict[str, Any]:
-    """One job as the clients show it."""
+def job_entry(
+    record: JobRecord, view: JobView | None, decision: Decision | None, since: float | None = None
+) -> dict[str, Any]:
+    """One job as the clients show it; `since` is the instant since when its present reason holds."""
     spec, attempt = record.job, record.attempt
     reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
     waiting = record.status is Status.PENDING
@@ -82,7 +84,7 @@ def job_entry(record: JobRecord, view: JobView | None, decision: Decision | None
         "stopping": f"{ending.cause.value}: {ending.message}" if ending else None,
         "position": decision.position if decision and waiting else None,
         "position_in_project": decision.position_in_project if decision and waiting else None,
-        "reason": _reason(decision) if waiting else None,
+        "reason": _reason(decision, since) if waiting else None,
         "problem": (view.frozen or view.spec_problem or None) if view else None,
     }
 
@@ -97,9 +99,11 @@ def build(
     records: Mapping[str, JobRecord],
     views: Mapping[str, JobView],
     plan: Plan,
+    waiting_since: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The whole document."""
     decisions = {decision.name: decision for decision in plan.decisions}
+    since = waiting_since or {}
     invalid = [
         {"name": name, "problem": view.spec_problem} for name, view in sorted(views.items()) if view.spec_problem
     ]
@@ -110,7 +114,10 @@ def build(
         "daemon": dict(daemon),
         "quota": dict(quota),
         "alarms": sorted(set(alarms)),
-        "jobs": [job_entry(record, views.get(name), decisions.get(name)) for name, record in sorted(records.items())],
+        "jobs": [
+            job_entry(record, views.get(name), decisions.get(name), since.get(name))
+            for name, record in sorted(records.items())
+        ],
         "invalid": invalid,
         "projects": {
             name: {

@@ -167,10 +167,12 @@ class Daemon:
         world = self._observer.observe(entropy=self._entropy(), dry_run=options.scheduler.dry_run)
         now = self._clock.now()
         waiting = self._waiting
+        if self._published is None:
+            self._recover_published()
         plan = schedule(
             snapshot(world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised), now
         )
-        self._waiting.update(plan)
+        self._waiting.update(plan, now)
         turns = reconcile(world, plan, now)
         if not world.dry_run:
             turns |= self._sweeper.sweep(world)
@@ -225,6 +227,7 @@ class Daemon:
             records=records,
             views=world.jobs,
             plan=plan,
+            waiting_since=self._waiting.since,
         )
         data = documents.dumps(document)
         try:
@@ -249,3 +252,13 @@ class Daemon:
             with contextlib.suppress(NotFound):
                 stored = self._store.get(keys.STATUS)
                 self._published, self._published_generation = stored.data, stored.meta.generation
+
+    def _recover_published(self) -> None:
+        """What an earlier daemon published says since when jobs wait, and for whom room was made."""
+        try:
+            self._learn_published()
+            self._waiting.recover(documents.loads(self._published or b"null", max_bytes=limits.STATUS_MAX_BYTES))
+        except documents.DocumentError:
+            return  # somebody else's; it is written anew at the end of this tick
+        except BastionError as error:
+            self._narrate(f"the earlier status could not be read: {error}")

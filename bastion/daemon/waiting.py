@@ -1,12 +1,15 @@
-"""Since when each waiting job has had its present reason, so that "since" survives from one pass to the next."""
+"""Since when each waiting job has had its present reason, so that "since" survives passes, and restarts."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from bastion.core.instants import from_rfc3339
 from scheduler import Plan, ReasonCode, Verdict
 
 
 class WaitingSince:
-    """Maps job names to the instant their present headline reason began."""
+    """Remembers each waiting job's headline reason and the instant since when it holds."""
 
     def __init__(self) -> None:
         self._codes: dict[str, ReasonCode] = {}
@@ -17,16 +20,28 @@ class WaitingSince:
         """Jobs for which room was ordered and that have not started since."""
         return frozenset(name for name, code in self._codes.items() if code is ReasonCode.WAITING_FOR_PREEMPTED)
 
-    def update(self, plan: Plan) -> None:
-        """Takes over what the plan says; a job with another reason than before begins anew in the next pass."""
+    def update(self, plan: Plan, now: float) -> None:
+        """Takes over what the plan says: a job's first reason holds since it was queued, another one since now."""
         codes: dict[str, ReasonCode] = {}
         since: dict[str, float] = {}
         for decision in plan.decisions:
             if decision.verdict is Verdict.WAIT and decision.reason is not None:
-                codes[decision.name] = decision.reason.code
-                same = self._codes.get(decision.name) is decision.reason.code
-                if same and decision.name in self.since:
-                    since[decision.name] = self.since[decision.name]
-                elif same:
-                    since[decision.name] = decision.reason.since
+                name, code = decision.name, decision.reason.code
+                before = self._codes.get(name)
+                codes[name] = code
+                if before is None:
+                    since[name] = decision.reason.since
+                else:
+                    since[name] = self.since[name] if before is code else now
         self._codes, self.since = codes, since
+
+    def recover(self, status: Any) -> None:
+        """Takes over what an earlier daemon published; whatever is not as we write it is left out."""
+        jobs = status.get("jobs") if isinstance(status, dict) else None
+        for job in jobs if isinstance(jobs, list) else ():
+            try:
+                name, reason = str(job["name"]), job["reason"]
+                code, since = ReasonCode(reason["code"]), from_rfc3339(reason["since"])
+            except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+                continue
+            self._codes[name], self.since[name] = code, since

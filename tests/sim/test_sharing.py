@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bastion.core import keys
+from bastion.core.instants import from_rfc3339
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 
@@ -117,3 +118,22 @@ def test_the_reason_keeps_the_instant_since_when_it_holds() -> None:
     first = cluster.reason("waiting")
     cluster.settle(30)
     assert cluster.reason("waiting") == first
+
+
+def test_since_when_a_reason_holds_survives_the_daemon_and_moves_with_the_reason() -> None:
+    cluster = full_pool()
+    cluster.submit("waiting", instance_type="tpu-v4-32")
+    cluster.settle(3)
+    first = cluster.reason("waiting")
+    cluster.settle(10)
+    cluster.restart_daemon()
+    cluster.settle(3)
+    assert cluster.reason("waiting") == first
+    before = cluster.clock.now()
+    cluster.write_quota(QUOTA.replace(b"v4 = 64", b"v4 = 16"))
+    cluster.settle(2)
+    second = cluster.reason("waiting")
+    assert first is not None
+    assert second is not None
+    assert second["code"] == "ExceedsPool" != first["code"]
+    assert from_rfc3339(second["since"]) >= before
