@@ -18,6 +18,10 @@ from bastion.cli.output import emit_json, plain, say, table
 _HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
 
 
+# A person reads no more of them at once.
+_ALARMS_SHOWN = 5
+
+
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("all", False, "Show completed jobs, too.", flag_values=values)
     flags.DEFINE_integer(
@@ -34,8 +38,11 @@ def _run(call: Invocation) -> int:
         say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
     live = client.entries()
     invalid = [entry for entry in (status or {}).get("invalid") or () if isinstance(entry, dict)]
-    for alarm in (status or {}).get("alarms") or ():
+    alarms = [" ".join(str(alarm).split()) for alarm in (status or {}).get("alarms") or ()]
+    for alarm in [] if call.json else alarms[:_ALARMS_SHOWN]:
         say(f"bastion: alarm: {plain(alarm)}")
+    if len(alarms) > _ALARMS_SHOWN and not call.json:
+        say(f"bastion: and {len(alarms) - _ALARMS_SHOWN} more alarms; --output=json has them all")
     if call.json:
         document: dict[str, Any] = {
             "root": client.root.url,

@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _stand_in_for_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
     try:
@@ -85,6 +86,18 @@ def _run(arguments: list[str]) -> int:
 
 def _one_line(error: BaseException) -> str:
     return plain(" ".join(str(error).split()))
+
+
+def _stand_in_for_closed_streams() -> None:
+    """With `>&-` Python has no stdout at all, and the next file that is opened would take its place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free descriptor is the closed one, because the lower ones were looked at before.
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def _never_fail_to_encode(stream: TextIO) -> None:

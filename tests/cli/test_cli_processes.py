@@ -134,3 +134,12 @@ def test_the_completion_of_bash_completes(words: list[str], expected: list[str])
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == expected
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"), [(">&-", "version", 0), ("2>&-", "version", 0), (">&- 2>&- <&-", "lunch", 64)]
+)
+def test_closed_streams_change_no_exit_code_and_are_no_error(closed: str, arguments: str, code: int) -> None:
+    line = f"'{sys.executable}' -m bastion.cli.main {arguments} {closed}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
