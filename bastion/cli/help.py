@@ -5,6 +5,7 @@ Layer: cli. Only the help of one command loads that command.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -73,6 +74,9 @@ def spelling(flag: flags.Flag[Any]) -> str:
 def meaning(flag: flags.Flag[Any]) -> str:
     """The help text, and the default if it says something."""
     text = " ".join(str(flag.help or "").split())
+    # What absl adds: how the flag is written shows that already.
+    text = text.removesuffix("; repeat this option to specify a list of values")
+    text = re.sub(r"\A<[a-z|]+>: ", "", text)
     if flag.default in (None, "", False) or flag.default == []:
         return text
     return f"{text} Default: {flag.default}."

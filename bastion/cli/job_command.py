@@ -41,6 +41,16 @@ def unwrap(arguments: Sequence[str]) -> tuple[list[str], str]:
     return kept, ""
 
 
+def one_word(arguments: Sequence[str]) -> str:
+    """A note if a whole command line came as one argument, which would be looked for as one program's name."""
+    if len(arguments) == 1 and any(char.isspace() for char in arguments[0].strip()):
+        return (
+            "the command is one word with spaces in it, so a program of that name is looked for; leave the quotes "
+            "out, or have a shell read it: -- bash -c '...'"
+        )
+    return ""
+
+
 def command_line(arguments: Sequence[str]) -> str:
     """The bash command line that gives a program exactly these arguments.
 

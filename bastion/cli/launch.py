@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.job_command import check_text, command_line, draw_name, environment, masked, unwrap
+from bastion.cli.job_command import check_text, command_line, draw_name, environment, masked, one_word, unwrap
 from bastion.cli.opening import open_client
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.submitting import report_submitted, wait_for_submitted
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bastion.core.jobspec import JobSpec
 
 _EXAMPLE = "bastion launch --instance_type=tpu-v4-32 --wait -- python3 train.py"
+_NO_COMMAND = "the command to run is missing; it comes after --"
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -55,7 +56,7 @@ def _define(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_multi_string(
-        "env", [], "NAME=VALUE for the command's environment. May be repeated.", flag_values=values
+        "env", [], "NAME=VALUE for the command's environment; once for each variable.", flag_values=values
     )
     flags.DEFINE_string(
         "cleanup_command",
@@ -74,8 +75,8 @@ def _define(values: flags.FlagValues) -> None:
 
 def _run(call: Invocation) -> int:
     if not call.command:
-        what = "nothing follows the --" if call.command is not None else "the command to run is missing"
-        raise Refused(f"{what}; it comes after --, for example: {_EXAMPLE}")
+        what = "nothing follows the --; write the command there" if call.command is not None else _NO_COMMAND
+        raise Refused(f"{what}, for example: {_EXAMPLE}")
     if not call.command[0].strip():
         raise Refused(f"the command's first word is empty; write a program, for example: {_EXAMPLE}")
     arguments, note = (list(call.command), "") if call.flags.raw else unwrap(call.command)
@@ -89,8 +90,8 @@ def _run(call: Invocation) -> int:
         raise Refused("--num_replicas needs --instance_type: only slices come several at once")
     if call.flags.instance_type:
         _check_type(call.flags.instance_type)
-    if note:
-        say(f"bastion: {note}")
+    for hint in filter(None, (note, one_word(arguments))):
+        say(f"bastion: {hint}")
     user = call.flags.user_id or default_user()
     client, target = open_client(call, start=not call.flags.dry_run)
     project = call.flags.project_id or choose_project(client, user)
@@ -153,12 +154,12 @@ def _show(call: Invocation, client: Client, spec: JobSpec) -> int:
         return 0
     emit_json(document)
     for kind, amount in sorted(spec.resources.items()):
-        say(f"bastion: it needs {amount} {kind}{_holdings(status, spec.project_id, kind)}")
+        say(f"bastion: it needs {amount} {kind}{_holdings(status, spec.project_id, kind, amount)}")
     say("bastion: this was a dry run; nothing was written")
     return 0
 
 
-def _holdings(status: Any, project: str, kind: str) -> str:
+def _holdings(status: Any, project: str, kind: str, amount: int) -> str:
     usage = (status.get("projects") or {}).get(project)
     pool = (status.get("pool") or {}).get(kind)
     parts = []
@@ -166,7 +167,10 @@ def _holdings(status: Any, project: str, kind: str) -> str:
         held, owed = usage.get("usage", {}).get(kind, 0), usage.get("entitlement", {}).get(kind, 0)
         parts.append(f"{plain(project)} holds {held} of its {owed}")
     if pool:
-        parts.append(f"{pool.get('free')} of {pool.get('total')} are free")
+        total, free = pool.get("total"), pool.get("free")
+        parts.append(f"{free} of {total} are free")
+        if isinstance(total, int) and amount > total:
+            parts.append("that is more than the whole pool has, so it would wait until the pool grows")
     return f"; {'; '.join(parts)}" if parts else ""
 
 
@@ -179,7 +183,8 @@ LAUNCH = Command(
         With --wait, bastion shows the job's progress on stderr and its output as it appears (its stdout on stdout, its
         stderr on stderr, with the worker's number before each line if there are several hosts), and exits with the
         job's own exit code. The codes that are bastion's: 64 refused, 75 the infrastructure gave up, 143 cancelled,
-        130 after Ctrl-C, which detaches and lets the job go on.
+        130 after Ctrl-C, which detaches and lets the job go on. With --output=json as well, stdout is kept for one
+        JSON document at the end, and all of the job's output goes to stderr.
 
         Without --project_id, the job is charged to the only project that the bastion's quota file gives you. With
         nothing configured, the bastion on this machine is used, and started if it does not run.

@@ -12,7 +12,7 @@ from absl import flags
 
 from bastion.cli import words
 from bastion.cli.command import Command, Invocation
-from bastion.cli.opening import open_client
+from bastion.cli.opening import open_client, tell_absence
 from bastion.cli.output import emit_json, plain, say, table
 
 _HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
@@ -30,12 +30,14 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
-    client, _ = open_client(call)
+    client, target = open_client(call)
     status = client.status()
     unread = client.unread()
     results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
     if status is None:
         say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
+    else:
+        tell_absence(client, target)
     live = client.entries()
     invalid = [entry for entry in (status or {}).get("invalid") or () if isinstance(entry, dict)]
     alarms = [" ".join(str(alarm).split()) for alarm in (status or {}).get("alarms") or ()]
@@ -72,7 +74,7 @@ def _run(call: Invocation) -> int:
 def _live(entry: Mapping[str, Any], now: float) -> Sequence[str]:
     phase = str(entry.get("phase"))
     text = words.progress(phase, entry)
-    detail = text.removeprefix(phase).removeprefix(":").strip()
+    detail = text.removeprefix("ending" if phase == "stopping" else phase).removeprefix(phase).removeprefix(":").strip()
     problem = entry.get("problem")
     if problem:
         detail = f"{detail}; new spec refused: {problem}" if detail else f"new spec refused: {problem}"

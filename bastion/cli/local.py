@@ -5,11 +5,10 @@ Layer: cli. What there is to know of its processes is in `bastion.local`; this i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.output import say
+from bastion.cli.output import emit_json, say
 from bastion.cli.target import bastion_home
 from bastion.cli.user import default_user
 from bastion.local import LocalHome, down, status, up
@@ -48,7 +47,7 @@ def _status(call: Invocation) -> int:
             "emulator": found.emulator.endpoint if found.emulator else None,
             "emulator_pid": found.emulator.process.pid if found.emulator else None,
         }
-        print(json.dumps(document, sort_keys=True))
+        emit_json(document)
     else:
         print(f"root      {found.root}")
         print(f"daemon    {f'process {found.daemon.pid}' if found.daemon else 'not running'}")

@@ -39,6 +39,16 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
     return Client(open_root(target.root.url), target.root, SystemClock()), target
 
 
+def tell_absence(client: Client, target: Target) -> None:
+    """Says that no daemon is at work, if one look at the lease tells: what is shown is old, and nothing will start."""
+    from bastion.client.daemon_pulse import DaemonPulse
+
+    problem = DaemonPulse(client.store, client.clock, local=target.root.local).look()
+    if problem:
+        start = "bastion local up" if target.is_default else f"bastion daemon run --root={plain(target.root.url)}"
+        say(f"bastion: {problem}; nothing starts until one runs ({start})")
+
+
 def _check_folder(target: Target) -> None:
     """A mistyped folder must not be created by looking into it."""
     root = target.root

@@ -7,6 +7,7 @@ dashes in names. Here each flag is found, named properly and handed over as `--n
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -81,6 +82,8 @@ def parse(name: str, command: Command, arguments: Sequence[str]) -> Invocation:
     values = command.values()
     split = _split(name, values, arguments[:until])
     after = tuple(arguments[until + 1 :]) if until < len(arguments) else None
+    for assignment in split.assignments:
+        _check_value(name, values, assignment)
     try:
         values([name, *split.assignments])
     except flags.Error as error:
@@ -126,6 +129,21 @@ def _split(name: str, values: flags.FlagValues, arguments: Sequence[str]) -> _Sp
     return split
 
 
+def _check_value(name: str, values: flags.FlagValues, assignment: str) -> None:
+    """absl tells a bad number or switch in the words of Python's own errors; here it is told in a user's."""
+    flag, _, value = assignment.removeprefix("--").partition("=")
+    kinds = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+    kind = kinds.get(values[flag].flag_type())
+    if kind is None:
+        return
+    try:
+        values[flag].parser.parse(value)
+    except (ValueError, TypeError) as error:
+        if re.fullmatch(r"[-+]?[0-9]+", value) and kind != "true or false":
+            return  # a number, but out of the range: absl says it well
+        raise Refused(f"--{flag}={plain(value)}: write {kind}; see bastion {name} --help") from error
+
+
 def _check_operands(name: str, command: Command, operands: tuple[str, ...], after: tuple[str, ...] | None) -> None:
     least, most = command.operands
     usage = f"usage: bastion {name} {command.usage}".rstrip()
@@ -137,7 +155,11 @@ def _check_operands(name: str, command: Command, operands: tuple[str, ...], afte
             raise Refused(f"{extra!r} stands before the -- and is not a flag; {usage}")
         raise Refused(f"bastion {name} does not take {extra!r}; {usage}")
     if len(operands) < least:
-        raise Refused(f"something is missing; {usage}")
+        named = re.findall(r"[A-Z]{2,}", re.sub(r"\[.*?\]|--\S+", "", command.usage))
+        missing = " and ".join(named[len(operands) : least]) or command.usage
+        raise Refused(f"{missing} is missing; {usage}")
+    if "JOB" in command.usage and "" in operands:
+        raise Refused(f"the JOB is empty; {usage}")
 
 
 def _one_line(error: Exception) -> str:

@@ -26,13 +26,13 @@ Data goes to stdout, progress and notes to stderr. With `--output=json`, stdout 
 
 | exit code | meaning |
 |---|---|
-| 0 | done; with `--wait`: the job succeeded |
+| 0 | done; with `launch --wait` and `submit --wait`: the job succeeded |
 | 1 | something failed, for example access to the bucket |
 | 64 | refused: what was asked is not possible as asked, or the job was refused |
 | 75 | the infrastructure gave up: the job's slices, or the bucket |
 | 130 | Ctrl-C; with `--wait`: detached, the job goes on |
-| 143 | with `--wait`: the job was cancelled |
-| other | with `--wait`: the job's own exit code |
+| 143 | with `launch --wait` and `submit --wait`: the job was cancelled |
+| other | with `launch --wait` and `submit --wait`: the job's own exit code |
 
 Environment: `BASTION_ROOT` (a bastion's folder), `BASTION_HOME` (where everything local lies; default
 `$XDG_DATA_HOME/bastion` or `~/.local/share/bastion`).

@@ -111,6 +111,9 @@ def resolve(values: flags.FlagValues) -> Target:
     Raises:
         Refused: they contradict each other, or name none that could be.
     """
+    for flag in ("root", "bastion", "bucket"):
+        if values[flag].value == "":
+            raise Refused(f"--{flag} is empty; give it a value or leave it out")
     config: Mapping[str, str] | None = None
     if values.root is not None or values.bastion is not None or values.bucket is not None:
         bucket = values.bucket

@@ -12,7 +12,7 @@ from bastion.cli.log_printer import LogPrinter
 from bastion.cli.output import plain, say
 from bastion.cli.progress_line import ProgressLine
 from bastion.cli.target import Target
-from bastion.cli.words import progress
+from bastion.cli.words import ending, progress
 from bastion.client import Client, Ended, Event, Followed, Logged, Noted, Progressed, StartedAttempt, follow
 from bastion.core.errors import EXIT_DETACHED, EXIT_INFRASTRUCTURE
 
@@ -81,12 +81,12 @@ def tell_end(name: str, ended: Ended, tell: Callable[[str], None] = say) -> None
         return
     outcome = ended.result.outcome
     code = ended.exit_code
-    message = f": {plain(ended.message)}" if ended.message else ""
+    told = ending(outcome, ended.message)
     attempts = ended.result.attempts
     # The command's own exit code may be 75, too.
     if code == EXIT_INFRASTRUCTURE and attempts and attempts[-1].cause == "infrastructure":
-        message = f" because of the infrastructure, not of its command{message}"
-    tell(f"{name} {plain(outcome)}{message}" + (f" (exit code {code})" if outcome == "failed" else ""))
+        told = f"{plain(outcome)} because of the infrastructure, not of its command: {plain(ended.message)}"
+    tell(f"{name} {told}" + (f" (exit code {code})" if outcome == "failed" else ""))
 
 
 class _Shown:

@@ -92,11 +92,10 @@ def _reason(reason: Mapping[str, Any], now: float) -> Iterator[str]:
 
 
 def _ended(name: str, result: Result, now: float) -> Iterator[str]:
-    message = f": {plain(result.message)}" if result.message else ""
-    yield f"{name} {plain(result.outcome)}{message} (exit code {result.exit_code})"
+    yield f"{name} {words.ending(result.outcome, result.message)} (exit code {result.exit_code})"
     if result.failed_worker is not None:
         yield f"  the worker that failed first: {result.failed_worker}"
-    if result.by:
+    if result.by and result.by not in result.message:
         yield f"  by {plain(result.by)}"
     if result.queued_at:
         yield f"  queued {words.age(result.queued_at, now)} ago ({plain(result.queued_at)})"
@@ -116,7 +115,7 @@ def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str
     for attempt in attempts:
         yield (
             f"  attempt {plain(attempt.get('number'))} ended {words.age(attempt.get('ended_at'), now)} ago, "
-            f"{plain(attempt.get('cause'))}: {plain(attempt.get('message'))}"
+            f"{words.ending(str(attempt.get('cause')), str(attempt.get('message')))}"
         )
 
 

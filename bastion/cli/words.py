@@ -60,6 +60,14 @@ def reason(entry: Mapping[str, Any]) -> str:
     return plain(f"{why.get('code')}: {why.get('message')}")
 
 
+def ending(outcome: str, message: str) -> str:
+    """`failed: worker 3 exited with 5`, and `cancelled by alice` instead of `cancelled: cancelled by alice`."""
+    outcome, message = plain(outcome), plain(message)
+    if message.startswith(outcome):
+        return message
+    return f"{outcome}: {message}" if message else outcome
+
+
 def progress(phase: str, entry: Mapping[str, Any] | None) -> str:
     """A job's progress in a line: `provisioning 3/4 hosts`."""
     if entry is None:
@@ -77,8 +85,11 @@ def progress(phase: str, entry: Mapping[str, Any] | None) -> str:
         case "running":
             return f"running on {count(hosts, 'host')}{again}" if hosts else f"running{again}"
         case "stopping":
-            ending = entry.get("stopping")
-            return f"stopping: {plain(ending)}" if ending else "stopping"
+            if not entry.get("stopping"):
+                return "stopping"
+            cause, _, message = str(entry["stopping"]).partition(": ")
+            # A job whose commands have ended by themselves is not being stopped.
+            return f"{'ending' if cause in ('succeeded', 'failed') else 'stopping'}: {ending(cause, message)}"
         case "cleaning":
             return "cleaning up"
         case _:

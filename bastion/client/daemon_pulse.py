@@ -60,7 +60,7 @@ class DaemonPulse:
             lease = {}
         if isinstance(lease, dict):
             if lease.get("released") is True:
-                return "the daemon has ended; the job goes on, and is seen to when a daemon runs again"
+                return "the daemon has ended"
             process = ProcessId.parse(str(lease.get("process", "")))
             here = self._local and lease.get("host_identity") == host_identity()
             if here and process is not None and not process.alive:

@@ -200,7 +200,11 @@ class _Following:
     def _daemon(self) -> Iterator[Event]:
         problem = self._pulse.look()
         if bool(problem) != bool(self._daemon_problem):
-            yield Noted(text=problem or "a daemon is at work again")
+            yield Noted(
+                text=f"{problem}; a job that runs goes on, and the rest waits until a daemon runs again"
+                if problem
+                else "a daemon is at work again"
+            )
         self._daemon_problem = problem
 
     # -- output -------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_the_older_form_is_noted_and_raw_keeps_it(run, bastion) -> None:
     ("arguments", "message"),
     [
         ([], "the command to run is missing; it comes after --, for example: bastion launch"),
-        (["--"], "nothing follows the --; it comes after --"),
+        (["--"], "nothing follows the --; write the command there"),
         (["--", ""], "the command's first word is empty"),
         (["--name=A", "--", "x"], "the job name 'A' is not allowed; use lower-case letters"),
         (["--name=", "--", "x"], "--name is empty; give it a value or leave it out"),
@@ -235,6 +235,29 @@ def test_a_dry_run_shows_the_spec_and_the_shares_and_writes_nothing(run, bastion
     document = json.loads(run("launch", "--dry_run", "--output=json", "--", "x").out)
     assert document["spec"]["command"] == "x"
     assert document["project"]["entitlement"] == {"v4": 32}
+
+
+def test_a_dry_run_tells_of_what_no_pool_could_hold(run, bastion) -> None:
+    bastion.settle(1)
+    asked = ("launch", "--name=job", "--instance_type=tpu-v4-512", "--num_replicas=256", "--dry_run", "--", "x")
+    assert "more than the whole pool has" in run(*asked).err
+    assert "more than the whole pool" not in run("launch", "--instance_type=tpu-v4-8", "--dry_run", "--", "x").err
+
+
+def test_a_command_line_in_one_argument_is_kept_and_noted(run, bastion) -> None:
+    done = run("launch", "--name=job", "--", "cd x && make")
+    assert shlex.split(spec(bastion, "job").command) == ["cd x && make"]
+    assert "leave the quotes out, or have a shell read it: -- bash -c '...'" in done.err
+    assert "one word" not in run("launch", "--", "bash", "-c", "cd x && make").err
+
+
+def test_after_its_daemon_has_ended_a_bastion_says_so_and_how_to_go_on(run, bastion) -> None:
+    bastion.settle(2)
+    assert "no daemon" not in run("list").err
+    bastion.daemon.close()
+    for command in (("launch", "--name=job", "--", "x"), ("list",)):
+        told = run(*command).err
+        assert "the daemon has ended; nothing starts until one runs (bastion daemon run --root=" in told
 
 
 def test_without_any_daemon_the_launcher_is_told(run, bastion) -> None:

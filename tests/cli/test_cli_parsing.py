@@ -79,11 +79,13 @@ def test_the_global_flags_of_absl_stay_untouched() -> None:
         (["--flagfile=/etc/passwd"], "--flagfile is not supported; write the flags on the command line"),
         (["-flagfile", "x"], "--flagfile is not supported"),
         (["--instance_type"], "--instance_type needs a value: --instance_type=VALUE"),
-        (["--num_replicas=many"], "flag --num_replicas=many"),
-        (["--num_replicas=0"], "flag --num_replicas=0"),
+        (["--num_replicas=many"], "--num_replicas=many: write a whole number"),
+        (["--num_replicas=0"], "flag --num_replicas=0: 0 is not a positive integer"),
+        (["--num_replicas=1.5"], "--num_replicas=1.5: write a whole number"),
+        (["--dry_run=2"], "--dry_run=2: write true or false"),
         (["--output=yaml"], "value should be one of <text|json>"),
         (["--no-dry-run=1"], "--no-dry-run takes no value; write --dry_run=1"),
-        (["--dry_run=perhaps"], "flag --dry_run=perhaps"),
+        (["--dry_run=perhaps"], "--dry_run=perhaps: write true or false"),
         (["python3", "x.py"], "'python3' is not a flag; the command to run comes after --"),
         (["python3", "--", "x.py"], "'python3' stands before the --"),
     ],
@@ -110,7 +112,12 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
         (["--frob"], "there is no command '--frob'"),
         (["local"], "bastion local needs a command: bastion local up|down|status"),
         (["quota", "chekc", "x"], "bastion quota has no command chekc; did you mean check?"),
-        (["history"], "something is missing; usage: bastion history JOB"),
+        (["history"], "JOB is missing; usage: bastion history JOB"),
+        (["cancel"], "JOB is missing; usage: bastion cancel JOB..."),
+        (["config", "set", "root"], "VALUE is missing; usage: bastion config set KEY VALUE"),
+        (["why", ""], "the JOB is empty; usage: bastion why JOB"),
+        (["list", "--root="], "--root is empty; give it a value or leave it out"),
+        (["list", "--bastion=", "--bucket=/b"], "--bastion is empty"),
         (["history", "a", "b"], "bastion history does not take 'b'"),
         (["version", "\x1b[2Jx"], r"'\\x1b[2Jx'"),
         (["quota", "check", "/nonexistent/file"], "cannot be read: No such file or directory"),
@@ -155,6 +162,13 @@ def test_every_command_has_help_with_usage_flags_and_an_example(run, name: str) 
     assert f"usage: bastion {name}" in done.out
     assert "Examples:\n  " in done.out
     assert run("help", *name.split()).out == done.out
+
+
+def test_the_help_of_a_flag_says_once_how_it_is_written(run) -> None:
+    shown = run("launch", "--help").out
+    assert "; repeat this option" not in shown
+    assert "<text|json>" not in shown
+    assert "--output=text|json\n        Form of the data on stdout. Default: text.\n" in shown
 
 
 def test_help_after_the_double_dash_is_the_commands_own(run) -> None:

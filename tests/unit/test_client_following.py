@@ -284,7 +284,7 @@ def test_a_dead_process_of_this_machine_and_a_released_lease_are_known_at_once()
     assert pulse.look() == ""
     clock.advance(2)
     lease(store, released=True)
-    assert pulse.look().startswith("the daemon has ended; the job goes on")
+    assert pulse.look().startswith("the daemon has ended")
 
 
 def test_no_lease_at_all_is_given_some_seconds() -> None:
