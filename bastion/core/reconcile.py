@@ -337,7 +337,7 @@ class _Turn:
             if record.attempt.ending is None:
                 return self._end(record, Cause.CANCELLED, "cancelled")
             return self._stop(record, record.attempt)
-        return self._evolve(record, status=Status.CLEANING)
+        return self._evolve(record, "nothing of it runs any more", status=Status.CLEANING)
 
     def _cleaning(self, record: JobRecord) -> JobRecord:
         if self._stray_nodes():

@@ -85,6 +85,6 @@ def _job(view: JobView, record: JobRecord, since: float | None, promised: bool) 
         stockout=record.stockout,
         evicted_for=ending.evicted_for if ending else None,
         on_bastion=spec.runner is None,
-        waiting_since=since,
+        waiting_since=record.attempts[-1].ended_at if since is None and record.attempts else since,
         promised=promised,
     )

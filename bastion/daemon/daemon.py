@@ -107,6 +107,7 @@ class Daemon:
         self._published: bytes | None = None
         self._published_generation = 0
         self._epoch_said = 0
+        self._standing_by = ""
         self._started_at = clock.now()
 
     # -- the loop -----------------------------------------------------------------------------------------------
@@ -142,7 +143,9 @@ class Daemon:
         problems: list[str] = []
         try:
             if not self._lease.hold():
+                self._stand_by()
                 return TickReport(acted=False)
+            self._standing_by = ""
         except StoreError as error:
             problems.append(f"the lease could not be renewed: {error}")
             self._observer.beats.start_anew()  # nor may hosts be able to beat
@@ -155,6 +158,12 @@ class Daemon:
             problems.append(f"this tick saw too little to act: {error}")
             self._narrate(problems[-1])
             return TickReport(acted=False, problems=problems)
+
+    def _stand_by(self) -> None:
+        """Says once for whom this daemon stands by."""
+        if self._standing_by != self._lease.held_by:
+            self._standing_by = self._lease.held_by
+            self._narrate(f"another daemon acts for this ROOT: {self._lease.held_by}; standing by until it ends")
 
     def _act(self, problems: list[str]) -> TickReport:
         if self._epoch_said != self._lease.epoch:

@@ -72,7 +72,12 @@ class PolicySource:
         try:
             self.status = PolicyStatus(load(stored.data), stored.meta.generation)
         except QuotaFileError as error:
-            self.status = PolicyStatus(self.status.policy, self.status.generation, str(error))
+            before = "the last good one stays" if self.status.policy else "there was no good one before: nothing starts"
+            problem = (
+                f"the quota file {keys.PROJECT_QUOTAS} is not in force, {before}; "
+                f"'bastion quota check FILE' tells more: {'; '.join(str(problem) for problem in error.problems)}"
+            )
+            self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
 
 
 class _SchedulerOptions(BaseModel):

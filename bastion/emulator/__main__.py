@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -23,7 +24,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--state-dir", type=Path, required=True, help="folder for everything it keeps; made private")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1 (default: the last one, or any)")
-    parser.add_argument("--hosts-max", type=int, default=16, help="most hosts of one node (default: %(default)s)")
+    parser.add_argument(
+        "--hosts-max",
+        type=int,
+        default=os.environ.get("BASTION_EMULATOR_HOSTS_MAX") or "16",
+        help="most hosts of one node (default: $BASTION_EMULATOR_HOSTS_MAX, or 16)",
+    )
     parser.add_argument(
         "--grace-seconds", type=float, default=5.0, help="between SIGTERM and SIGKILL of a VM (default: %(default)s)"
     )

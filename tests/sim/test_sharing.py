@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bastion.core import keys
 from bastion.core.instants import from_rfc3339
 from bastion.testing.cluster import QUOTA, Cluster
@@ -26,7 +28,10 @@ def test_an_owners_return_evicts_the_borrower_which_runs_again_later() -> None:
     assert len(evicted) == 1, "one borrower, and no more"
     (borrower,) = evicted
     reason = cluster.reason(borrower)
+    record = cluster.record(borrower)
     assert reason is not None
+    assert record is not None
+    assert from_rfc3339(reason["since"]) == pytest.approx(record.attempts[-1].ended_at), "not since it was first queued"
     assert reason["code"] in ("WaitingForPool", "WaitingForProjectShare")
     assert any("evicted" in line and "owner" in line for line in cluster.history(borrower))
     cluster.run_until(lambda: cluster.result("owner"))
