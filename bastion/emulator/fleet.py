@@ -403,7 +403,7 @@ class Fleet:
                 Code.INVALID_ARGUMENT,
                 f"{new.accelerator_type} has {kind.hosts} hosts, and this machine emulates at most "
                 f"{self._settings.hosts_max} of one node (each takes about 0.3 s and 160 MB under JAX); choose a "
-                f"smaller type, or set BASTION_EMULATOR_HOSTS_MAX={kind.hosts} (--hosts-max) and start the emulator anew: "
+                f"smaller type, or set BASTION_EMULATOR_HOSTS_MAX={kind.hosts} and start the emulator anew: "
                 "bastion local down, bastion local up",
             )
 
