@@ -177,12 +177,6 @@ def is_subreaper() -> bool:
     return bool(answer.value)
 
 
-def signal_group(pgid: int, number: int) -> None:
-    """Signals a process group; one that is gone is fine."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pgid, number)
-
-
 def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: float = 0.05) -> bool:
     """Ends every marked process and what it started: SIGTERM, the grace period, then SIGKILL until none is left.
 

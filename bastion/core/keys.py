@@ -130,10 +130,6 @@ def claim(run: str) -> str:
     return JOBS_CLAIMS + run
 
 
-def run_folder(run: str) -> str:
-    return f"{RUNS}{run}/"
-
-
 def order(run: str) -> str:
     return f"{RUNS}{run}/order"
 

@@ -22,7 +22,3 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         self._now += seconds
         self._monotonic += seconds
-
-    def step_back(self, seconds: float) -> None:
-        """The wall clock is set back, as an administrator or NTP does it; the monotonic one goes on."""
-        self._now -= seconds
