@@ -4,7 +4,7 @@ A process id alone is not an identity (ids are reused), so it is always paired w
 processes is found by a *marker*, an environment variable that children inherit: it survives `setsid`, double forks and
 the death of every parent, which process groups do not. A process that drops its environment (`env -i setsid ...`) is
 found as a descendant instead: whoever runs commands is a *subreaper*, so that what loses its parent becomes its child
-and not init's. Linux; elsewhere neither finds anything and only process groups are signalled.
+and not init's. Linux only: all of it is read from /proc.
 """
 
 from __future__ import annotations
