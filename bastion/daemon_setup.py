@@ -21,7 +21,7 @@ from bastion.core.errors import Refused
 from bastion.core.world import Settings
 from bastion.daemon.daemon import Daemon, DaemonSettings
 from bastion.daemon.observe import Provisioners
-from bastion.emulator.address import EmulatorAddress, locate
+from bastion.emulator.tpu.address import EmulatorAddress, locate
 from bastion.local import LocalHome, start_emulator
 from bastion.ports import ObjectStore, Provisioner
 from bastion.wiring import Root, make_folders, open_root

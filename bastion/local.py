@@ -28,7 +28,7 @@ from pathlib import Path
 
 from bastion.core import keys
 from bastion.core.errors import BastionError, NotFound, PreconditionFailed
-from bastion.emulator.address import EmulatorAddress, locate
+from bastion.emulator.tpu.address import EmulatorAddress, locate
 from bastion.processes import ProcessId, end_marked, marked
 from bastion.wiring import Root, open_root, parse_root
 
@@ -203,7 +203,7 @@ def start_emulator(state_dir: Path, log: Path) -> EmulatorAddress | None:
     state_dir.mkdir(parents=True, exist_ok=True)
     state_dir.chmod(0o700)
     log.parent.mkdir(parents=True, exist_ok=True)
-    process = _detach([sys.executable, "-m", "bastion.emulator", f"--state-dir={state_dir}"], log, dict(os.environ))
+    process = _detach([sys.executable, "-m", "bastion.emulator.tpu", f"--state-dir={state_dir}"], log, dict(os.environ))
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         address = locate(state_dir)

@@ -1,7 +1,7 @@
 """A folder that behaves like a bucket: key K is the file K, so that people can `cat`, `cp` and edit it.
 
-Layer: adapters. The parts: `directory_keys` (which path), `directory_places` (where an object lies), `directory_files`
-(generations, reads), `directory_lock` (one writer at a time), `directory_listing`.
+Layer: adapters. The parts: `bastion.directory.keys` (which path), `places` (where an object lies), `files`
+(generations, reads), `lock` (one writer at a time), `listing`.
 
     <folder>/<key>                 the object, wherever a file can have that name
     <folder>/.objects/<sha256>     an object whose key cannot be a file; `<sha256>.key` beside it holds the key
@@ -27,11 +27,11 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from bastion.adapters import directory_files, directory_listing, directory_places
-from bastion.adapters.directory_keys import HIDDEN_FOLDER, stripe
-from bastion.adapters.directory_lock import HighWaterMark, locked
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
 from bastion.core.objects import ObjectMeta, check_key
+from bastion.directory import files, listing, places
+from bastion.directory.keys import HIDDEN_FOLDER, stripe
+from bastion.directory.lock import HighWaterMark, locked
 from bastion.ports import StoredObject
 
 _LEFTOVER_NS = 3600 * 1_000_000_000
@@ -82,9 +82,9 @@ class DirectoryStore:
             raise StoreError(f"there is no folder {self._path}; check the bucket's name, or create the folder")
         with self._root() as root, contextlib.suppress(StoreError, OSError):
             # Whoever may only read leaves them to others.
-            objects = directory_files.open_folder(root, [HIDDEN_FOLDER])
+            objects = files.open_folder(root, [HIDDEN_FOLDER])
             try:
-                directory_places.remove_leftovers(objects, before_ns=now_ns() - _LEFTOVER_NS)
+                places.remove_leftovers(objects, before_ns=now_ns() - _LEFTOVER_NS)
             finally:
                 os.close(objects)
 
@@ -110,18 +110,18 @@ class DirectoryStore:
     def head(self, key: str) -> ObjectMeta | None:
         check_key(key)
         with self._explained("looking up", key, _READING), self._root() as root:
-            place = directory_places.find(root, key)
+            place = places.find(root, key)
             if place is None:
                 return None
             with place:
-                return directory_files.meta_of(key, place.status)
+                return files.meta_of(key, place.status)
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
         with self._explained("listing", prefix, _LISTING):
             with self._root():
                 # A folder that is gone has lost its disk; it must not pass for an empty bucket.
                 pass
-            yield from directory_listing.objects(self._path, prefix, start_after)
+            yield from listing.objects(self._path, prefix, start_after)
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         check_key(key)
@@ -130,15 +130,15 @@ class DirectoryStore:
             with self._expected(root, key, generation):
                 pass
             with (
-                directory_places.temporary(objects, data, sync=self._fsync) as content,
+                places.temporary(objects, data, sync=self._fsync) as content,
                 self._locked(objects, key) as mark,
                 self._expected(root, key, generation) as present,
             ):
                 stamp = self._next_stamp(mark, generation)
                 self._set_stamp(content.file, stamp)
                 mark.raise_to(stamp)
-                directory_places.fill(root, objects, key, content, present, sync=self._fsync)
-                return directory_files.meta_of(key, os.fstat(content.file))
+                places.fill(root, objects, key, content, present, sync=self._fsync)
+                return files.meta_of(key, os.fstat(content.file))
 
     def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         if generation == 0:
@@ -154,22 +154,20 @@ class DirectoryStore:
             if place is None:
                 raise self._refusal(key, 0, generation)
             with self._opened_for_append(place) as file:
-                directory_files.append_all(file, data, place.status.st_size)
+                files.append_all(file, data, place.status.st_size)
                 status = os.fstat(file)
-                if directory_files.stamp_of(status) <= max(directory_files.stamp(generation), mark.stamp):
+                if files.stamp_of(status) <= max(files.stamp(generation), mark.stamp):
                     # The clock, or an old kernel's steps of milliseconds, did not go on by itself.
                     self._set_stamp(file, self._next_stamp(mark, generation))
                     status = os.fstat(file)
-                mark.raise_to(directory_files.stamp_of(status))
-                present = directory_files.status_of(place.folder, place.name)
+                mark.raise_to(files.stamp_of(status))
+                present = files.status_of(place.folder, place.name)
                 if present is None or present.st_ino != status.st_ino:
                     # Somebody moved another file over it, and our bytes went with the old one.
-                    raise self._refusal(
-                        key, 0 if present is None else directory_files.generation_of(present), generation
-                    )
+                    raise self._refusal(key, 0 if present is None else files.generation_of(present), generation)
                 if self._fsync:
                     os.fsync(file)
-                return directory_files.meta_of(key, status)
+                return files.meta_of(key, status)
 
     def delete(self, key: str, *, generation: int) -> None:
         check_key(key)
@@ -181,16 +179,16 @@ class DirectoryStore:
             self._objects(root) as objects,
             self._locked(objects, key) as mark,
         ):
-            place = directory_places.find(root, key)
+            place = places.find(root, key)
             if place is None:
                 return
             with place:
                 if place.generation != generation:
                     raise self._refusal(key, place.generation, generation)
-                mark.raise_to(directory_files.stamp(generation))
-                directory_places.empty(objects, key, place, sync=self._fsync)
+                mark.raise_to(files.stamp(generation))
+                places.empty(objects, key, place, sync=self._fsync)
             if place.natural:
-                directory_places.remove_empty_folders(root, key, kept=self._kept_folders)
+                places.remove_empty_folders(root, key, kept=self._kept_folders)
 
     def _create(self) -> None:
         folder = Path(self._path)
@@ -199,20 +197,20 @@ class DirectoryStore:
         except (FileExistsError, NotADirectoryError) as error:
             raise StoreError(f"{self._path} cannot be a bucket: a file is in the way; give a folder") from error
         except OSError as error:
-            raise directory_files.explain(
+            raise files.explain(
                 error, doing="creating", path=self._path, needs="write permission on the folder above it"
             ) from error
 
     def _read(self, root: int, key: str, start: int) -> StoredObject | None:
         """One look at the object; None if somebody was changing it."""
-        place = directory_places.find(root, key)
+        place = places.find(root, key)
         if place is None:
             raise NotFound(f"there is no object {self._shown(key)}")
         with place:
-            data = directory_files.read_file(place.folder, place.name, place.status, start)
+            data = files.read_file(place.folder, place.name, place.status, start)
             if data is None:
                 return None
-            return StoredObject(meta=directory_files.meta_of(key, place.status), data=data)
+            return StoredObject(meta=files.meta_of(key, place.status), data=data)
 
     def _shown(self, key: str) -> str:
         """The path of a key for messages; a hostile one must not write control characters to a terminal."""
@@ -224,7 +222,7 @@ class DirectoryStore:
         try:
             yield
         except OSError as error:
-            raise directory_files.explain(error, doing=doing, path=self._shown(key), needs=needs) from error
+            raise files.explain(error, doing=doing, path=self._shown(key), needs=needs) from error
 
     @contextlib.contextmanager
     def _root(self) -> Iterator[int]:
@@ -238,7 +236,7 @@ class DirectoryStore:
         except NotADirectoryError as error:
             raise StoreError(f"{self._path} is not a folder, so it cannot be a bucket; give a folder") from error
         except OSError as error:
-            raise directory_files.explain(
+            raise files.explain(
                 error, doing="opening", path=self._path, needs="read and search permission on it"
             ) from error
         try:
@@ -250,9 +248,9 @@ class DirectoryStore:
     def _objects(self, root: int) -> Iterator[int]:
         """The hidden folder, for writers: made if it is missing."""
         try:
-            objects = directory_files.open_folder(root, [HIDDEN_FOLDER], create=True, sync=self._fsync)
+            objects = files.open_folder(root, [HIDDEN_FOLDER], create=True, sync=self._fsync)
         except OSError as error:
-            if error.errno not in directory_files.BARRED:
+            if error.errno not in files.BARRED:
                 raise
             raise StoreError(
                 f"{self._path}/{HIDDEN_FOLDER} is not a folder; move it away, the bucket needs that name"
@@ -269,9 +267,9 @@ class DirectoryStore:
             yield mark
 
     @contextlib.contextmanager
-    def _expected(self, root: int, key: str, generation: int) -> Iterator[directory_places.Place | None]:
+    def _expected(self, root: int, key: str, generation: int) -> Iterator[places.Place | None]:
         """Where the object lies (None: nowhere), if it has the expected generation."""
-        place = directory_places.find(root, key)
+        place = places.find(root, key)
         with place or contextlib.nullcontext():
             present = 0 if place is None else place.generation
             if present != generation:
@@ -285,12 +283,12 @@ class DirectoryStore:
 
     def _next_stamp(self, mark: HighWaterMark, generation: int) -> int:
         """Greater than the object's own, than that of any earlier object of this key, and now if possible."""
-        return max(directory_files.stamp(self._now_ns()), directory_files.stamp(generation) + 1, mark.stamp + 1)
+        return max(files.stamp(self._now_ns()), files.stamp(generation) + 1, mark.stamp + 1)
 
     def _set_stamp(self, file: int, stamp: int) -> None:
-        time_ns = directory_files.stamp_time_ns(stamp)
+        time_ns = files.stamp_time_ns(stamp)
         os.utime(file, ns=(time_ns, time_ns))
-        if directory_files.stamp_of(os.fstat(file)) < stamp:
+        if files.stamp_of(os.fstat(file)) < stamp:
             raise StoreError(
                 f"the file system of {self._path} cannot keep a file's time to the microsecond, or the times in it lie "
                 "beyond the year 2116; use a folder on another file system"
@@ -298,8 +296,8 @@ class DirectoryStore:
 
     @staticmethod
     @contextlib.contextmanager
-    def _opened_for_append(place: directory_places.Place) -> Iterator[int]:
-        file = os.open(place.name, os.O_WRONLY | os.O_APPEND | directory_files.FILE, dir_fd=place.folder)
+    def _opened_for_append(place: places.Place) -> Iterator[int]:
+        file = os.open(place.name, os.O_WRONLY | os.O_APPEND | files.FILE, dir_fd=place.folder)
         try:
             yield file
         finally:

@@ -1,9 +1,1 @@
-"""A local Cloud TPU: the gRPC API, VMs as process groups, and their metadata servers.
-
-`python -m bastion.emulator --state-dir=DIR` is the program. What is imported here stays light (no grpc, no google),
-because every emulated VM imports this package, too.
-"""
-
-from bastion.emulator.address import EmulatorAddress, locate
-
-__all__ = ["EmulatorAddress", "locate"]
+"""The cloud on one machine: the Cloud TPU API (`tpu`) and Cloud Storage (`gcs`), for the real client libraries."""

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters import directory_files
-from bastion.adapters.directory_keys import hidden_name
-from bastion.adapters.directory_lock import locked
 from bastion.adapters.directory_store import DirectoryStore
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed, StoreError, StoreUnavailable
+from bastion.directory import files
+from bastion.directory.keys import hidden_name
+from bastion.directory.lock import locked
 
 NOBODY = 65534
 HOUR_NS = 3_600_000_000_000
@@ -545,7 +545,7 @@ def test_a_bucket_that_vanished_is_unavailable_not_empty(folder: Path, store: Di
     ],
 )
 def test_what_the_system_says_becomes_advice(number: int, kind: type[StoreError], advice: str) -> None:
-    error = directory_files.explain(OSError(number, ""), doing="writing", path="/b/k", needs="write permission")
+    error = files.explain(OSError(number, ""), doing="writing", path="/b/k", needs="write permission")
     assert type(error) is kind
     assert advice in str(error)
     assert "writing /b/k failed" in str(error)

@@ -15,7 +15,7 @@ import pytest
 from bastion.testing.cluster import QUOTA
 
 BASTION = [sys.executable, "-m", "bastion.cli.main"]
-_HEAVY = ("google", "grpc", "jax", "numpy", "tenacity", "bastion.emulator.server", "bastion.adapters.cloud_tpu")
+_HEAVY = ("google", "grpc", "jax", "numpy", "tenacity", "bastion.emulator.tpu.server", "bastion.adapters.cloud_tpu")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import ProvisionerRefused, SliceExists, Stockout
 from bastion.core.protocol import AgentArguments
 from bastion.core.slices import SliceRequest, SliceState, SliceStatus
-from bastion.emulator.server import Emulator, EmulatorSettings
+from bastion.emulator.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock

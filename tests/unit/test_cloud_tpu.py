@@ -23,8 +23,8 @@ from bastion.core.errors import (
     Stockout,
 )
 from bastion.core.slices import SliceRequest, SliceState
-from bastion.emulator.methods import METHODS
-from bastion.emulator.server import Emulator, EmulatorSettings
+from bastion.emulator.tpu.methods import METHODS
+from bastion.emulator.tpu.server import Emulator, EmulatorSettings
 
 REQUEST = SliceRequest(
     node_id="b-aaaaaaaaaa-1",

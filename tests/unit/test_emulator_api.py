@@ -15,7 +15,7 @@ from google.longrunning import operations_pb2
 
 from bastion.adapters.cloud_tpu import CloudTpuSettings, make_client
 from bastion.core.errors import Refused
-from bastion.emulator.server import Emulator, EmulatorRunning, EmulatorSettings
+from bastion.emulator.tpu.server import Emulator, EmulatorRunning, EmulatorSettings
 
 ZONE = "projects/a-project/locations/us-central2-b"
 

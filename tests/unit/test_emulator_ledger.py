@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bastion.emulator.faults import Faults
-from bastion.emulator.records import HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
+from bastion.emulator.tpu.faults import Faults
+from bastion.emulator.tpu.records import HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
 
 LOCATION = "projects/a-project/locations/us-central2-b"
 

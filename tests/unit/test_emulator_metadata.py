@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from google.auth.compute_engine import _metadata
 
-from bastion.emulator import metadata
-from bastion.emulator.host import HostFolder, HostSpec
-from bastion.emulator.metadata import MetadataServer, worker_network_endpoints
+from bastion.emulator.tpu import metadata
+from bastion.emulator.tpu.host import HostFolder, HostSpec
+from bastion.emulator.tpu.metadata import MetadataServer, worker_network_endpoints
 from bastion.worker.metadata import MetadataServer as Agent
 from bastion.worker.metadata import read_identity
 

@@ -1,6 +1,6 @@
 """Files as objects: folders opened without following links, generations from times, reads that hang together.
 
-Layer: adapters; used by `directory_store` and `directory_listing` only.
+Layer: directory.
 
 A file's generation is computed from its status alone, so that a file changed by `cp`, `cp -p`, `mv` or an editor has a
 new one without anybody's help:

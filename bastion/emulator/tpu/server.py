@@ -25,9 +25,9 @@ from typing import Any
 import grpc
 
 from bastion.core.errors import BastionError, Refused
-from bastion.emulator.address import ADDRESS_FILE, EmulatorAddress, publish, write_private
-from bastion.emulator.fleet import HOSTS_MAX, Fleet, FleetSettings
-from bastion.emulator.service import TokenGuard, TpuService
+from bastion.emulator.tpu.address import ADDRESS_FILE, EmulatorAddress, publish, write_private
+from bastion.emulator.tpu.fleet import HOSTS_MAX, Fleet, FleetSettings
+from bastion.emulator.tpu.service import TokenGuard, TpuService
 from bastion.processes import ProcessId
 
 _log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Where the object of a key lies in a folder: key K is the file K wherever a file can have that name.
 
-Layer: adapters. Pure mapping, no I/O.
+Layer: directory. Pure mapping, no I/O.
 
 Every other key lies in the hidden folder, under its hash, with a second file beside it that holds the key itself. A
 key can be *natural* by its spelling and yet be barred by what lies in the folder (a file `a` bars `a/b`); that is

@@ -1,4 +1,4 @@
-"""`python -m bastion.emulator --state-dir=DIR`: the emulator as a program.
+"""`python -m bastion.emulator.tpu --state-dir=DIR`: the emulator as a program.
 
 SIGTERM and SIGINT end every VM and then the emulator; SIGKILL is a crash, after which the VMs live on for
 `--orphan-seconds` and a new emulator on the same folder adopts them.
@@ -15,12 +15,12 @@ import threading
 from pathlib import Path
 
 from bastion.core.errors import BastionError
-from bastion.emulator.server import Emulator, EmulatorSettings
+from bastion.emulator.tpu.server import Emulator, EmulatorSettings
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bastion.emulator", description="A Cloud TPU API on this machine; its VMs are processes."
+        prog="python -m bastion.emulator.tpu", description="A Cloud TPU API on this machine; its VMs are processes."
     )
     parser.add_argument("--state-dir", type=Path, required=True, help="folder for everything it keeps; made private")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1 (default: the last one, or any)")
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             emulator.close()
     except BastionError as error:
-        sys.stderr.write(f"bastion.emulator: {error}\n")
+        sys.stderr.write(f"bastion.emulator.tpu: {error}\n")
         return error.exit_code
     return 0
 

@@ -1,6 +1,6 @@
 """Listing a folder as a bucket: every object under a prefix, in the order of the keys' UTF-8 bytes.
 
-Layer: adapters; used by `directory_store` only.
+Layer: directory.
 
 A folder `a` sorts as `a/`, so that `a.b` comes before `a/b` and after `a`. Only folders that can hold a wanted key are
 read. What cannot be an object is left out: links, special files, names that are not UTF-8 or hold CR or LF, and our
@@ -15,10 +15,10 @@ import os
 from collections.abc import Iterator
 from operator import attrgetter, itemgetter
 
-from bastion.adapters import directory_files
-from bastion.adapters.directory_keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 from bastion.core import limits
 from bastion.core.objects import ObjectMeta, check_key
+from bastion.directory import files
+from bastion.directory.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 
 _log = logging.getLogger(__name__)
 _KEY_FILE_MAX_BYTES = limits.OBJECT_KEY_MAX_BYTES
@@ -80,9 +80,9 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str) -> list[Ob
                     if key > start_after or start_after.startswith(key):
                         rows.append((name + "/", key))
                 elif key > start_after and key.startswith(prefix) and entry.is_file(follow_symlinks=False):
-                    status = directory_files.status_of(folder, name)
+                    status = files.status_of(folder, name)
                     if status is not None:
-                        rows.append((name, directory_files.meta_of(key, status)))
+                        rows.append((name, files.meta_of(key, status)))
     finally:
         os.close(folder)
     rows.sort(key=itemgetter(0))
@@ -94,15 +94,15 @@ def _open_for_reading(root: str, base: str) -> int | None:
     if not base:
         return top
     try:
-        folder = directory_files.open_folder(top, base[:-1].split("/"))
+        folder = files.open_folder(top, base[:-1].split("/"))
     except OSError as error:
-        if error.errno in directory_files.ABSENT:
+        if error.errno in files.ABSENT:
             return None
         raise
     finally:
         os.close(top)
     try:
-        return directory_files.open_listing(folder)
+        return files.open_listing(folder)
     finally:
         os.close(folder)
 
@@ -131,9 +131,9 @@ def hidden_objects(root: str, prefix: str, start_after: str) -> list[ObjectMeta]
             key = _stored_key(folder, name)
             if key is None or not key.startswith(prefix) or key <= start_after:
                 continue
-            status = directory_files.status_of(folder, name.removesuffix(KEY_SUFFIX))
+            status = files.status_of(folder, name.removesuffix(KEY_SUFFIX))
             if status is not None:
-                found.append(directory_files.meta_of(key, status))
+                found.append(files.meta_of(key, status))
     finally:
         os.close(folder)
     return sorted(found, key=attrgetter("key"))
@@ -142,7 +142,7 @@ def hidden_objects(root: str, prefix: str, start_after: str) -> list[ObjectMeta]
 def _stored_key(folder: int, name: str) -> str | None:
     """The key that a hidden object has; None if the file is not one of ours."""
     try:
-        file = os.open(name, os.O_RDONLY | directory_files.FILE, dir_fd=folder)
+        file = os.open(name, os.O_RDONLY | files.FILE, dir_fd=folder)
     except OSError:
         return None
     try:

@@ -1,6 +1,6 @@
 """The one or two places in a folder where the object of a key can lie: finding it, filling it, emptying it.
 
-Layer: adapters; used by `directory_store` only. Writers hold the key's lock.
+Layer: directory. Writers hold the key's lock.
 
 A key's place does not change while its object lives. So a reader that finds the natural place empty and then the
 hidden one has seen a moment at which the object did not exist.
@@ -15,9 +15,9 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from bastion.adapters import directory_files
-from bastion.adapters.directory_keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 from bastion.core.errors import StoreUnavailable
+from bastion.directory import files
+from bastion.directory.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 
 _TEMPORARY_FOLDER = "tmp"
 # A folder that we made may be removed, being empty, before we put a file into it.
@@ -42,7 +42,7 @@ class Place:
 
     @property
     def generation(self) -> int:
-        return directory_files.generation_of(self.status)
+        return files.generation_of(self.status)
 
     def __enter__(self) -> Place:
         return self
@@ -69,14 +69,14 @@ def find(root: int, key: str) -> Place | None:
 
 def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place | None:
     try:
-        folder = directory_files.open_folder(root, folders)
+        folder = files.open_folder(root, folders)
     except OSError as error:
-        if error.errno in directory_files.ABSENT:
+        if error.errno in files.ABSENT:
             return None
         raise
     status = None
     try:
-        status = directory_files.status_of(folder, name)
+        status = files.status_of(folder, name)
     finally:
         if status is None:
             os.close(folder)
@@ -86,12 +86,12 @@ def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place |
 @contextlib.contextmanager
 def temporary(objects: int, data: bytes, *, sync: bool) -> Iterator[Temporary]:
     """A new file with these bytes in the hidden folder `objects`; removed at the end unless it was moved away."""
-    folder = directory_files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
+    folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
     try:
         name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | directory_files.FILE, 0o666, dir_fd=folder)
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.FILE, 0o666, dir_fd=folder)
         try:
-            directory_files.write_all(file, data)
+            files.write_all(file, data)
             if sync:
                 os.fsync(file)
             yield Temporary(folder=folder, name=name, file=file)
@@ -129,7 +129,7 @@ def _fill_natural(root: int, key: str, content: Temporary, *, sync: bool) -> boo
         return False
     for _ in range(_TRIES):
         try:
-            folder = directory_files.open_folder(root, names[:-1], create=True, sync=sync)
+            folder = files.open_folder(root, names[:-1], create=True, sync=sync)
             try:
                 if _is_barred(folder, names[-1]):
                     return False
@@ -139,7 +139,7 @@ def _fill_natural(root: int, key: str, content: Temporary, *, sync: bool) -> boo
         except FileNotFoundError:
             continue
         except OSError as error:
-            if error.errno in directory_files.BARRED:
+            if error.errno in files.BARRED:
                 return False
             raise
         return True
@@ -158,7 +158,7 @@ def _is_barred(folder: int, name: str) -> bool:
 def _fill_hidden(objects: int, key: str, content: Temporary, *, sync: bool) -> None:
     name = hidden_name(key)
     # The key first: a listing needs it to know the object.
-    if directory_files.status_of(objects, name + KEY_SUFFIX) is None:
+    if files.status_of(objects, name + KEY_SUFFIX) is None:
         with temporary(objects, key.encode(), sync=sync) as key_content:
             _move(key_content, objects, name + KEY_SUFFIX, sync=False)
     _move(content, objects, name, sync=sync)
@@ -167,7 +167,7 @@ def _fill_hidden(objects: int, key: str, content: Temporary, *, sync: bool) -> N
 def _move(content: Temporary, folder: int, name: str, *, sync: bool) -> None:
     os.rename(content.name, name, src_dir_fd=content.folder, dst_dir_fd=folder)
     if sync:
-        directory_files.sync_folder(folder)
+        files.sync_folder(folder)
 
 
 def _empty_hidden(objects: int, key: str) -> None:
@@ -186,7 +186,7 @@ def empty(objects: int, key: str, place: Place, *, sync: bool) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place.name, dir_fd=place.folder)
     if sync:
-        directory_files.sync_folder(place.folder)
+        files.sync_folder(place.folder)
 
 
 def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> None:
@@ -196,7 +196,7 @@ def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> 
         if "/".join(names[: depth + 1]) in kept:
             return
         try:
-            above = directory_files.open_folder(root, names[:depth])
+            above = files.open_folder(root, names[:depth])
         except OSError:
             return
         try:
@@ -211,18 +211,18 @@ def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> 
 def remove_leftovers(objects: int, *, before_ns: int) -> None:
     """Removes temporary files last changed before an instant: their writers are dead."""
     try:
-        folder = directory_files.open_folder(objects, [_TEMPORARY_FOLDER])
+        folder = files.open_folder(objects, [_TEMPORARY_FOLDER])
     except OSError:
         return
     try:
-        listing = directory_files.open_listing(folder)
+        listing = files.open_listing(folder)
         try:
             with os.scandir(listing) as entries:
                 names = [entry.name for entry in entries]
         finally:
             os.close(listing)
         for name in names:
-            status = directory_files.status_of(folder, name)
+            status = files.status_of(folder, name)
             if status is not None and status.st_ctime_ns < before_ns:
                 os.unlink(name, dir_fd=folder)
     finally:

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bastion.core import instance_types
-from bastion.emulator.faults import CreateFailure, Faults
-from bastion.emulator.host import HostSpec
-from bastion.emulator.hosts import AddressBlocks, Hosts
-from bastion.emulator.records import ApiError, Code, HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
+from bastion.emulator.tpu.faults import CreateFailure, Faults
+from bastion.emulator.tpu.host import HostSpec
+from bastion.emulator.tpu.hosts import AddressBlocks, Hosts
+from bastion.emulator.tpu.records import ApiError, Code, HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
 
 _log = logging.getLogger(__name__)
 

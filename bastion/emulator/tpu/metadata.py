@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bastion.emulator.host import HostFolder, HostSpec
+from bastion.emulator.tpu.host import HostFolder, HostSpec
 
 _ROOT = "/computeMetadata/v1/"
 _GUEST_ATTRIBUTES = "instance/guest-attributes/"

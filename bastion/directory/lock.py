@@ -1,6 +1,6 @@
 """One writer at a time per key, among threads and processes, and the mark above which its next generation must lie.
 
-Layer: adapters; used by `directory_store` only.
+Layer: directory.
 
 Keys share 64 lock files by hash. A lock file is opened anew each time, because `flock` belongs to the open file: so
 threads exclude each other too, and the kernel frees the lock of a process that dies. The file's content is the highest
@@ -16,8 +16,8 @@ import os
 import time
 from collections.abc import Iterator
 
-from bastion.adapters import directory_files
 from bastion.core.errors import StoreUnavailable
+from bastion.directory import files
 
 LOCK_FOLDER = "locks"
 _POLL_SECONDS = 0.0005
@@ -53,9 +53,9 @@ def locked(objects: int, name: str, *, path: str, timeout_seconds: float) -> Ite
     Raises:
         StoreUnavailable: somebody else held it all the time.
     """
-    folder = directory_files.open_folder(objects, [LOCK_FOLDER], create=True)
+    folder = files.open_folder(objects, [LOCK_FOLDER], create=True)
     try:
-        file = os.open(name, os.O_RDWR | os.O_CREAT | directory_files.FILE, 0o666, dir_fd=folder)
+        file = os.open(name, os.O_RDWR | os.O_CREAT | files.FILE, 0o666, dir_fd=folder)
     finally:
         os.close(folder)
     try:

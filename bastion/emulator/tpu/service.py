@@ -19,9 +19,9 @@ from google.longrunning import operations_pb2
 from google.protobuf import any_pb2, empty_pb2
 
 from bastion.core import instance_types
-from bastion.emulator.fleet import Fleet, NewNode
-from bastion.emulator.methods import METHODS, UNIMPLEMENTED
-from bastion.emulator.records import ApiError, Code, NodeRecord, NodeState, OperationRecord
+from bastion.emulator.tpu.fleet import Fleet, NewNode
+from bastion.emulator.tpu.methods import METHODS, UNIMPLEMENTED
+from bastion.emulator.tpu.records import ApiError, Code, NodeRecord, NodeState, OperationRecord
 
 _PAGE_MAX = 1000
 _T = TypeVar("_T")

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import bastion
 from bastion import processes
-from bastion.emulator.host import HOME_MARKER, MARKER, HostFolder, HostSpec
-from bastion.emulator.records import HostRecord
+from bastion.emulator.tpu.host import HOME_MARKER, MARKER, HostFolder, HostSpec
+from bastion.emulator.tpu.records import HostRecord
 from bastion.processes import ProcessId
 
 METADATA_PORT = 9254
@@ -109,7 +109,7 @@ class Hosts:
                 [
                     sys.executable,
                     "-m",
-                    "bastion.emulator.vm",
+                    "bastion.emulator.tpu.vm",
                     f"--folder={folder.path}",
                     f"--listen-fd={listener.fileno()}",
                 ],

@@ -1,4 +1,4 @@
-"""One emulated host: `python -m bastion.emulator.vm --folder=DIR --listen-fd=N`, started by the emulator.
+"""One emulated host: `python -m bastion.emulator.tpu.tpu.vm --folder=DIR --listen-fd=N`, started by the emulator.
 
 The supervisor serves the host's metadata, runs the node's startup script under bash, and ends everything that belongs
 to the host when the host ends. Its imports are light, because a slice of sixteen hosts starts sixteen of it.
@@ -30,9 +30,9 @@ from types import FrameType
 from typing import BinaryIO
 
 from bastion import processes
-from bastion.emulator.address import locate
-from bastion.emulator.host import HOME_MARKER, MARKER, HostFolder, HostSpec
-from bastion.emulator.metadata import MetadataServer
+from bastion.emulator.tpu.address import locate
+from bastion.emulator.tpu.host import HOME_MARKER, MARKER, HostFolder, HostSpec
+from bastion.emulator.tpu.metadata import MetadataServer
 
 _SERIAL_MAX_BYTES = 1024 * 1024
 
@@ -176,7 +176,7 @@ def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, s
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bastion.emulator.vm", description="One emulated TPU host.")
+    parser = argparse.ArgumentParser(prog="python -m bastion.emulator.tpu.tpu.vm", description="One emulated TPU host.")
     parser.add_argument("--folder", type=Path, required=True, help="the host's folder, with host.json")
     parser.add_argument("--listen-fd", type=int, required=True, help="listening socket for the metadata server")
     arguments = parser.parse_args(argv)
