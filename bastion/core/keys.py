@@ -9,6 +9,7 @@ import base64
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from bastion.core import limits
 from bastion.core.errors import InvalidSpec
@@ -25,6 +26,7 @@ LEASE = "lease"
 STATUS = "status/current.json"
 RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
+FORMER_QUOTAS = "project-quotas/former/"
 
 # What we create; uppercase is accepted on reading, because the ancestor's clients write it.
 _NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
@@ -170,6 +172,15 @@ def job_history(job: str) -> str:
 
 def project_history(project: str, day: str) -> str:
     return f"history/projects/{project}/{day}"
+
+
+def former_quota(written_at: float, generation: int) -> str:
+    """Of a quota file that another one replaced: since when it was there (seconds since the epoch), and its generation.
+
+    Both are the object's own, so that whoever keeps it a second time finds it kept.
+    """
+    moment = datetime.fromtimestamp(written_at, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return f"{FORMER_QUOTAS}{moment}-{generation}.config"
 
 
 def node_id(run: str, slice_index: int, num_slices: int) -> str:

@@ -1,0 +1,184 @@
+"""What one quota file means that another does not: amounts, projects, shares, members.
+
+Layer: `quota`, pure. Only meanings count: another order, other comments, weights in the same ratio are no difference.
+
+Invariants: `difference(a, a)` is empty, and `difference(b, a)` is `difference(a, b)` with before and after exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quota.policy import Policy
+
+# More than a screen of projects, or a line of members, nobody reads.
+PROJECTS_SHOWN = 30
+MEMBERS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmountChange:
+    """Units of a resource type in one tier, or entitled to by one project; never equal."""
+
+    resource_type: str
+    before: int
+    after: int
+
+    @property
+    def gain(self) -> int:
+        """Units more; negative: fewer."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectChange:
+    """What changes for one project.
+
+    Attributes:
+        existed, exists: Whether the file before, and the one after, has it.
+        entitlements: By resource type, sorted.
+        members_added, members_removed: Patterns, sorted.
+    """
+
+    project: str
+    existed: bool
+    exists: bool
+    entitlements: tuple[AmountChange, ...]
+    members_added: tuple[str, ...]
+    members_removed: tuple[str, ...]
+
+    @property
+    def loses(self) -> bool:
+        """Whether it is entitled to less of something, or gone."""
+        return not self.exists or any(change.gain < 0 for change in self.entitlements)
+
+    @property
+    def gains(self) -> bool:
+        """Whether it is entitled to more of something, or new."""
+        return not self.existed or any(change.gain > 0 for change in self.entitlements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """From one policy to another.
+
+    Attributes:
+        types_added, types_removed: Resource types that only one of them has, sorted.
+        tiers: Per tier whose amounts change, its number and the changes, sorted by type.
+        totals: The same over all tiers.
+        projects: Those for which something changes, sorted by name.
+    """
+
+    types_added: tuple[str, ...]
+    types_removed: tuple[str, ...]
+    tiers: tuple[tuple[int, tuple[AmountChange, ...]], ...]
+    totals: tuple[AmountChange, ...]
+    projects: tuple[ProjectChange, ...]
+
+    def __bool__(self) -> bool:
+        """Whether anything changes."""
+        return bool(self.types_added or self.types_removed or self.tiers or self.projects)
+
+
+def difference(before: Policy, after: Policy) -> Difference:
+    """What `after` means that `before` does not, and the other way round."""
+    kinds = sorted({*before.resource_types, *after.resource_types})
+    tiers = []
+    for number in range(max(len(before.tiers), len(after.tiers))):
+        one = before.tiers[number] if number < len(before.tiers) else {}
+        other = after.tiers[number] if number < len(after.tiers) else {}
+        changes = _changes((kind, one.get(kind, 0), other.get(kind, 0)) for kind in kinds)
+        if changes:
+            tiers.append((number, changes))
+    projects = (_project(project, before, after, kinds) for project in sorted({*before.projects, *after.projects}))
+    return Difference(
+        types_added=tuple(kind for kind in kinds if kind not in before.resource_types),
+        types_removed=tuple(kind for kind in kinds if kind not in after.resource_types),
+        tiers=tuple(tiers),
+        totals=_changes((kind, before.total(kind), after.total(kind)) for kind in kinds),
+        projects=tuple(project for project in projects if project is not None),
+    )
+
+
+def _changes(amounts: Iterator[tuple[str, int, int]]) -> tuple[AmountChange, ...]:
+    return tuple(
+        AmountChange(resource_type=kind, before=one, after=other) for kind, one, other in amounts if one != other
+    )
+
+
+def _project(project: str, before: Policy, after: Policy, kinds: list[str]) -> ProjectChange | None:
+    members_before = set(before.members.get(project, ()))
+    members_after = set(after.members.get(project, ()))
+    change = ProjectChange(
+        project=project,
+        existed=project in before.projects,
+        exists=project in after.projects,
+        entitlements=_changes(
+            (kind, before.entitlement(project, kind), after.entitlement(project, kind)) for kind in kinds
+        ),
+        members_added=tuple(sorted(members_after - members_before)),
+        members_removed=tuple(sorted(members_before - members_after)),
+    )
+    same = change.existed == change.exists and not (
+        change.entitlements or change.members_added or change.members_removed
+    )
+    return None if same else change
+
+
+def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iterator[str]:
+    """The difference in words, a line at a time; those who lose something come first.
+
+    Args:
+        projects_shown: The most projects to tell of; the others are counted.
+    """
+    if not found:
+        yield "nothing changes: both files mean the same"
+        return
+    if found.types_added or found.types_removed or found.tiers:
+        yield "The pool"
+        for kind in found.types_removed:
+            yield f"  {kind} is no longer a resource type"
+        for kind in found.types_added:
+            yield f"  {kind} is a new resource type"
+        several = any(number > 0 for number, _ in found.tiers)
+        for number, changes in found.tiers:
+            for change in changes:
+                yield f"  {f'tier {number}: ' if several else ''}{_amount(change)}"
+        if several:
+            for change in found.totals:
+                yield f"  all tiers: {_amount(change)}"
+    if found.projects:
+        yield "The projects and what they are entitled to"
+        # Whoever loses something must not be among those that are only counted.
+        order = sorted(found.projects, key=lambda change: (not change.loses, not change.gains, change.project))
+        for project in order[:projects_shown]:
+            yield from _project_lines(project)
+        rest = order[projects_shown:]
+        if rest:
+            losing = sum(change.loses for change in rest)
+            yield f"  and {len(rest)} more projects" + (f", {losing} of which lose something" if losing else "")
+
+
+def _amount(change: AmountChange) -> str:
+    return f"{change.resource_type} {change.before} -> {change.after} ({change.gain:+d})"
+
+
+def _project_lines(change: ProjectChange) -> Iterator[str]:
+    shares = "; ".join(_amount(entitlement) for entitlement in change.entitlements)
+    if not change.exists:
+        yield f"  {change.project} is removed" + (f": {shares}" if shares else "")
+        return
+    if not change.existed:
+        yield f"  {change.project} is new: {shares or 'it can only borrow'}"
+    else:
+        yield f"  {change.project}" + (f": {shares}" if shares else "")
+    if change.members_removed:
+        yield f"    members removed: {_some(change.members_removed)}"
+    if change.members_added:
+        yield f"    members added: {_some(change.members_added)}"
+
+
+def _some(patterns: tuple[str, ...]) -> str:
+    shown = ", ".join(patterns[:MEMBERS_SHOWN])
+    return shown if len(patterns) <= MEMBERS_SHOWN else f"{shown} and {len(patterns) - MEMBERS_SHOWN} more"
