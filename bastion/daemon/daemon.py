@@ -46,6 +46,7 @@ class DaemonSettings:
         busy_tick_seconds: Between two ticks while things are moving.
         lease_ttl_seconds: After so long without renewal another daemon takes over.
         idle_exit_seconds: End when there was no job for so long; 0 means never.
+        quota_root: ROOT under which the quota file lies; published, so that nobody uploads one where it is not read.
     """
 
     world: Settings
@@ -55,6 +56,7 @@ class DaemonSettings:
     busy_tick_seconds: float = 2.0
     lease_ttl_seconds: float = 60.0
     idle_exit_seconds: float = 0.0
+    quota_root: str = ""
 
 
 @dataclass(slots=True)
@@ -231,7 +233,12 @@ class Daemon:
                 "version": __version__,
                 "epoch": self._lease.epoch,
             },
-            quota={"in_force": status.policy is not None, "generation": status.generation, "problem": status.problem},
+            quota={
+                "in_force": status.policy is not None,
+                "generation": status.generation,
+                "problem": status.problem,
+                "root": self._settings.quota_root or self._settings.world.root,
+            },
             alarms=problems,
             records=records,
             views=world.jobs,
