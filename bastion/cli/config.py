@@ -40,7 +40,7 @@ def _checked(key: str, value: str) -> str:
     """The value as it will be used later, from whatever folder."""
     if plain(value) != value:
         raise Refused(f"the value of {key} holds control characters")
-    if key == "root":
+    if key in ("root", "quota_root"):
         return parse_root(value).url
     if key == "bucket":
         return parse_root(f"{value.rstrip('/')}/any-bastion").bucket

@@ -26,6 +26,7 @@ CONFIG_KEYS = {
     "root": "the bastion's folder, gs://BUCKET/NAME-bastion or a local one",
     "bastion": "the bastion's name; together with bucket, instead of root",
     "bucket": "the bastion's bucket; also completes --bastion=NAME",
+    "quota_root": "where the quota file lies, if it has a private bucket: gs://BUCKET/NAME-bastion or a local folder",
     "project_id": "project that launch uses without --project_id",
     "user_id": "user that launch uses without --user_id",
 }

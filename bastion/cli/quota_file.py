@@ -1,0 +1,57 @@
+"""Quota files on the command line: reading the one that was named, and telling what it means.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from bastion.cli.output import emit_json, plain, say
+from bastion.core.errors import Refused
+from quota import Policy, QuotaFileError
+
+
+def read(path: str) -> bytes:
+    """The file's bytes; `-` means stdin.
+
+    Raises:
+        Refused: it cannot be read.
+    """
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise Refused(f"the quota file {plain(path)} cannot be read: {error.strerror}") from error
+
+
+def tell_problems(path: str, error: QuotaFileError, *, json: bool) -> None:
+    """Every problem on a line of its own."""
+    for problem in error.problems:
+        say(f"bastion: {plain(path)}: {plain(problem)}")
+    if json:
+        problems = [{"line": problem.line, "message": problem.message} for problem in error.problems]
+        emit_json({"valid": False, "problems": problems})
+
+
+def tell_warnings(path: str, policy: Policy) -> None:
+    """What is probably a mistake."""
+    for warning in policy.warnings:
+        say(f"bastion: {plain(path)}: warning: {plain(warning)}")
+
+
+def document(policy: Policy) -> dict[str, Any]:
+    """What a policy means, for `--output=json`."""
+    return {
+        "valid": True,
+        "tiers": [dict(tier) for tier in policy.tiers],
+        "projects": {
+            project: {
+                "entitlement": {kind: policy.entitlement(project, kind) for kind in policy.resource_types},
+                "members": list(policy.members.get(project, ())),
+            }
+            for project in policy.projects
+        },
+        "warnings": [{"line": warning.line, "message": warning.message} for warning in policy.warnings],
+    }
