@@ -19,10 +19,9 @@ from typing import Any
 import quota
 from bastion.client.daemon_pulse import DaemonPulse
 from bastion.client.jobs import BastionRoot, Client
-from bastion.core import job_record, keys, limits
+from bastion.core import keys, limits
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
-from bastion.core.job_record import JobRecord
-from bastion.core.published_jobs import published_jobs, stopping_names
+from bastion.core.published_jobs import published_jobs
 from bastion.ports import ObjectStore
 from scheduler import Snapshot
 from scheduler.policy_change import PolicyEffect, effect_of
@@ -197,7 +196,7 @@ class QuotaDesk:
             status = self._client.status()
             if status is None:
                 raise InvalidDocument("no daemon has published it")
-            jobs = published_jobs(status, evicted_for=self._evicted_for(status))
+            jobs = published_jobs(status)
         except InvalidDocument as error:
             return Forecast(effect=PolicyEffect(), doubts=(*doubts, f"what runs is not known: {error}"))
         snapshot = Snapshot(policy=before, jobs=jobs, bastion_slots=limits.BASTION_HOST_JOBS_MAX)
@@ -238,19 +237,6 @@ class QuotaDesk:
         if _same(self._client.root.url, self.root.url):
             return ""
         return f"the daemon reads its quota file under {own}; to read {self.root.url} it must be started with --quota"
-
-    def _evicted_for(self, status: Mapping[str, Any]) -> dict[str, str]:
-        """For whom the jobs that are being stopped make room; only their states say it."""
-        found: dict[str, str] = {}
-        for name in stopping_names(status):
-            try:
-                record = job_record.read(self._client.store.get(keys.state(name)).data, name=name)
-            except (NotFound, InvalidDocument, ValueError):
-                continue  # gone meanwhile
-            ending = record.attempt.ending if isinstance(record, JobRecord) and record.attempt else None
-            if ending is not None and ending.evicted_for:
-                found[name] = ending.evicted_for
-        return found
 
     # -- replacing ----------------------------------------------------------------------------------------------
 

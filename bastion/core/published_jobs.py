@@ -1,7 +1,8 @@
 """The scheduler's jobs, read back from the published status: for those who ask "what if" without being the daemon.
 
 Pure; the counterpart of `core.status` as `core.scheduling_view` is of the records. What the status does not say, and
-this therefore does not know: jobs whose state cannot be read (an alarm names them), and backoffs.
+this therefore does not know: jobs whose state cannot be read (an alarm names them), backoffs, and for whom a stopping
+job makes room. Whom a pass evicts does not depend on the latter: what is being freed counts as free later either way.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from bastion.core.lifecycle import Status
 from scheduler import Job, JobStatus, ReasonCode
 
 
-def published_jobs(status: Mapping[str, Any], *, evicted_for: Mapping[str, str] | None = None) -> tuple[Job, ...]:
+def published_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
     """The jobs of `status/current.json` that hold capacity or want it.
 
     Args:
         status: The document, of a format that we read.
-        evicted_for: Of jobs that are stopping: for whom. The status does not say it, their states do.
 
     Raises:
         InvalidDocument: an entry is not as the daemon writes it.
@@ -28,29 +28,18 @@ def published_jobs(status: Mapping[str, Any], *, evicted_for: Mapping[str, str] 
     entries = status.get("jobs")
     if not isinstance(entries, list):
         raise InvalidDocument("the published status has no list of jobs")
-    jobs = [job for entry in entries if (job := _read(entry, evicted_for or {})) is not None]
+    jobs = [job for entry in entries if (job := _read(entry)) is not None]
     if len({job.name for job in jobs}) != len(jobs):
         raise InvalidDocument("the published status has a job twice")
     return tuple(jobs)
 
 
-def stopping_names(status: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the jobs that are being stopped for another one."""
-    entries = status.get("jobs")
-    return tuple(
-        str(entry["name"])
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict) and str(entry.get("stopping")).startswith("evicted: ") and "name" in entry
-    )
-
-
-def _read(entry: Any, evicted_for: Mapping[str, str]) -> Job | None:
+def _read(entry: Any) -> Job | None:
     try:
         status = Status(entry["status"])
         has_attempt = entry["attempt"] is not None
         if not has_attempt and status is not Status.PENDING:
             return None  # holds nothing and will not run
-        name = str(entry["name"])
         amounts = {str(kind): int(amount) for kind, amount in entry["resources"].items()}
         reason = entry["reason"]
         if not has_attempt:
@@ -60,7 +49,7 @@ def _read(entry: Any, evicted_for: Mapping[str, str]) -> Job | None:
         else:
             does = JobStatus.RUNNING
         return Job(
-            name=name,
+            name=str(entry["name"]),
             project_id=str(entry["project_id"]),
             user_id=str(entry["user_id"]),
             priority=int(entry["priority"]),
@@ -71,7 +60,6 @@ def _read(entry: Any, evicted_for: Mapping[str, str]) -> Job | None:
             # A spec is replaced only while its job waits, so what a job holds is what it asks.
             charged=amounts if has_attempt else {},
             started_at=from_rfc3339(entry["started_at"]) if has_attempt else None,
-            evicted_for=evicted_for.get(name),
             on_bastion=entry["instance_type"] is None,
             waiting_since=from_rfc3339(reason["since"]) if reason else None,
             promised=bool(reason) and reason["code"] == ReasonCode.WAITING_FOR_PREEMPTED.value,
