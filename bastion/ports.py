@@ -63,8 +63,12 @@ class ObjectStore(Protocol):
         """The object's metadata, or None if a lookup of this very key says that it does not exist."""
         ...
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
-        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order."""
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
+        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order.
+
+        `end_before`: if given, only keys less than it. What the caller does not take is not asked for: a bucket in the
+        cloud answers in pages of `limits.LIST_PAGE_OBJECTS`, each of them a request.
+        """
         ...
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:

@@ -116,12 +116,12 @@ class DirectoryStore:
             with place:
                 return files.meta_of(key, place.status)
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         with self._explained("listing", prefix, _LISTING):
             with self._root():
                 # A folder that is gone has lost its disk; it must not pass for an empty bucket.
                 pass
-            yield from listing.objects(self._path, prefix, start_after)
+            yield from listing.objects(self._path, prefix, start_after, end_before)
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         check_key(key)

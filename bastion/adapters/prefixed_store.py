@@ -43,9 +43,10 @@ class PrefixedStore:
         meta = self._store.head(self._whole(key))
         return None if meta is None else self._inner(meta)
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         # Starting after the bare prefix leaves out an object of exactly that key, which has no name in here.
-        listing = self._store.list(self._prefix + prefix, start_after=self._prefix + start_after)
+        end = self._prefix + end_before if end_before else ""
+        listing = self._store.list(self._prefix + prefix, start_after=self._prefix + start_after, end_before=end)
         return map(self._inner, listing)
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:

@@ -39,6 +39,8 @@ DOCUMENT_MAX_BYTES = 1024 * 1024
 
 # Cloud Storage's own limit; a store on a folder keeps it too, so that a bucket can move from one to the other.
 OBJECT_KEY_MAX_BYTES = 1024
+# Objects of one page of a listing on Cloud Storage; each page is a request.
+LIST_PAGE_OBJECTS = 1000
 
 # Why an attempt ended, in the words of a host or an API; a state keeps it for every attempt.
 MESSAGE_MAX_CHARS = 1000

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _KEY_FILE_MAX_BYTES = limits.OBJECT_KEY_MAX_BYTES
 
 
-def natural_objects(root: str, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+def natural_objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
     """Objects that lie at their natural paths below the folder `root`.
 
     Raises:
@@ -42,7 +42,7 @@ def natural_objects(root: str, prefix: str, start_after: str) -> Iterator[Object
             yield item
             continue
         try:
-            found = _read_folder(root, item, prefix, start_after)
+            found = _read_folder(root, item, prefix, start_after, end_before)
         except PermissionError:
             if item == base:
                 raise
@@ -51,7 +51,7 @@ def natural_objects(root: str, prefix: str, start_after: str) -> Iterator[Object
         pending.extend(reversed(found))
 
 
-def _read_folder(root: str, base: str, prefix: str, start_after: str) -> list[ObjectMeta | str]:
+def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before: str) -> list[ObjectMeta | str]:
     """One folder's wanted objects and subfolders, in key order; nothing if it is gone.
 
     Args:
@@ -59,6 +59,7 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str) -> list[Ob
         base: The folder's key prefix: empty or ending in `/`.
         prefix: Of the wanted keys.
         start_after: Wanted keys are greater.
+        end_before: Wanted keys are less, unless it is empty.
     """
     wanted = prefix[len(base) :]
     rows: list[tuple[str, ObjectMeta | str]] = []
@@ -72,12 +73,12 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str) -> list[Ob
                 if not name.startswith(wanted):
                     continue
                 key = base + name
-                if not _is_key(key) or key == HIDDEN_FOLDER:
+                if not _is_key(key) or key == HIDDEN_FOLDER or (end_before and key >= end_before):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     key += "/"
                     # Either every key in there is greater, or the start lies in there.
-                    if key > start_after or start_after.startswith(key):
+                    if (key > start_after or start_after.startswith(key)) and not (end_before and key >= end_before):
                         rows.append((name + "/", key))
                 elif key > start_after and key.startswith(prefix) and entry.is_file(follow_symlinks=False):
                     status = files.status_of(folder, name)
@@ -116,7 +117,7 @@ def _is_key(key: str) -> bool:
     return True
 
 
-def hidden_objects(root: str, prefix: str, start_after: str) -> list[ObjectMeta]:
+def hidden_objects(root: str, prefix: str, start_after: str, end_before: str) -> list[ObjectMeta]:
     """Objects whose keys cannot be files, in key order; reads the key of each, so they had better be few."""
     found = []
     folder = _open_for_reading(root, HIDDEN_FOLDER + "/")
@@ -129,7 +130,7 @@ def hidden_objects(root: str, prefix: str, start_after: str) -> list[ObjectMeta]
             if not name.endswith(KEY_SUFFIX):
                 continue
             key = _stored_key(folder, name)
-            if key is None or not key.startswith(prefix) or key <= start_after:
+            if key is None or not key.startswith(prefix) or key <= start_after or (end_before and key >= end_before):
                 continue
             status = files.status_of(folder, name.removesuffix(KEY_SUFFIX))
             if status is not None:
@@ -158,12 +159,12 @@ def _stored_key(folder: int, name: str) -> str | None:
     return key if hidden_name(key) == name.removesuffix(KEY_SUFFIX) else None
 
 
-def objects(root: str, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
     """All objects under a prefix; where a key has a natural file and a hidden one, the natural one counts."""
     if prefix and not _is_key(prefix):
         return
-    hidden = hidden_objects(root, prefix, start_after)
-    natural = natural_objects(root, prefix, start_after)
+    hidden = hidden_objects(root, prefix, start_after, end_before)
+    natural = natural_objects(root, prefix, start_after, end_before)
     if not hidden:
         yield from natural
         return

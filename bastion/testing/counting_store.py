@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
+from bastion.core import limits
 from bastion.core.objects import ObjectMeta
 from bastion.ports import ObjectStore, StoredObject
 
@@ -18,6 +19,8 @@ class CountingStore:
 
     Attributes:
         calls: Calls by method name.
+        requests: What a bucket in the cloud would bill: one for each call, and one for each page of a listing that was
+            consumed.
         read: Keys asked for with `get`, in order.
         listed: Prefixes asked for with `list`, in order.
         written: Keys given to `put` and `append`, in order.
@@ -28,6 +31,7 @@ class CountingStore:
         self._store = store
         self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
+        self.requests = 0
         self.read: list[str] = []
         self.listed: list[str] = []
         self.written: list[str] = []
@@ -42,6 +46,7 @@ class CountingStore:
         """Forgets everything counted so far."""
         with self._lock:
             self.calls.clear()
+            self.requests = 0
             for keys in (self.read, self.listed, self.written, self.deleted):
                 keys.clear()
 
@@ -53,9 +58,16 @@ class CountingStore:
         self._count("head", key, None)
         return self._store.head(key)
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         self._count("list", prefix, self.listed)
-        return self._store.list(prefix, start_after=start_after)
+        return self._paged(self._store.list(prefix, start_after=start_after, end_before=end_before))
+
+    def _paged(self, listing: Iterator[ObjectMeta]) -> Iterator[ObjectMeta]:
+        for number, meta in enumerate(listing):
+            if number and number % limits.LIST_PAGE_OBJECTS == 0:
+                with self._lock:
+                    self.requests += 1
+            yield meta
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         self._count("put", key, self.written)
@@ -72,5 +84,6 @@ class CountingStore:
     def _count(self, method: str, key: str, keys: list[str] | None) -> None:  # type: ignore[valid-type]
         with self._lock:
             self.calls[method] += 1
+            self.requests += 1
             if keys is not None:
                 keys.append(key)

@@ -76,9 +76,9 @@ class FaultyStore:
         self._end("head", key, fault)
         return meta
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         fault = self._begin("list", prefix)
-        listing = self._store.list(prefix, start_after=start_after)
+        listing = self._store.list(prefix, start_after=start_after, end_before=end_before)
         return listing if fault is None else self._half(prefix, listing, fault)
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:

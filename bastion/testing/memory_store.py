@@ -56,13 +56,13 @@ class MemoryStore:
             stored = self._objects.get(key)
             return None if stored is None else stored.meta
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectMeta]:
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         with self._lock:
             found = []
             first = max(bisect.bisect_left(self._keys, prefix), bisect.bisect_right(self._keys, start_after))
             for index in range(first, len(self._keys)):
                 key = self._keys[index]
-                if not key.startswith(prefix):
+                if not key.startswith(prefix) or (end_before and key >= end_before):
                     break
                 found.append(self._objects[key].meta)
         return iter(found)

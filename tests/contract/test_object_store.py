@@ -392,6 +392,16 @@ def test_a_listing_starts_after_any_key_whether_it_exists_or_not(
     assert keys(filled, prefix, start_after) == expected
 
 
+@pytest.mark.parametrize("prefix", ["", "a", "a/", "a/b", "b", "x"])
+@pytest.mark.parametrize("end_before", ["a", "a!", "a.", "a/", "a/b", "a/b/", "a/b/b", "a/c", "b", "b/", "zz"])
+@pytest.mark.parametrize("start_after", ["", "a/", "a/b/b"])
+def test_a_listing_ends_before_any_key_whether_it_exists_or_not(
+    filled: ObjectStore, prefix: str, start_after: str, end_before: str
+) -> None:
+    expected = [key for key in keys(filled) if key.startswith(prefix) and start_after < key < end_before]
+    assert [m.key for m in filled.list(prefix, start_after=start_after, end_before=end_before)] == expected
+
+
 def test_a_listing_tells_what_head_tells(filled: ObjectStore) -> None:
     for meta in filled.list(""):
         assert filled.head(meta.key) == meta

@@ -285,10 +285,10 @@ def test_a_quota_bucket_that_refuses_us_leaves_the_last_good_file_in_force() -> 
     quota_store = cluster.daemon._policy._store
     plain = quota_store.list
 
-    def denied(prefix: str, *, start_after: str = ""):  # type: ignore[no-untyped-def]
+    def denied(prefix: str, *, start_after: str = "", end_before: str = ""):  # type: ignore[no-untyped-def]
         if prefix == keys.PROJECT_QUOTAS:
             raise AccessDenied("storage.objects.list is missing")
-        return plain(prefix, start_after=start_after)
+        return plain(prefix, start_after=start_after, end_before=end_before)
 
     quota_store.list = denied  # type: ignore[method-assign]
     cluster.run_until(lambda: cluster.result("job"), steps=40)
@@ -332,8 +332,10 @@ def test_a_state_missing_in_one_listing_frees_none_of_what_its_job_holds() -> No
     cluster.run_until(lambda: cluster.hosts.live("holder"))
     plain = cluster.store.list
 
-    def lagging(prefix: str, *, start_after: str = ""):  # type: ignore[no-untyped-def]
-        return iter([m for m in plain(prefix, start_after=start_after) if m.key != keys.state("holder")])
+    def lagging(prefix: str, *, start_after: str = "", end_before: str = ""):  # type: ignore[no-untyped-def]
+        return iter(
+            [m for m in plain(prefix, start_after=start_after, end_before=end_before) if m.key != keys.state("holder")]
+        )
 
     cluster.submit("more", instance_type="tpu-v4-32")
     cluster.store.list = lagging  # type: ignore[method-assign]
@@ -492,9 +494,13 @@ def test_a_report_missing_in_one_listing_ends_no_job_that_has_run_for_long() -> 
         cluster.step(10)
     plain = cluster.store.list
 
-    def lagging(prefix: str, *, start_after: str = ""):  # type: ignore[no-untyped-def]
+    def lagging(prefix: str, *, start_after: str = "", end_before: str = ""):  # type: ignore[no-untyped-def]
         return iter(
-            [m for m in plain(prefix, start_after=start_after) if not m.key.startswith(f"runs/{uid}-1/reports")]
+            [
+                m
+                for m in plain(prefix, start_after=start_after, end_before=end_before)
+                if not m.key.startswith(f"runs/{uid}-1/reports")
+            ]
         )
 
     cluster.store.list = lagging  # type: ignore[method-assign]
