@@ -32,13 +32,13 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     client, target = open_client(call)
     status = client.status()
-    unread = client.unread()
+    unread = client.unread(again=False)
     results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
     if status is None:
         say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
     else:
         tell_absence(client, target)
-    live = client.entries()
+    live = client.entries(again=False)
     invalid = [entry for entry in (status or {}).get("invalid") or () if isinstance(entry, dict)]
     alarms = [" ".join(str(alarm).split()) for alarm in (status or {}).get("alarms") or ()]
     for alarm in [] if call.json else alarms[:_ALARMS_SHOWN]:

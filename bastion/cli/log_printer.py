@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from bastion.cli.output import say
-from bastion.client.job_logs import LineJoiner, LogPiece
+from bastion.client.log_pieces import LineJoiner, LogPiece
 
 
 class LogPrinter:

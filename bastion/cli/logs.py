@@ -5,6 +5,8 @@ Layer: cli.
 
 from __future__ import annotations
 
+import contextlib
+
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
@@ -12,7 +14,8 @@ from bastion.cli.log_printer import LogPrinter
 from bastion.cli.opening import open_client
 from bastion.cli.output import plain, say
 from bastion.cli.waiting import tell_end, wait_for
-from bastion.client import Client, Ended, Followed, RunLogs, Sight, Stage, runs_of
+from bastion.client import Client, Ended, Followed, Sight, Stage, runs_of
+from bastion.core import jobspec
 from bastion.core.errors import Refused
 from bastion.core.keys import Run
 
@@ -45,7 +48,7 @@ def _run(call: Invocation) -> int:
     sight = client.look(name)
     uid, runs = _choose(client, name, sight, call.flags.uid)
     live = sight is not None and sight.uid == uid and sight.stage in (Stage.SUBMITTED, Stage.KNOWN)
-    hosts = _hosts(client, name, uid)
+    hosts = _hosts(client, name, uid, sight)
     if worker is not None and hosts is not None and worker >= hosts:
         raise Refused(f"the job {name!r} has no worker {worker}; it has {hosts}, counted from 0")
     attempt = call.flags.attempt
@@ -71,7 +74,7 @@ def _run(call: Invocation) -> int:
     if not shown:
         _nothing(name, sight, attempt, runs)
     for run in shown:
-        logs = RunLogs(client.store, name, run, hosts=None, worker=worker)
+        logs = client.logs(name, run, worker=worker)
         printer.begin(run.attempt, 1 if run.attempt == 0 else hosts)
         if len(shown) > 1:
             say(f"--- attempt {run.attempt} ---")
@@ -113,7 +116,13 @@ def _choose(client: Client, name: str, sight: Sight | None, uid: str | None) -> 
     return newest, [run for run in everything if run.uid == newest]
 
 
-def _hosts(client: Client, name: str, uid: str) -> int | None:
+def _hosts(client: Client, name: str, uid: str, sight: Sight | None) -> int | None:
+    if sight is not None and sight.uid == uid:
+        if sight.record is not None:
+            return sight.record.job.hosts
+        if sight.result is not None:
+            with contextlib.suppress(Refused):  # somebody else's document
+                return jobspec.from_document(sight.result.document, name=name).hosts
     spec = client.spec(name, uid) if uid else None
     return spec.hosts if spec else None
 

@@ -120,7 +120,7 @@ def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str
 
 
 def _alarms(client: Client) -> Iterator[str]:
-    for alarm in (client.status() or {}).get("alarms") or ():
+    for alarm in (client.status(again=False) or {}).get("alarms") or ():
         yield f"  alarm of the bastion: {plain(alarm)}"
 
 

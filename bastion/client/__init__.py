@@ -21,8 +21,9 @@ from bastion.client.following import (
     StartedAttempt,
     follow,
 )
-from bastion.client.job_logs import LogPiece, RunLogs, runs_of
+from bastion.client.job_logs import RunLogs, runs_of
 from bastion.client.jobs import BastionRoot, Cancelled, Client, Sight, Stage, Submitted
+from bastion.client.log_pieces import LogPiece
 from bastion.client.results import PastAttempt, Result
 
 __all__ = [

@@ -2,6 +2,9 @@
 
 Layer: client. Nobody's timestamp is compared with a local clock: the lease is watched on our own. A daemon of this very
 machine is known to be dead at once.
+
+On a bucket in the cloud a lease that moves is watched by its generation alone; it is read at the first look, and once
+when it stands still (its owner may have given it back).
 """
 
 from __future__ import annotations
@@ -28,9 +31,12 @@ class DaemonPulse:
         self._looked_at = float("-inf")
         self._problem = ""
         self._local = local
+        # The lease as it was read last, and its generation then.
+        self._lease: object = None
+        self._read_generation = -1
 
     def look(self) -> str:
-        """What is wrong with the daemon; empty while it may well be alive. Costs a read every few seconds at most.
+        """What is wrong with the daemon; empty while it may well be alive. Costs a request every few seconds at most.
 
         Raises:
             StoreError: the bucket does not answer.
@@ -38,26 +44,32 @@ class DaemonPulse:
         now = self._clock.monotonic()
         if now - self._looked_at < self._patience / 10:
             return self._problem
-        self._looked_at = now
         meta = self._store.head(keys.LEASE)
-        if meta is not None and meta.size > limits.DOCUMENT_MAX_BYTES:
-            return self._problem  # somebody overwrote the lease; its owner does not take long to notice
-        try:
-            stored = self._store.get(keys.LEASE)
-        except NotFound:
+        self._looked_at = now
+        if meta is None:
             # A bastion that has just been set up gets its first lease within seconds.
             self._problem = "no daemon has ever run here" if now - self._since >= self._patience / 2 else ""
             return self._problem
-        if stored.meta.generation != self._generation:
-            self._generation, self._since = stored.meta.generation, now
-        self._problem = self._explain(stored.data, now)
+        if meta.size > limits.DOCUMENT_MAX_BYTES:
+            return self._problem  # somebody overwrote the lease; its owner does not take long to notice
+        first, moved = self._generation == -1, meta.generation != self._generation
+        if moved:
+            self._generation, self._since = meta.generation, now
+        if self._read_generation != meta.generation and (self._local or first or not moved):
+            self._read()
+        self._problem = self._explain(self._lease if self._read_generation == meta.generation else None, now)
         return self._problem
 
-    def _explain(self, data: bytes, now: float) -> str:
+    def _read(self) -> None:
+        self._lease = None
         try:
-            lease = documents.loads(data)
-        except documents.DocumentError:
-            lease = {}
+            stored = self._store.get(keys.LEASE)
+            self._read_generation = stored.meta.generation
+            self._lease = documents.loads(stored.data)
+        except (NotFound, documents.DocumentError):
+            return
+
+    def _explain(self, lease: object, now: float) -> str:
         if isinstance(lease, dict):
             if lease.get("released") is True:
                 return "the daemon has ended"

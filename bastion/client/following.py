@@ -3,6 +3,13 @@
 Layer: client. `follow` polls the bucket and sleeps on the injected clock; the caller shows the events and may stop at
 any time, which changes nothing for the job.
 
+It works in slots (`bastion.client.pace`). On a bucket in the cloud a slot in which nothing is new costs one request,
+and a slot that needed more is followed by as many empty ones. News cost what it takes to show them.
+
+While nothing happens the output of a running job is looked at every 3 s on average, its state every 8 s, the lease
+every 31 s; how long a line waits that one of many workers writes into a long silence is said at `RunLogs`: with 64
+workers and over 2,000 segments up to 3.5 minutes, or 5 while another worker speaks; the end of the job shows all.
+
 Invariants:
 
 * All output that is in the bucket when the job ends comes before `Ended`.
@@ -11,19 +18,33 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from bastion.client.daemon_pulse import DaemonPulse
-from bastion.client.job_logs import LogPiece, RunLogs, runs_of
+from bastion.client.job_logs import RunLogs, runs_of
 from bastion.client.jobs import Client, Sight, Stage
+from bastion.client.log_pieces import LogPiece
+from bastion.client.pace import Look, Rotation
+from bastion.client.request_meter import RequestMeter
 from bastion.client.results import Result
-from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, StoreUnavailable
+from bastion.core import job_record, keys
+from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, NotFound, StoreUnavailable
+from bastion.core.job_record import JobRecord
 from bastion.core.keys import Run
+from bastion.core.lifecycle import Status
 
-POLL_LOCAL_SECONDS = 0.3
-POLL_REMOTE_SECONDS = 2.0
+# A slot that fails may have asked for much.
+_SLOTS_AFTER_OUTAGE_MAX = 5
+# How often each is looked at, in seconds, if there are slots enough.
+_LEASE_PERIOD = 20.0
+_SUBMITTED = {Look.STATE: 4.0, Look.SPEC: 8.0, Look.LEASE: _LEASE_PERIOD}
+_WAITING = {Look.STATE: 4.0, Look.STATUS: 6.0, Look.LEASE: _LEASE_PERIOD}
+_STARTING = {Look.LOGS: 4.0, Look.STATE: 5.0, Look.STATUS: 6.0, Look.LEASE: _LEASE_PERIOD}
+# What else the status tells of a running job (hosts that came up again, a refused new spec) may wait.
+_RUNNING = {Look.LOGS: 2.0, Look.STATE: 5.0, Look.STATUS: 60.0, Look.LEASE: _LEASE_PERIOD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +122,13 @@ def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Fo
     Raises:
         StoreError: other than `StoreUnavailable`: asking again would not help.
     """
-    following = _Following(client, name, uid, generation, what)
-    pause = POLL_LOCAL_SECONDS if client.root.local else POLL_REMOTE_SECONDS
+    meter = RequestMeter(client.store)
+    following = _Following(Client(meter, client.root, client.clock), name, uid, generation, what)
     silent = False
     while True:
+        before, most = meter.requests, math.inf
         try:
-            yield from following.look()
+            yield from following.slot()
             if silent:
                 silent = False
                 yield Noted(text="the bucket answers again")
@@ -114,14 +136,21 @@ def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Fo
                 yield following.ended
                 return
         except StoreUnavailable as error:
+            most = _SLOTS_AFTER_OUTAGE_MAX
             if not silent:
                 silent = True
                 yield Noted(text=f"the bucket does not answer, asking again: {error}")
-        client.clock.sleep(pause)
+        requests = 1 if following.news else min(meter.requests - before, most)
+        client.clock.sleep(client.pace.pause(requests))
 
 
 class _Following:
-    """What has been seen of the job so far."""
+    """What has been seen of the job so far.
+
+    Attributes:
+        news: Whether the last slot found something.
+        ended: The last event, when all has been said.
+    """
 
     def __init__(self, client: Client, name: str, uid: str, generation: int, what: Followed) -> None:
         self._client = client
@@ -129,41 +158,98 @@ class _Following:
         self._uid = uid
         self._generation = generation
         self._what = what
+        self._rotation = Rotation(client.clock, sparing=client.pace.sparing)
         self._pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
         self._daemon_problem = ""
         self._shown: tuple[object, ...] | None = None
         self._run: Run | None = None
         self._logs: RunLogs | None = None
+        # What there is of the job as a whole has to be looked at: at first, and where one object does not tell.
+        self._whole = True
         self._vanished = False
+        self._stage = Stage.SUBMITTED
+        self._record: JobRecord | None = None
+        # Generations that were seen; -1: not looked at yet, 0: no such object.
+        self._state_seen = -1
+        self._spec_seen = -1
+        self._refusal_seen = -1
+        self._ask_refusal = False
+        self.news = False
         self.ended: Ended | None = None
 
-    def look(self) -> Iterator[Event]:
-        """One look at the bucket; sets `ended` when all has been said."""
+    def slot(self) -> Iterator[Event]:
+        """The looks of one slot; sets `ended` when all has been said."""
+        self.news = False
+        if not self._whole:
+            for look in self._rotation.turns(self._periods()):
+                for event in self._take(look):
+                    self.news = True
+                    yield event
+        if self._whole:
+            self.news = True
+            yield from self._look_at_everything()
+
+    def _periods(self) -> Mapping[Look, float]:
+        if self._stage is Stage.SUBMITTED:
+            return _SUBMITTED
+        if self._logs is None:
+            return _WAITING
+        return _RUNNING if self._shown is not None and self._shown[0] == "running" else _STARTING
+
+    def _take(self, look: Look) -> Iterator[Event]:
+        match look:
+            case Look.LOGS:
+                yield from self._new_output()
+            case Look.STATE:
+                yield from self._look_at_state()
+            case Look.STATUS:
+                yield from self._look_at_status()
+            case Look.SPEC:
+                self._look_at_spec()
+            case Look.LEASE:
+                yield from self._look_at_lease()
+
+    # -- everything at once -------------------------------------------------------------------------------------
+
+    def _look_at_everything(self) -> Iterator[Event]:
         sight = self._sight()
         ended = self._end(sight)
+        attempt = None
         if sight is not None:
             self._vanished = False
-            yield from self._progress(sight)
+            self._remember(sight)
+            yield from self._progress(sight.entry)
+            attempt = sight.record.attempt.number if sight.record is not None and sight.record.attempt else None
         if self._what.logs:
-            entry = sight.entry if sight else None
-            yield from self._read_logs(entry)
+            yield from self._turn_to(attempt)
+            yield from self._new_output()
         if ended is not None:
             if self._what.logs:
                 yield from self._drain()
             self.ended = ended
-        else:
-            yield from self._daemon()
+        self._whole = ended is None and sight is None
 
-    # -- progress -----------------------------------------------------------------------------------------------
+    def _remember(self, sight: Sight) -> None:
+        self._stage = sight.stage
+        self._record = sight.record
+        self._spec_seen = sight.generation
+        if sight.stage is Stage.SUBMITTED:
+            self._state_seen = max(self._state_seen, 0)
+        for look in (Look.STATE, Look.STATUS, Look.SPEC):
+            self._rotation.looked(look)
 
     def _sight(self) -> Sight | None:
         sight = self._client.look(self._name)
         if sight is None or sight.uid == self._uid:
             return sight
-        if self._generation and sight.record is not None and sight.record.generation == self._generation:
-            self._uid = sight.uid
+        if sight.record is not None and self._is_ours(sight.record):
             return sight
         return None
+
+    def _is_ours(self, record: JobRecord) -> bool:
+        if self._generation and record.generation == self._generation:
+            self._uid = record.uid
+        return record.uid == self._uid
 
     def _end(self, sight: Sight | None) -> Ended | None:
         if sight is not None and sight.stage is Stage.INVALID:
@@ -183,8 +269,58 @@ class _Following:
         text = "its spec was removed or replaced before the bastion took it up"
         return Ended(result=None, exit_code=EXIT_CANCELLED, message=text)
 
-    def _progress(self, sight: Sight) -> Iterator[Event]:
-        entry = sight.entry
+    # -- one object at a time -----------------------------------------------------------------------------------
+
+    def _look_at_state(self) -> Iterator[Event]:
+        try:
+            stored = self._client.store.get(keys.state(self._name))
+        except NotFound:
+            self._whole = self._state_seen != 0
+            self._state_seen = 0
+            return
+        # Between the last two steps of its end the state stays as it is, and the result appears.
+        ending = self._record is not None and self._record.status is Status.COMPLETED
+        if stored.meta.generation == self._state_seen and not ending:
+            return
+        state = job_record.read(stored.data, name=self._name)
+        if isinstance(state, JobRecord) and self._is_ours(state) and state.status is not Status.COMPLETED:
+            self._record, self._stage = state, Stage.KNOWN
+            if self._what.logs:
+                yield from self._turn_to(state.attempt.number if state.attempt else None)
+            yield from self._look_at_status()
+            self._rotation.looked(Look.STATUS)
+        else:
+            self._whole = True
+        self._state_seen = stored.meta.generation
+
+    def _look_at_status(self) -> Iterator[Event]:
+        entry = self._client.entries().get(self._name)
+        yield from self._progress(entry if entry is not None and entry.get("uid") == self._uid else None)
+
+    def _look_at_spec(self) -> None:
+        """In turns: whether the spec is still the one that was submitted, and whether it is refused."""
+        self._ask_refusal = not self._ask_refusal
+        key = keys.invalid(self._name) if self._ask_refusal else keys.active(self._name)
+        meta = self._client.store.head(key)
+        generation = meta.generation if meta else 0
+        if self._ask_refusal:
+            # A refusal may be that of an older spec of the name.
+            self._whole = generation not in (0, self._refusal_seen)
+            self._refusal_seen = generation
+        else:
+            self._whole = generation != self._spec_seen
+
+    def _look_at_lease(self) -> Iterator[Event]:
+        problem = self._pulse.look()
+        if bool(problem) != bool(self._daemon_problem):
+            yield Noted(
+                text=f"{problem}; a job that runs goes on, and the rest waits until a daemon runs again"
+                if problem
+                else "a daemon is at work again"
+            )
+        self._daemon_problem = problem
+
+    def _progress(self, entry: Mapping[str, Any] | None) -> Iterator[Event]:
         if entry is None and self._shown is not None:
             return  # a job that has just ended is no longer published
         phase = str(entry.get("phase")) if entry else "submitted"
@@ -197,32 +333,30 @@ class _Following:
             self._shown = shown
             yield Progressed(phase=phase, entry=entry)
 
-    def _daemon(self) -> Iterator[Event]:
-        problem = self._pulse.look()
-        if bool(problem) != bool(self._daemon_problem):
-            yield Noted(
-                text=f"{problem}; a job that runs goes on, and the rest waits until a daemon runs again"
-                if problem
-                else "a daemon is at work again"
-            )
-        self._daemon_problem = problem
-
     # -- output -------------------------------------------------------------------------------------------------
 
-    def _read_logs(self, entry: Mapping[str, Any] | None) -> Iterator[Event]:
-        number = entry.get("attempt") if entry else None
-        if isinstance(number, int) and number >= self._what.first_attempt:
-            newest = Run(self._uid, number)
-            if self._run is None or newest.attempt > self._run.attempt:
-                # Attempts that ended between two looks are not skipped.
-                earlier = [run for run in self._runs() if run.attempt < number]
-                for run in earlier:
-                    yield from self._all_of(run)
-                yield from self._begin(newest)
-        if self._logs is not None:
+    def _new_output(self) -> Iterator[Event]:
+        if self._logs is None:
+            return
+        pieces = self._logs.poll(sparing=self._client.pace.sparing)
+        if pieces:
+            yield Logged(pieces=pieces)
+        while self._logs.behind:
             pieces = self._logs.poll()
             if pieces:
                 yield Logged(pieces=pieces)
+
+    def _turn_to(self, number: int | None) -> Iterator[Event]:
+        """Goes over to the attempt of that number, if it is newer than the one that is read."""
+        if number is None or number < self._what.first_attempt or (self._run and number <= self._run.attempt):
+            return
+        after = self._run.attempt if self._run else self._what.first_attempt - 1
+        # Attempts that ended between two looks are not skipped.
+        if number > after + 1:
+            for run in self._runs():
+                if run.attempt < number:
+                    yield from self._all_of(run)
+        yield from self._begin(Run(self._uid, number))
 
     def _runs(self) -> list[Run]:
         """Runs after the present one that have output; the cleanup command's is not the job's."""
@@ -234,11 +368,16 @@ class _Following:
         if self._logs is not None:
             for pieces in self._logs.drain():
                 yield Logged(pieces=pieces)
-        spec = self._client.spec(self._name, self._uid)
-        hosts = spec.hosts if spec else None
+        hosts = self._hosts()
         self._run = run
-        self._logs = RunLogs(self._client.store, self._name, run, hosts=hosts, worker=self._what.worker)
+        self._logs = self._client.logs(self._name, run, hosts=hosts, worker=self._what.worker)
         yield StartedAttempt(run=run, hosts=hosts)
+
+    def _hosts(self) -> int | None:
+        if self._record is not None:
+            return self._record.job.hosts
+        spec = self._client.spec(self._name, self._uid)
+        return spec.hosts if spec else None
 
     def _all_of(self, run: Run) -> Iterator[Event]:
         yield from self._begin(run)

@@ -18,6 +18,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 import quota
+from bastion.client.job_logs import RunLogs
+from bastion.client.pace import LOCAL, REMOTE, Pace
 from bastion.client.results import Result, read_result
 from bastion.core import documents, job_record, jobspec, keys, limits
 from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, PreconditionFailed, Refused
@@ -125,14 +127,24 @@ class Client:
     def bastion(self) -> str:
         return self.root.bastion
 
+    @property
+    def pace(self) -> Pace:
+        """How often this bastion's bucket may be asked."""
+        return LOCAL if self.root.local else REMOTE
+
     # -- the whole bastion --------------------------------------------------------------------------------------
 
-    def status(self) -> Mapping[str, Any] | None:
+    def status(self, *, again: bool = True) -> Mapping[str, Any] | None:
         """`status/current.json`; None if no daemon has published one.
+
+        Args:
+            again: Ask whether there is a newer one than this client has read before.
 
         Raises:
             InvalidDocument: it is of another format.
         """
+        if self._status is not None and not again:
+            return self._status
         meta = self.store.head(keys.STATUS)
         if meta is None:
             return None
@@ -153,15 +165,15 @@ class Client:
             self._status, self._status_generation = document, stored.meta.generation
         return self._status
 
-    def entries(self) -> dict[str, Mapping[str, Any]]:
+    def entries(self, *, again: bool = True) -> dict[str, Mapping[str, Any]]:
         """The status document's jobs by name."""
-        status = self.status()
+        status = self.status(again=again)
         jobs = status.get("jobs") if status else None
         return {str(job.get("name")): job for job in jobs or () if isinstance(job, dict)}
 
-    def unread(self) -> list[str]:
+    def unread(self, *, again: bool = True) -> list[str]:
         """Names of spec objects that the status document does not mention: the daemon has not read them yet."""
-        status = self.status() or {}
+        status = self.status(again=again) or {}
         listed = [meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE)]
         known = {str(job.get("name")) for part in ("jobs", "invalid") for job in status.get(part) or ()}
         return [name for name in listed if name not in known]
@@ -294,6 +306,11 @@ class Client:
         except (NotFound, InvalidDocument, Refused):
             return None
         return None
+
+    def logs(self, name: str, run: keys.Run, *, hosts: int | None = None, worker: int | None = None) -> RunLogs:
+        """The output of one run; the arguments are those of `RunLogs`."""
+        connections = self.pace.connections
+        return RunLogs(self.store, name, run, hosts=hosts, worker=worker, connections=connections)
 
     def history(self, name: str) -> list[str]:
         """The history's lines `<instant> <uid>#<n> <STATUS> <text>`, of all jobs that had the name, oldest first."""

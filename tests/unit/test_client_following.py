@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import threading
 
 import pytest
 
 from bastion.client import Client, Ended, Event, Logged, LogPiece, Noted, Progressed, RunLogs, follow, runs_of
 from bastion.client.daemon_pulse import DaemonPulse
-from bastion.client.job_logs import LineJoiner
+from bastion.client.log_pieces import LineJoiner
 from bastion.core import jobspec, keys
-from bastion.core.errors import Refused
+from bastion.core.errors import Refused, StoreUnavailable
 from bastion.core.instants import to_rfc3339
 from bastion.core.keys import Run
-from bastion.ports import ObjectStore
+from bastion.ports import ObjectStore, StoredObject
 from bastion.processes import host_identity
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.counting_store import CountingStore
@@ -175,6 +177,14 @@ def test_progress_is_told_on_change_only() -> None:
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
+def everything(logs: RunLogs) -> list[str]:
+    """The texts that one look gives, with the whole backlog."""
+    found = texts(logs.poll())
+    while logs.behind:
+        found += texts(logs.poll())
+    return found
+
+
 def test_each_poll_gives_only_what_is_new_and_reads_nothing_twice() -> None:
     store = CountingStore(MemoryStore())
     logs = RunLogs(store, "job", RUN, hosts=1)
@@ -183,7 +193,9 @@ def test_each_poll_gives_only_what_is_new_and_reads_nothing_twice() -> None:
     assert logs.poll() == []
     segment(store, 2, "stdout F two")
     assert texts(logs.poll()) == ["two"]
-    assert store.calls["get"] == 2
+    first, second, third = (keys.log_segment("job", str(RUN), 0, seq) for seq in (1, 2, 3))
+    assert [key for key in store.read if key != third] == [first, second, second]  # once in vain
+    assert store.calls["list"] == 1
 
 
 def test_a_segment_that_a_listing_missed_is_waited_for() -> None:
@@ -195,8 +207,91 @@ def test_a_segment_that_a_listing_missed_is_waited_for() -> None:
     assert texts(logs.poll()) == ["one"]
     assert logs.behind
     segment(store, 2, "stdout F two")
-    assert texts(logs.poll()) == ["two", "three"]
-    assert not logs.behind
+    assert everything(logs) == ["two", "three"]
+
+
+def test_a_hole_that_two_listings_show_is_told_as_a_gap() -> None:
+    store = CountingStore(MemoryStore())
+    for seq in (3, 4, 8):
+        segment(store, seq, f"stdout F {seq}")
+    logs = RunLogs(store, "job", RUN, hosts=1)
+    assert everything(logs) == [
+        "segments 1 to 2 are not in the bucket any more",
+        "3",
+        "4",
+        "segments 5 to 7 are not in the bucket any more",
+        "8",
+    ]
+    assert store.calls["list"] == 2
+
+
+def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before() -> None:
+    store = MemoryStore()
+    logs = RunLogs(store, "job", RUN, hosts=1)
+    segment(store, 1, "stdout F one")
+    assert everything(logs) == ["one"]
+    segment(store, 3, "stdout F three")
+    looks = [found for _ in range(40) if (found := everything(logs))]
+    assert looks == [["segment 2 is not in the bucket any more", "three"]]
+    segment(store, 6, "stdout F six")
+    assert [text for pieces in logs.drain() for text in texts(pieces)][-1] == "six"
+
+
+def test_a_segment_that_is_deleted_after_it_was_listed_is_told_as_a_gap() -> None:
+    store = MemoryStore()
+    for seq in range(1, 21):
+        segment(store, seq, f"stdout F {seq}")
+    logs = RunLogs(store, "job", RUN, hosts=1)
+    found = texts(logs.poll())
+    key = keys.log_segment("job", str(RUN), 0, 15)
+    store.delete(key, generation=store.get(key).meta.generation)
+    while logs.behind:
+        found += texts(logs.poll())
+    assert found == [str(seq) if seq != 15 else "segment 15 was deleted from the bucket" for seq in range(1, 21)]
+
+
+@pytest.mark.parametrize("connections", [1, 8])
+def test_a_failing_request_loses_nothing_and_repeats_nothing(connections: int) -> None:
+    store = MemoryStore()
+    for seq in range(1, 30):
+        for worker in range(3):
+            segment(store, seq, f"stdout F {worker}/{seq}", worker=worker)
+    faulty = FaultyStore(store, seed=3, before=0.3)
+    logs = RunLogs(faulty, "job", RUN, hosts=3, connections=connections)
+    found: list[str] = []
+    for _ in range(1000):
+        with contextlib.suppress(StoreUnavailable):
+            for pieces in logs.drain():
+                found += texts(pieces)
+            break
+    assert found == [f"{worker}/{seq}" for seq in range(1, 30) for worker in range(3)]
+    assert len(faulty.failed) > 10
+
+
+def test_memory_holds_few_segments_of_each_worker_however_many_there_are() -> None:
+    store = CountingStore(MemoryStore())
+    for seq in range(1, 51):
+        for worker in range(3):
+            segment(store, seq, "stdout F x", worker=worker)
+    logs = RunLogs(store, "job", RUN, hosts=3)
+    given = len(logs.poll())
+    assert len(store.read) - given <= 3 * 8
+
+
+def test_segments_are_fetched_concurrently_and_given_in_order() -> None:
+    class Slow(CountingStore):
+        """Reads wait until three of them are under way."""
+
+        def get(self, key: str, *, start: int = 0) -> StoredObject:
+            together.wait(timeout=20)
+            return super().get(key, start=start)
+
+    together = threading.Barrier(3)
+    store = MemoryStore()
+    for seq in range(1, 7):
+        segment(store, seq, f"stdout F {seq}")
+    logs = RunLogs(Slow(store), "job", RUN, hosts=1, connections=3)
+    assert everything(logs) == [str(seq) for seq in range(1, 7)]
 
 
 def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead() -> None:
@@ -216,9 +311,8 @@ def test_workers_are_found_without_knowing_how_many_there_are() -> None:
     store = MemoryStore()
     for worker in (0, 2, 10):
         segment(store, 1, f"stdout F {worker}", worker=worker)
-    store.put(f"logs/job.d/{RUN}/worker-x/0000000001", b"foreign", generation=0)
-    store.put(f"logs/job.d/{RUN}/notes", b"foreign", generation=0)
-    store.put(f"logs/job.d/{RUN}/worker-0/notes", b"foreign", generation=0)
+    for name in ("worker-x/0000000001", "worker-02/0000000001", "notes", "worker-0/notes"):
+        store.put(f"logs/job.d/{RUN}/{name}", b"foreign", generation=0)
     logs = RunLogs(store, "job", RUN)
     assert [text for pieces in logs.drain() for text in texts(pieces)] == ["0", "2", "10"]
     assert logs.workers == (0, 2, 10)

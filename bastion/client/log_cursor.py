@@ -1,0 +1,165 @@
+"""How far one worker's log segments were read, what a listing showed beyond, and what is held of it.
+
+Layer: client, pure: `bastion.client.job_logs` does the requests.
+
+Invariants:
+
+* Numbers are taken in ascending order, each once.
+* A hole in the numbers counts as missing only when a second listing shows it too: a segment may be created while the
+  folder is being listed. The second one may follow at once, since it begins after the first one has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bastion.client.log_pieces import LogPiece, gap, read_pieces
+
+# How many occasions for a further look are let pass, at most, after vain ones.
+_PASSES_MAX = 7
+
+
+@dataclass(slots=True)
+class _Appetite:
+    """Whether a further look is worth it: the oftener it was vain, the fewer occasions are used."""
+
+    vain: int = 0
+    passes: int = 0
+
+    def takes(self) -> bool:
+        """Whether this occasion is used."""
+        if self.passes:
+            self.passes -= 1
+            return False
+        return True
+
+    def learn(self, *, found: bool) -> None:
+        self.vain = 0 if found else self.vain + 1
+        self.passes = 0 if found else min(2**self.vain - 1, _PASSES_MAX)
+
+
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """One worker's place.
+
+    Attributes:
+        folder: The key prefix of its segments.
+        seq: The last segment that was taken; numbers from 1.
+        seen: How many segments it is known to have had: what a listing of the whole run shows of it again.
+        reserve: Contents taken and not yet read, and texts of gaps, in order.
+        waiting: Pieces of the segment that is being given out.
+        lately: Looks in a row, up to the last one, that found something (negative: that found nothing).
+        probes: Looks since the last listing.
+        waking: For a look because another worker has news.
+        going_on: For a second look at once, because the last looks have all found something.
+    """
+
+    worker: int
+    folder: str
+    seq: int = 0
+    seen: int = 0
+    reserve: deque[bytes | str] = field(default_factory=deque)
+    waiting: deque[LogPiece] = field(default_factory=deque)
+    lately: int = 0
+    probes: int = 0
+    waking: _Appetite = field(default_factory=_Appetite)
+    going_on: _Appetite = field(default_factory=_Appetite)
+    _at: str = ""
+    # Beyond `seq`, ascending and apart from each other, as the last listing showed them.
+    _known: deque[range] = field(default_factory=deque)
+    # Numbers with which holes begin: in the last listing, and in the one before as well.
+    _holes: frozenset[int] = frozenset()
+    _missing: frozenset[int] = frozenset()
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        """The last segment that was taken, as the start of a listing; empty before the first."""
+        return f"{self.folder}{self.seq:010d}" if self.seq else ""
+
+    @property
+    def held(self) -> int:
+        """Segments in memory."""
+        return len(self.reserve) + bool(self.waiting)
+
+    @property
+    def backlog(self) -> bool:
+        """Whether there is more than `waiting`: taken, or to be taken."""
+        return bool(self.reserve) or bool(self._known)
+
+    @property
+    def at_hole(self) -> bool:
+        """Whether it cannot go on before another listing."""
+        return not self.held and bool(self._known) and not self.next_numbers(1)
+
+    def next_numbers(self, limit: int) -> list[int]:
+        """The segments to fetch next, up to a hole that nobody has confirmed."""
+        numbers: list[int] = []
+        expected = self.seq + 1
+        for known in self._known:
+            if known.start > expected and expected not in self._missing:
+                break
+            numbers += known[: limit - len(numbers)]
+            if len(numbers) == limit:
+                break
+            expected = known.stop
+        return numbers
+
+    # -- what was learned ---------------------------------------------------------------------------------------
+
+    def listed(self, numbers: Sequence[range]) -> bool:
+        """A whole listing from `seq` on shows these; returns whether something is new.
+
+        Args:
+            numbers: Ascending, apart from each other, all beyond `seq`.
+        """
+        before = self._known[-1].stop if self._known else self.seq + 1
+        holes, expected = set(), self.seq + 1
+        for known in numbers:
+            if known.start > expected:
+                holes.add(expected)
+            expected = known.stop
+            self.seen += len(range(max(known.start, before), known.stop))
+        self._missing = self._holes & holes
+        self._holes = frozenset(holes)
+        self._known = deque(numbers)
+        self.probes = 0
+        return expected > before
+
+    def take(self, number: int, data: bytes | None) -> None:
+        """The content of the next segment; None: it was deleted after it had been listed."""
+        if number > self.seq + 1:
+            which = (
+                f"segment {number - 1} is" if number == self.seq + 2 else f"segments {self.seq + 1} to {number - 1} are"
+            )
+            self.reserve.append(f"{which} not in the bucket any more")
+        self.reserve.append(f"segment {number} was deleted from the bucket" if data is None else data)
+        self.seq = number
+        if not self._known:
+            self.seen += 1  # found without a listing
+        while self._known and self._known[0].stop <= number + 1:
+            self._known.popleft()
+        if self._known and self._known[0].start <= number:
+            self._known[0] = range(number + 1, self._known[0].stop)
+
+    def looked(self, *, found: bool) -> None:
+        """Remembers what a look was worth."""
+        self.lately = max(self.lately, 0) + 1 if found else min(self.lately, 0) - 1
+        if found:
+            self.waking.learn(found=True)
+
+    # -- giving out ---------------------------------------------------------------------------------------------
+
+    def unpack(self) -> None:
+        """Fills `waiting` from the reserve if it is empty."""
+        while self.reserve and not self.waiting:
+            content = self.reserve.popleft()
+            if isinstance(content, str):
+                self.waiting.append(gap(self.worker, self._at, content))
+            else:
+                self.waiting.extend(read_pieces(content, worker=self.worker, not_before=self._at))
+            if self.waiting:
+                self._at = self.waiting[-1].at
