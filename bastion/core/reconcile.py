@@ -54,6 +54,8 @@ def reconcile_job(
         return []
     if view.record is None:
         return _accept_or_quarantine(view, world, now)
+    if _waits_on(view, view.record, decision):
+        return []
     before = view.record
     record = before.model_copy(
         update={"history": tuple(line for line in before.history if line.number > view.history_done)}
@@ -69,6 +71,21 @@ def reconcile_job(
     if record.status is Status.COMPLETED:
         effects += finishing.finish(view, record, just_written=turn.changed)
     return effects + _quarantine(view)
+
+
+def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
+    """Whether a queued job goes on waiting with nothing to do about it: nearly every turn, so it is short."""
+    return (
+        record.status is Status.PENDING
+        and (decision is None or decision.verdict is not Verdict.START)
+        and view.wish is None
+        and view.spec is None
+        and not view.spec_gone
+        and not view.spec_problem
+        and not view.stray_nodes
+        and not view.invalid_object_generation
+        and (not record.history or record.history[-1].number <= view.history_done)
+    )
 
 
 def cancel_wanted(view: JobView) -> bool:
@@ -95,6 +112,7 @@ def _accept_or_quarantine(view: JobView, world: World, now: float) -> list[Effec
         spec=dict(view.spec.document),
         queued_at=view.spec_meta.updated,
     )
+    record.__dict__["job"] = view.spec  # validated already
     record = record.evolve(at=now, text=f"queued: {_describe(record)}")
     put = PutRecord(record=record, generation=view.record_generation)
     return [put, AppendHistory(record=record), *_quarantine(view)]

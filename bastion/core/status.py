@@ -89,6 +89,33 @@ def job_entry(
     }
 
 
+class JobEntries:
+    """The jobs' entries; each is kept as long as what it was made from is the same: most of them, most of the time."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[JobRecord, JobView | None, Decision | None, float | None, dict[str, Any]]] = {}
+
+    def of(
+        self,
+        records: Mapping[str, JobRecord],
+        views: Mapping[str, JobView],
+        plan: Plan,
+        waiting_since: Mapping[str, float],
+    ) -> list[dict[str, Any]]:
+        """In order of the names; an entry that stayed the same is the same object."""
+        decisions = {decision.name: decision for decision in plan.decisions}
+        before, self._made = self._made, {}
+        for name in sorted(records):
+            record, view, decision, since = records[name], views.get(name), decisions.get(name), waiting_since.get(name)
+            made = before.get(name)
+            if made is None or made[0] is not record or made[1] is not view or made[3] != since or made[2] != decision:
+                made = (record, view, decision, since, job_entry(record, view, decision, since))
+                if name in before and before[name][4] == made[4]:
+                    made = (*made[:4], before[name][4])
+            self._made[name] = made
+        return [made[4] for made in self._made.values()]
+
+
 def build(
     *,
     bastion: str,
@@ -96,14 +123,11 @@ def build(
     daemon: Mapping[str, Any],
     quota: Mapping[str, Any],
     alarms: Sequence[str],
-    records: Mapping[str, JobRecord],
+    jobs: Sequence[dict[str, Any]],
     views: Mapping[str, JobView],
     plan: Plan,
-    waiting_since: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The whole document."""
-    decisions = {decision.name: decision for decision in plan.decisions}
-    since = waiting_since or {}
+    """The whole document; `jobs` are `JobEntries` of the same views and plan."""
     invalid = [
         {"name": name, "problem": view.spec_problem} for name, view in sorted(views.items()) if view.spec_problem
     ]
@@ -114,10 +138,7 @@ def build(
         "daemon": dict(daemon),
         "quota": dict(quota),
         "alarms": sorted(set(alarms)),
-        "jobs": [
-            job_entry(record, views.get(name), decisions.get(name), since.get(name))
-            for name, record in sorted(records.items())
-        ],
+        "jobs": list(jobs),
         "invalid": invalid,
         "projects": {
             name: {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bastion.core import keys, limits
 from bastion.ports import Clock, ObjectMeta
@@ -16,28 +16,35 @@ class Beats:
     """
 
     def __init__(self, clock: Clock) -> None:
+        self.prefix = keys.BEATS
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
         self._by_run: dict[str, dict[int, float]] = {}
         self._never: dict[tuple[str, int], float] = {}
         self._asked: set[tuple[str, int]] = set()
-        self._looked_at = clock.monotonic()
+        self._answered_at = clock.monotonic()
 
     def start_anew(self) -> None:
         """Forgets for how long hosts have been silent: the bucket does not answer us, so they may not reach it."""
         self._seen.clear()
         self._never.clear()
 
-    def observe(self, listing: Iterable[ObjectMeta]) -> None:
+    def bucket_answers(self) -> None:
+        """To be told in every tick in which the bucket answered, whether or not the beats were listed."""
         now = self._clock.monotonic()
-        if now - self._looked_at >= limits.BEAT_PERIOD_SECONDS:
+        if now - self._answered_at >= limits.BEAT_PERIOD_SECONDS:
             self.start_anew()
-        self._looked_at = now
+        self._answered_at = now
+
+    def take(self, found: Sequence[ObjectMeta]) -> None:
+        """Takes over a listing of all beats."""
+        self.bucket_answers()
+        now = self._clock.monotonic()
         self._never = {host: since for host, since in self._never.items() if host in self._asked}
         self._asked = set()
         seen: dict[str, tuple[int, float]] = {}
         by_run: dict[str, dict[int, float]] = {}
-        for meta in listing:
+        for meta in found:
             run, _, host = meta.key[len(keys.BEATS) :].rpartition(".")
             if not (host.isascii() and host.isdigit()) or len(host) > 6:
                 continue

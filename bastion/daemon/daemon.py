@@ -7,25 +7,27 @@ Layer: reaches the world through ports only. The clock and randomness are inject
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bastion import __version__
-from bastion.core import documents, keys, limits
-from bastion.core.errors import BastionError, NotFound, PreconditionFailed, StoreError
+from bastion.core.effects import Effect
+from bastion.core.errors import BastionError, StoreError
 from bastion.core.job_record import JobRecord
 from bastion.core.reconcile import reconcile
 from bastion.core.scheduling_view import snapshot
-from bastion.core.status import build
 from bastion.core.world import Settings, World
+from bastion.daemon.crew import Crew
 from bastion.daemon.daemon_log import DaemonLog
 from bastion.daemon.execute import Executor, Outcome
+from bastion.daemon.folders import Folders
 from bastion.daemon.history import HistoryWriter
 from bastion.daemon.lease import Lease
-from bastion.daemon.observe import Observer, Provisioners
-from bastion.daemon.policy_source import OptionsSource, PolicySource
+from bastion.daemon.listings import Listings
+from bastion.daemon.nodes import Provisioners
+from bastion.daemon.observe import Observer
+from bastion.daemon.policy_source import OptionsSource, PolicySource, PolicyStatus
+from bastion.daemon.publishing import Circumstances, Publisher
 from bastion.daemon.sweep import Sweeper
 from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
@@ -69,6 +71,16 @@ class TickReport:
     problems: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """What a tick saw, and what it is going to do about it."""
+
+    world: World
+    policy: PolicyStatus
+    plan: Plan
+    turns: dict[str, list[Effect]]
+
+
 class Daemon:
     """Owns the tick. `run` repeats it until told to stop; `tick` is one of them."""
 
@@ -88,7 +100,7 @@ class Daemon:
         self._settings = settings
         self._entropy = entropy
         self._narrate = narrate
-        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="store")
+        self._crew = Crew(_WORKERS)
         self._lease = Lease(
             store,
             clock,
@@ -97,20 +109,25 @@ class Daemon:
             process=settings.process,
             ttl_seconds=settings.lease_ttl_seconds,
         )
-        self._policy = PolicySource(quota_store)
-        self._options = OptionsSource(store)
-        self._observer = Observer(store, provisioners, clock, settings.world, self._pool)
+        folders = Folders(store, clock, bastion=settings.world.bastion, quota_here=quota_store is store)
+        self._folders = folders
+        self._listings = Listings(store, self._crew, folders.shelves())
+        self._policy = PolicySource(quota_store, folders.quota)
+        self._options = OptionsSource(store, folders.options)
+        self._observer = Observer(store, folders, provisioners, clock, settings.world, self._crew)
+        history = HistoryWriter(store, self._crew)
         self._executor = Executor(
-            store, provisioners, self._observer, HistoryWriter(store, self._pool), self._pool, self._lease.may_act
+            store, provisioners, folders, self._observer.views, history, self._crew, self._lease.may_act
         )
         self._sweeper = Sweeper(self._observer)
         self._log = DaemonLog(store, clock, settings.world.bastion)
         self._waiting = WaitingSince()
-        self._published: bytes | None = None
-        self._published_generation = 0
+        self._publisher = Publisher(store, folders.status, narrate)
+        self._ticks = 0
+        self._look_whole = True  # what an earlier tick saw does not suffice for the next one
         self._epoch_said = 0
+        self._recovered_epoch = -1
         self._standing_by = ""
-        self._started_at = clock.now()
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -136,27 +153,33 @@ class Daemon:
             self._lease.release()
         except StoreError as error:
             self._narrate(f"the lease was not given back ({error}); a successor waits for its TTL")
-        self._pool.shutdown(wait=True)
+        self._crew.dismiss()
 
     # -- one tick -----------------------------------------------------------------------------------------------
 
     def tick(self) -> TickReport:
         """One pass. A store that does not answer costs this pass, never the daemon."""
         problems: list[str] = []
+        self._ticks += 1
+        writes = self._lease.writes
         try:
             if not self._lease.hold():
+                self._look_whole = True
                 self._stand_by()
                 return TickReport(acted=False)
             self._standing_by = ""
         except StoreError as error:
             problems.append(f"the lease could not be renewed: {error}")
-            self._observer.beats.start_anew()  # nor may hosts be able to beat
+            self._folders.beats.start_anew()  # nor may hosts be able to beat
             if not self._lease.may_act():
+                self._look_whole = True
                 self._narrate(problems[0])
                 return TickReport(acted=False, problems=problems)
+        self._listings.begin(spent=self._lease.writes - writes)
         try:
             return self._act(problems)
         except BastionError as error:
+            self._look_whole = True
             problems.append(f"this tick saw too little to act: {error}")
             self._narrate(problems[-1])
             return TickReport(acted=False, problems=problems)
@@ -173,35 +196,52 @@ class Daemon:
             self._log.say(
                 f"daemon {self._settings.owner} of version {__version__} acts from now on, epoch {self._epoch_said}"
             )
-        policy = self._policy.refresh()
-        options = self._options.refresh()
-        world = self._observer.observe(entropy=self._entropy(), dry_run=options.scheduler.dry_run)
-        now = self._clock.now()
-        waiting = self._waiting
-        if self._published is None:
-            self._recover_published()
-        plan = schedule(
-            snapshot(world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised), now
-        )
-        self._waiting.update(plan, now)
-        turns = reconcile(world, plan, now)
-        if not world.dry_run:
-            turns |= self._sweeper.sweep(world)
+            self._look_whole = True
+        decided = self._decide()
+        world, plan, turns = decided.world, decided.plan, decided.turns
         outcome = Outcome()
         if self._lease.may_act():
-            known = policy.policy.projects if policy.policy else ()
+            known = decided.policy.policy.projects if decided.policy.policy else ()
             outcome = self._executor.execute(turns, known_projects=known)
-        problems += [p for p in (policy.problem, self._options.problem) if p]
+        self._look_whole = bool(turns)  # what was done has consequences, and they should not wait for a second look
+        problems += [p for p in (decided.policy.problem, self._options.problem) if p]
         problems += [*self._observer.problems, *outcome.problems]
         self._say(outcome, plan, problems)
         records = self._records(world, outcome)
         if self._lease.may_act():  # else what we know may be older than what our successor published
-            self._publish(world, plan, records, problems)
+            about = self._circumstances(decided.policy, problems)
+            self._publisher.publish(world, plan, records, about, listed=self._listings.sees_status)
         try:
             self._log.flush()
         except StoreError as error:
             self._narrate(f"the daemon log could not be written: {error}")
         return TickReport(acted=True, jobs=len(records), outcome=outcome, problems=problems)
+
+    def _decide(self) -> _Decided:
+        """Looks at what is due and decides what to do. Before anything is done, everything is looked at."""
+        whole = self._look_whole
+        while True:
+            self._listings.look(whole=whole)
+            self._folders.beats.bucket_answers()
+            policy = self._policy.refresh()
+            options = self._options.refresh()
+            world = self._observer.observe(
+                entropy=self._entropy(), dry_run=options.scheduler.dry_run, whole=self._listings.whole
+            )
+            now = self._clock.now()
+            if self._recovered_epoch != self._lease.epoch:
+                self._recovered_epoch = self._lease.epoch
+                self._waiting.recover(self._publisher.recover())
+            waiting = self._waiting
+            jobs = snapshot(world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised)
+            plan = schedule(jobs, now)
+            turns = reconcile(world, plan, now)
+            if not world.dry_run:
+                turns |= self._sweeper.sweep(world, self._ticks)
+            if not turns or self._listings.whole:
+                self._waiting.update(plan, now)
+                return _Decided(world=world, policy=policy, plan=plan, turns=turns)
+            whole = True
 
     def _records(self, world: World, outcome: Outcome) -> dict[str, JobRecord]:
         records = {name: view.record for name, view in world.jobs.items() if view.record is not None}
@@ -219,14 +259,8 @@ class Daemon:
                 self._log.say(f"{decision.name} is evicted for {decision.evicted_for}")
         self._log.say_problems(problems)
 
-    # -- publishing ---------------------------------------------------------------------------------------------
-
-    def _publish(self, world: World, plan: Plan, records: Mapping[str, JobRecord], problems: list[str]) -> None:
-        """Writes `status/current.json` if it would differ from what lies there."""
-        status = self._policy.status
-        document = build(
-            bastion=self._settings.world.bastion,
-            root=self._settings.world.root,
+    def _circumstances(self, policy: PolicyStatus, problems: list[str]) -> Circumstances:
+        return Circumstances(
             daemon={
                 "owner": self._settings.owner,
                 "process": self._settings.process,
@@ -234,47 +268,11 @@ class Daemon:
                 "epoch": self._lease.epoch,
             },
             quota={
-                "in_force": status.policy is not None,
-                "generation": status.generation,
-                "problem": status.problem,
+                "in_force": policy.policy is not None,
+                "generation": policy.generation,
+                "problem": policy.problem,
                 "root": self._settings.quota_root or self._settings.world.root,
             },
             alarms=problems,
-            records=records,
-            views=world.jobs,
-            plan=plan,
             waiting_since=self._waiting.since,
         )
-        data = documents.dumps(document)
-        try:
-            self._learn_published()
-            if data == self._published:
-                return
-            meta = self._store.put(keys.STATUS, data, generation=self._published_generation)
-            self._published, self._published_generation = data, meta.generation
-        except PreconditionFailed:
-            self._published = None  # somebody else wrote it; look again next tick
-        except BastionError as error:
-            self._narrate(f"the status could not be published: {error}")
-
-    def _learn_published(self) -> None:
-        """Looks whether what lies there is still what we know; a status that somebody changed is written again."""
-        found = {meta.key: meta for meta in self._store.list(keys.STATUS)}.get(keys.STATUS)
-        generation = found.generation if found else 0
-        if self._published is not None and generation == self._published_generation:
-            return
-        self._published, self._published_generation = b"", generation
-        if found is not None and found.size <= limits.STATUS_MAX_BYTES:
-            with contextlib.suppress(NotFound):
-                stored = self._store.get(keys.STATUS)
-                self._published, self._published_generation = stored.data, stored.meta.generation
-
-    def _recover_published(self) -> None:
-        """What an earlier daemon published says since when jobs wait, and for whom room was made."""
-        try:
-            self._learn_published()
-            self._waiting.recover(documents.loads(self._published or b"null", max_bytes=limits.STATUS_MAX_BYTES))
-        except documents.DocumentError:
-            return  # somebody else's; it is written anew at the end of this tick
-        except BastionError as error:
-            self._narrate(f"the earlier status could not be read: {error}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor as ThreadPool
 from dataclasses import dataclass, field
 
 from bastion.core import documents, keys, limits
@@ -42,8 +41,11 @@ from bastion.core.errors import (
 )
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Claim
+from bastion.daemon.crew import Crew
+from bastion.daemon.folders import Folders, Invalid
 from bastion.daemon.history import LEASE_RAN_OUT, HistoryWriter
-from bastion.daemon.observe import Observer, Provisioners
+from bastion.daemon.nodes import Provisioners
+from bastion.daemon.views import JobViews
 from bastion.ports import ObjectStore
 
 
@@ -71,6 +73,9 @@ class Outcome:
 
 # What must not happen while the history of the job's end is not written.
 _NEEDS_HISTORY = (PutComplete, DropSpec, DropRuns, DropRecord)
+# A daemon that has just started does not know which lines of its jobs are in the history; it looks after those of so
+# many waiting jobs in a tick, so that ten thousand of them delay nothing else.
+_CATCH_UP_JOBS = 250
 
 
 class Executor:
@@ -80,37 +85,41 @@ class Executor:
         self,
         store: ObjectStore,
         provisioners: Provisioners,
-        observer: Observer,
+        folders: Folders,
+        views: JobViews,
         history: HistoryWriter,
-        pool: ThreadPool,
+        crew: Crew,
         may_act: Callable[[], bool],
     ) -> None:
         """`may_act`: whether the lease still holds; asked before every effect."""
         self._store = store
         self._provisioners = provisioners
-        self._observer = observer
+        self._folders = folders
+        self._views = views
         self._history = history
-        self._pool = pool
+        self._crew = crew
         self._may_act = may_act
 
     def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Iterable[str]) -> Outcome:
         outcome = Outcome()
         puts = {name: e for name, effects in turns.items() for e in effects if isinstance(e, PutRecord)}
         failed = set()
-        for name, problem in zip(puts, self._pool.map(self._attempt, puts.values()), strict=True):
+        for name, problem in zip(puts, self._crew.each(self._attempt, puts.values()), strict=True):
             if problem:
                 failed.add(name)
                 outcome.blame(name, problem)
             else:
                 outcome.records[name] = puts[name].record
                 outcome.done += 1
-        history_problems = self._append_history(turns, failed, known_projects, outcome)
+        fresh = {name for name, put in puts.items() if put.generation == 0}
+        turns_left = {name: effects for name, effects in turns.items() if name not in failed}
+        history_problems = self._append_history(turns_left, set(puts), fresh, known_projects, outcome)
         rest = {
-            name: [e for e in effects if not isinstance(e, (PutRecord, AppendHistory))]
-            for name, effects in turns.items()
-            if name not in failed
+            name: others
+            for name, effects in turns_left.items()
+            if (others := [e for e in effects if not isinstance(e, (PutRecord, AppendHistory))])
         }
-        results = self._pool.map(lambda name: self._in_order(rest[name], history_problems.get(name, "")), rest)
+        results = self._crew.each(lambda name: self._in_order(rest[name], history_problems.get(name, "")), rest)
         for name, (done, problem) in zip(rest, results, strict=True):
             outcome.done += done
             if problem:
@@ -120,17 +129,37 @@ class Executor:
         return outcome
 
     def _append_history(
-        self, turns: Mapping[str, list[Effect]], failed: set[str], known_projects: Iterable[str], outcome: Outcome
+        self,
+        turns: Mapping[str, list[Effect]],
+        moved: set[str],
+        fresh: set[str],
+        known_projects: Iterable[str],
+        outcome: Outcome,
     ) -> dict[str, str]:
-        """Returns what went wrong, by the turn's name."""
-        records = {
-            name: e.record
-            for name, effects in turns.items()
-            if name not in failed
-            for e in effects
-            if isinstance(e, AppendHistory)
-        }
-        by_uid = self._history.append(records.values(), known_projects=known_projects, may_act=self._may_act)
+        """Returns what went wrong, by the turn's name.
+
+        Args:
+            turns: Those whose record, if any, was written.
+            moved: Names whose record was written in this tick.
+            fresh: Those of them whose record is their first.
+            known_projects: For the history.
+            outcome: Gets what was done and what went wrong.
+        """
+        records = {}
+        patience = _CATCH_UP_JOBS
+        for name, effects in turns.items():
+            for effect in effects:
+                if isinstance(effect, AppendHistory):
+                    urgent = name in moved or any(isinstance(e, _NEEDS_HISTORY) for e in effects)
+                    if urgent or patience > 0:
+                        records[name] = effect.record
+                        patience -= not urgent
+        by_uid = self._history.append(
+            records.values(),
+            known_projects=known_projects,
+            fresh={record.uid for name, record in records.items() if name in fresh},
+            may_act=self._may_act,
+        )
         problems = {}
         for name, record in records.items():
             problem = by_uid.get(record.uid, "")
@@ -138,7 +167,7 @@ class Executor:
                 problems[name] = problem
                 outcome.blame(name, problem)
             else:
-                self._observer.history_done[record.uid] = record.history_next - 1
+                self._views.history_done[record.uid] = record.history_next - 1
                 outcome.done += 1
         return problems
 
@@ -171,37 +200,37 @@ class Executor:
         match effect:
             case PutRecord(record=record, generation=generation):
                 meta = self._store.put(keys.state(record.name), record.to_bytes(), generation=generation)
-                self._observer.states.remember(record.name, meta, record)
+                self._folders.states.remember(record.name, meta, record)
             case DropRecord():
                 self._drop_record(effect)
             case PutOrder(order=order, generation=generation):
                 meta = self._store.put(keys.order(order.run), order.to_bytes(), generation=generation)
-                self._observer.run_objects.remember(f"{order.run}/order", meta, order)
+                self._folders.run_objects.remember(f"{order.run}/order", meta, order)
             case CloseGate(run=run, reason=reason):
                 self._close_gate(run, reason)
             case CreateNode():
                 self._create(effect)
             case DeleteNode(node_id=node_id, on_bastion=on_bastion):
                 self._provisioners.of(on_bastion=on_bastion).delete(node_id)
-                self._observer.creation_failures.pop(node_id, None)
+                self._views.creation_failures.pop(node_id, None)
             case PutComplete():
                 self._complete(effect)
             case DropSpec(name=name, generation=generation):
                 self._drop(keys.active(name), generation)
-                self._observer.specs.forget(name)
+                self._folders.specs.drop(name)
             case DropWish(name=name, generation=generation):
                 self._drop(keys.user_state(name), generation)
-                self._observer.wishes.forget(name)
+                self._folders.wishes.drop(name)
             case DropRuns(uid=uid):
                 # Claims last: a host that turns up late must not find an order and no claim.
-                self._drop_all(keys.RUNS, uid, self._observer.run_objects.forget)
+                self._drop_all(keys.RUNS, uid, self._folders.run_objects.drop)
                 self._drop_all(keys.BEATS, uid, lambda _: None)
-                self._drop_all(keys.JOBS_CLAIMS, uid, self._observer.claims.forget)
+                self._drop_all(keys.JOBS_CLAIMS, uid, self._folders.claims.drop)
             case PutInvalid():
                 self._put_invalid(effect)
             case DropInvalid(name=name, generation=generation):
                 self._drop(keys.invalid(name), generation)
-                self._observer.invalid.forget(keys.key_name(name))
+                self._folders.invalid.drop(keys.key_name(name))
             case AppendHistory():
                 raise AssertionError("history is appended for all jobs at once")
 
@@ -222,13 +251,13 @@ class Executor:
     def _drop_record(self, effect: DropRecord) -> None:
         generation = effect.generation
         if generation == JUST_WRITTEN:
-            generation = self._observer.states.generation(effect.name)
-        record = self._observer.states.values.get(effect.name)
+            generation = self._folders.states.generation(effect.name)
+        record = self._folders.states.values.get(effect.name)
         self._store.delete(keys.state(effect.name), generation=generation)
-        self._observer.states.forget(effect.name)
+        self._folders.states.drop(effect.name)
         self._history.forget(effect.name)
         if isinstance(record, JobRecord):
-            self._observer.history_done.pop(record.uid, None)
+            self._views.history_done.pop(record.uid, None)
 
     def _close_gate(self, run: str, reason: str) -> None:
         claim = Claim(run=run, closed=reason)
@@ -236,21 +265,21 @@ class Executor:
             meta = self._store.put(keys.claim(run), claim.to_bytes(), generation=0)
         except PreconditionFailed:
             return  # a host was first: the next tick reads its claim
-        self._observer.claims.remember(run, meta, claim)
+        self._folders.claims.remember(run, meta, claim)
 
     def _create(self, effect: CreateNode) -> None:
         provisioner = self._provisioners.of(on_bastion=effect.on_bastion)
         node_id = effect.request.node_id
-        self._observer.creation_failures.pop(node_id, None)
+        self._views.creation_failures.pop(node_id, None)
         try:
             provisioner.create(effect.request)
         except SliceExists:
             # Ours by its token: an earlier request landed. Not ours: the next tick sees the foreign token.
             return
         except Stockout as error:
-            self._observer.creation_failures[node_id] = ("capacity", str(error))
+            self._views.creation_failures[node_id] = ("capacity", str(error))
         except ProvisionerRefused as error:
-            self._observer.creation_failures[node_id] = ("refused", str(error))
+            self._views.creation_failures[node_id] = ("refused", str(error))
 
     def _complete(self, effect: PutComplete) -> None:
         name = effect.record.name
@@ -274,7 +303,9 @@ class Executor:
         document = documents.dumps(
             {"format": 1, "name": effect.name, "generation": effect.spec_generation, "problem": effect.problem}
         )
-        self._store.put(keys.invalid(effect.name), document, generation=effect.generation)
+        meta = self._store.put(keys.invalid(effect.name), document, generation=effect.generation)
+        invalid = Invalid(name=effect.name, spec_generation=effect.spec_generation)
+        self._folders.invalid.remember(keys.key_name(effect.name), meta, invalid)
 
 
 def _uid_of(data: bytes) -> str:

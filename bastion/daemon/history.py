@@ -7,14 +7,14 @@ A transition's line lies in the record until it is known to be appended, under i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor as ThreadPool
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from bastion.core import keys, limits
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError
 from bastion.core.instants import to_rfc3339, utc_day
 from bastion.core.job_record import HistoryLine, JobRecord
+from bastion.daemon.crew import Crew
 from bastion.ports import ObjectStore
 
 _MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10}#[0-9]+) ", re.MULTILINE)
@@ -51,25 +51,38 @@ def _one_line(text: str) -> str:
 class HistoryWriter:
     """Appends the lines of many records at once: one append per file, however many jobs of a project moved."""
 
-    def __init__(self, store: ObjectStore, pool: ThreadPool) -> None:
+    def __init__(self, store: ObjectStore, crew: Crew) -> None:
         self._store = store
-        self._pool = pool
+        self._crew = crew
         self._files: dict[str, _File] = {}
 
     def append(
-        self, records: Iterable[JobRecord], *, known_projects: Iterable[str], may_act: Callable[[], bool]
+        self,
+        records: Iterable[JobRecord],
+        *,
+        known_projects: Iterable[str],
+        may_act: Callable[[], bool],
+        fresh: Collection[str] = (),
     ) -> dict[str, str]:
         """Appends every line the records carry, to their job's history, their project's, and a slice job's log.
 
-        Project ids become keys only when the quota file has them.
+        Args:
+            records: One per job.
+            known_projects: Project ids become keys only when the quota file has them.
+            may_act: Whether the lease still holds; asked before every append.
+            fresh: Uids whose state was first written in this very tick: most of them have no files yet, so theirs are
+                created without a look first.
 
         Returns:
             By uid, why some of its lines are not appended; the same record once more appends just those.
         """
         projects = set(known_projects)
+        new: set[str] = set()
         files: dict[str, list[tuple[str, str]]] = {}
         for record in records:
             spec = record.job
+            if record.uid in fresh:
+                new |= {keys.job_history(record.name), keys.log(record.name)}
             for line in record.history:
                 text = job_line(record, line)
                 files.setdefault(keys.job_history(record.name), []).append((mark(record.uid, line), text))
@@ -83,14 +96,14 @@ class HistoryWriter:
             try:
                 if not may_act():
                     return LEASE_RAN_OUT
-                self._append(key, files[key])
+                self._append(key, files[key], new=key in new)
             except StoreError as error:
                 return str(error)
             return ""
 
         problems: dict[str, str] = {}
         order = sorted(files)
-        for key, problem in zip(order, self._pool.map(append_to, order), strict=True):
+        for key, problem in zip(order, self._crew.each(append_to, order), strict=True):
             if problem:
                 problems |= {name.partition("#")[0]: problem for name, _ in files[key]}
         return problems
@@ -100,9 +113,9 @@ class HistoryWriter:
         self._files.pop(keys.job_history(job), None)
         self._files.pop(keys.log(job), None)
 
-    def _append(self, key: str, lines: list[tuple[str, str]]) -> None:
+    def _append(self, key: str, lines: list[tuple[str, str]], *, new: bool) -> None:
         for _ in range(_TRIES):
-            known = self._files.get(key) or self._read(key)
+            known = self._files.get(key) or (_File(0) if new else self._read(key))
             missing = [(name, text) for name, text in lines if name not in known.marks]
             if not missing:
                 return
@@ -111,9 +124,11 @@ class HistoryWriter:
                 meta = self._store.append(key, data, generation=known.generation)
             except PreconditionFailed:
                 self._files.pop(key, None)  # somebody else appended, or our own lost reply did
+                new = False
                 continue
             known.generation = meta.generation
             known.marks.update(name for name, _ in missing)
+            self._files[key] = known
             return
         raise PreconditionFailed(f"{key} keeps changing under us; another daemon may be appending to it")
 

@@ -49,7 +49,12 @@ class _Sighting:
 
 
 class Lease:
-    """One daemon's hold on the bastion, renewed by calling `hold` in every tick."""
+    """One daemon's hold on the bastion, renewed by calling `hold` in every tick.
+
+    Attributes:
+        held_by: The last owner that was read, for people.
+        writes: How often the object was written, or tried.
+    """
 
     def __init__(
         self, store: ObjectStore, clock: Clock, *, owner: str, host_identity: str, process: str, ttl_seconds: float
@@ -65,6 +70,7 @@ class Lease:
         self._renewed_at = float("-inf")
         self._other: _Sighting | None = None
         self.held_by = ""
+        self.writes = 0
 
     @property
     def epoch(self) -> int:
@@ -137,6 +143,7 @@ class Lease:
         return document.host_identity == self._host_identity and process is not None and not process.alive
 
     def _write(self, document: LeaseDocument, generation: int, now: float) -> bool:
+        self.writes += 1
         # `now` was taken before the write: the hold counts from when it was asked for, not from the answer.
         try:
             meta = self._store.put(keys.LEASE, document.to_bytes(), generation=generation)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.daemon.crew import Crew
 from bastion.ports import ObjectMeta, ObjectStore
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class ObjectCache(Generic[T]):
     """What the objects under one prefix hold.
 
-    After `list` and `fetch`, `listed` is the listing, `values` the last good content, and `problems` why the present
+    After `take` and `fetch`, `listed` is the listing, `values` the last good content, and `problems` why the present
     content could not be read. An object that could not be fetched this time is in `unknown`: what depends on it waits.
     """
 
@@ -24,8 +24,8 @@ class ObjectCache(Generic[T]):
         self, store: ObjectStore, prefix: str, parse: Callable[[str, bytes], T], *, confirm_absence: bool = False
     ) -> None:
         """`confirm_absence`: an object missing in a listing counts as gone only when a lookup says so, too."""
+        self.prefix = prefix
         self._store = store
-        self._prefix = prefix
         self._parse = parse
         self._confirm_absence = confirm_absence
         self._generations: dict[str, int] = {}
@@ -34,27 +34,42 @@ class ObjectCache(Generic[T]):
         self.problems: dict[str, str] = {}
         self.unknown: dict[str, str] = {}
 
-    def list(self) -> None:
-        """Lists the prefix. Names (keys without the prefix) that vanished are forgotten.
+    def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
+        """Takes over a listing of the whole prefix, or of its keys greater than `after` and up to `until`, if given.
+
+        Names (keys without the prefix) that vanished are forgotten.
 
         Raises:
-            StoreError: the listing failed; nothing has changed.
+            StoreError: an absence could not be confirmed; nothing has changed.
         """
-        skip = len(self._prefix)
-        listed = {meta.key[skip:]: meta for meta in self._store.list(self._prefix) if len(meta.key) > skip}
-        for name in [name for name in self._generations if name not in listed]:
-            if self._confirm_absence:
-                found = self._store.head(self._prefix + name)
-                if found is not None:
-                    listed[name] = found
-                    continue
+        skip = len(self.prefix)
+        low, high = after[skip:], until[skip:]
+        listed = {meta.key[skip:]: meta for meta in found if len(meta.key) > skip}
+        gone = []
+        for name in self._generations.keys() - listed.keys():
+            if name <= low or (high and name > high):
+                continue
+            present = self._store.head(self.prefix + name) if self._confirm_absence else None
+            if present is None:
+                gone.append(name)
+            else:
+                listed[name] = present
+        for name in gone:
             self.forget(name)
+        if after or until:
+            listed |= {name: meta for name, meta in self.listed.items() if name <= low or (high and name > high)}
         self.listed = listed
 
     def forget(self, name: str) -> None:
+        """Drops what was read of the object; it may still be listed."""
         self._generations.pop(name, None)
         self.values.pop(name, None)
         self.problems.pop(name, None)
+
+    def drop(self, name: str) -> None:
+        """Forgets an object that we have just deleted, also as listed."""
+        self.forget(name)
+        self.listed.pop(name, None)
 
     def remember(self, name: str, meta: ObjectMeta, value: T) -> None:
         """Keeps what we have just written ourselves, so that it is not downloaded again."""
@@ -67,15 +82,15 @@ class ObjectCache(Generic[T]):
         """The generation that `values[name]` or `problems[name]` was read from; 0 if neither exists."""
         return self._generations.get(name, 0)
 
-    def fetch(self, names: Iterable[str], pool: Executor) -> None:
+    def fetch(self, names: Iterable[str], crew: Crew) -> None:
         """Downloads those of `names` whose generation is not the known one, all at once."""
-        wanted = [name for name in names if name in self.listed]
-        wanted = [name for name in wanted if self._generations.get(name) != self.listed[name].generation]
-        self.unknown = {name: problem for name, problem in self.unknown.items() if name in wanted}
-        for name in pool.map(self._fetch_one, wanted):
+        listed, known = self.listed, self._generations
+        wanted = [name for name in names if name in listed and known.get(name) != listed[name].generation]
+        if self.unknown:
+            self.unknown = {name: problem for name, problem in self.unknown.items() if name in set(wanted)}
+        for name in crew.each(self._fetch_one, wanted):
             if name:
-                self.forget(name)
-                self.listed.pop(name, None)
+                self.drop(name)
 
     def _fetch_one(self, name: str) -> str:
         """Returns the name if the object turns out to be gone."""
@@ -85,7 +100,7 @@ class ObjectCache(Generic[T]):
             self.problems[name] = f"it has {meta.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most"
             return ""
         try:
-            stored = self._store.get(self._prefix + name)
+            stored = self._store.get(self.prefix + name)
         except NotFound:
             return name
         except StoreError as error:

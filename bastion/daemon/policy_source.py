@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from bastion.core import documents, keys, limits
 from bastion.core.documents import DocumentError
 from bastion.core.errors import NotFound, StoreError
-from bastion.ports import ObjectStore
+from bastion.daemon.listings import LoneObject
+from bastion.ports import ObjectMeta, ObjectStore
 from quota import Policy, QuotaFileError, load
 
 
@@ -31,8 +32,10 @@ class PolicyStatus:
 class PolicySource:
     """Reads the quota file; a missing or broken one changes nothing and is told as a problem."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, listed: LoneObject | None) -> None:
+        """`listed`: where the tick's listings leave the file; None: it lies elsewhere and is listed here."""
         self._store = store
+        self._listed = listed
         self._read_generation = 0
         self.status = PolicyStatus(problem=f"there is no quota file {keys.PROJECT_QUOTAS} yet")
 
@@ -50,7 +53,7 @@ class PolicySource:
         return self.status
 
     def _look(self) -> None:
-        found = {meta.key: meta for meta in self._store.list(keys.PROJECT_QUOTAS)}.get(keys.PROJECT_QUOTAS)
+        found = self._listed.meta if self._listed else self._list()
         if found is None:
             self._read_generation = 0
             self.status = PolicyStatus(
@@ -58,6 +61,9 @@ class PolicySource:
             )
         elif found.generation != self._read_generation:
             self._load(found.size)
+
+    def _list(self) -> ObjectMeta | None:
+        return next((m for m in self._store.list(keys.PROJECT_QUOTAS) if m.key == keys.PROJECT_QUOTAS), None)
 
     def _load(self, size: int) -> None:
         if size > limits.QUOTA_FILE_MAX_BYTES:
@@ -98,8 +104,10 @@ class RuntimeOptions(BaseModel):
 class OptionsSource:
     """Reads `runtime_options`; a broken one leaves the last good in force, a missing one means the defaults."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, listed: LoneObject) -> None:
+        """`listed`: where the tick's listings leave the object."""
         self._store = store
+        self._listed = listed
         self._read_generation = 0
         self._known = False
         self.options = RuntimeOptions()
@@ -122,7 +130,7 @@ class OptionsSource:
         return self.options
 
     def _look(self) -> None:
-        found = {meta.key: meta for meta in self._store.list(keys.RUNTIME_OPTIONS)}.get(keys.RUNTIME_OPTIONS)
+        found = self._listed.meta
         if found is None:
             self._read_generation, self.options, self.problem = 0, RuntimeOptions(), ""
         elif found.size > limits.DOCUMENT_MAX_BYTES:

@@ -14,22 +14,27 @@ _ORPHAN_TICKS = 5
 
 
 class Sweeper:
-    """Counts for how many ticks in a row each thing was ownerless."""
+    """Remembers since which tick each thing has been ownerless."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._ticks: dict[str, int] = {}
+        self._since: dict[str, int] = {}
 
-    def sweep(self, world: World) -> dict[str, list[Effect]]:
-        """Effects for ownerless wishes, nodes and run objects, by a name of their own."""
+    def sweep(self, world: World, tick: int) -> dict[str, list[Effect]]:
+        """Effects for ownerless wishes, nodes and run objects, by a name of their own.
+
+        Args:
+            world: What was observed; the same tick may be looked at twice.
+            tick: Its number.
+        """
         seen: dict[str, int] = {}
         turns: dict[str, list[Effect]] = {}
 
         def old_enough(what: str, ticks: int) -> bool:
-            seen[what] = self._ticks.get(what, 0) + 1
-            return seen[what] >= ticks
+            seen[what] = self._since.get(what, tick)
+            return tick - seen[what] + 1 >= ticks
 
-        for name, meta in self._observer.wishes.listed.items():
+        for name, meta in self._observer.folders.wishes.listed.items():
             view = world.jobs.get(name)
             known = view is not None and (view.record is not None or view.spec_meta is not None)
             if not known and old_enough(f"wish {name}", limits.UNKNOWN_WISH_TICKS):
@@ -46,7 +51,7 @@ class Sweeper:
         for uid in self._ownerless_uids(world):
             if old_enough(f"runs of {uid}", _ORPHAN_TICKS):
                 turns[f"runs of {uid}"] = [DropRuns(uid=uid)]
-        self._ticks = seen
+        self._since = seen
         return turns
 
     def _ownerless_uids(self, world: World) -> list[str]:
@@ -55,7 +60,8 @@ class Sweeper:
         # A state that cannot be read may own anything: sweep nothing until it is mended.
         if any(view.frozen for view in world.jobs.values()):
             return []
-        runs = {name.partition("/")[0] for name in self._observer.run_objects.listed}
-        runs |= set(self._observer.claims.listed) | self._observer.beats.runs()
+        folders = self._observer.folders
+        runs = {name.partition("/")[0] for name in folders.run_objects.listed}
+        runs |= set(folders.claims.listed) | folders.beats.runs()
         uids = {run.uid for text in runs if (run := Run.parse(text)) is not None}
         return sorted(uids - owned)

@@ -68,11 +68,13 @@ class Cluster:
 
     # -- the daemon ---------------------------------------------------------------------------------------------
 
-    def new_daemon(self, store: ObjectStore | None = None) -> Daemon:
+    def new_daemon(self, store: ObjectStore | None = None, quota_store: ObjectStore | None = None) -> Daemon:
+        """A daemon that knows nothing. The stores are its ways to the bucket, if not the cluster's own."""
         number = next(self._names)
+        store = store or self._daemon_store or self.store
         return Daemon(
-            store=store or self._daemon_store or self.store,
-            quota_store=store or self._daemon_store or self.store,
+            store=store,
+            quota_store=quota_store or store,
             provisioners=Provisioners(slices=self.slices, bastion_host=self.bastion_host),
             clock=self.clock,
             settings=DaemonSettings(

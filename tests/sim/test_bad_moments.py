@@ -279,10 +279,11 @@ def test_an_outage_of_writes_alone_ends_no_running_job() -> None:
 
 def test_a_quota_bucket_that_refuses_us_leaves_the_last_good_file_in_force() -> None:
     cluster = Cluster()
+    quota_store = CountingStore(cluster.store)  # another way to the same bucket, as to another bucket
+    cluster.daemon = cluster.new_daemon(quota_store=quota_store)
     cluster.hosts.scripts["job"] = runs_for(20)
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
-    quota_store = cluster.daemon._policy._store
     plain = quota_store.list
 
     def denied(prefix: str, *, start_after: str = "", end_before: str = ""):  # type: ignore[no-untyped-def]

@@ -1,0 +1,109 @@
+"""The folders of the bucket as this daemon last read them, fed by listings and by what it writes itself.
+
+Layer: daemon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bastion.core import documents, jobspec, keys, protocol
+from bastion.core.errors import InvalidDocument, InvalidSpec, UnknownInstanceType
+from bastion.core.job_record import JobRecord
+from bastion.core.job_record import read as read_record
+from bastion.core.jobspec import JobSpec
+from bastion.core.lifecycle import Status
+from bastion.core.objects import check_key
+from bastion.core.protocol import Claim, Order, Report
+from bastion.daemon.beats import Beats
+from bastion.daemon.listings import LoneObject, Shelves
+from bastion.daemon.object_cache import ObjectCache
+from bastion.ports import Clock, ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalid:
+    """A `jobs/invalid/` object: whose spec it explains."""
+
+    name: str
+    spec_generation: int
+
+
+def _read_wish(_name: str, data: bytes) -> tuple[bool, str, str]:
+    """`(cancel, uid, by)`; a plain-text status is accepted as well, as the ancestor's clients once wrote it."""
+    text = data.strip().decode("utf-8", "replace")
+    if text.upper() == Status.CANCELLING.value:
+        return True, "", ""
+    try:
+        document = documents.loads(data)
+    except documents.DocumentError as error:
+        raise InvalidDocument(str(error)) from error
+    if not isinstance(document, dict):
+        raise InvalidDocument("a wish is a JSON object")
+    uid, by = document.get("uid"), document.get("by")
+    cancel = str(document.get("status", "")).upper() == Status.CANCELLING.value
+    return cancel, uid if isinstance(uid, str) else "", by[:128] if isinstance(by, str) else ""
+
+
+def _read_invalid(key_name: str, data: bytes) -> Invalid:
+    try:
+        document = documents.loads(data)
+        explained = Invalid(name=str(document["name"]), spec_generation=int(document["generation"]))
+        check_key(keys.active(explained.name))
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidDocument(f"not ours: {error}") from error
+    if keys.key_name(explained.name) != key_name:
+        raise InvalidDocument(f"not ours: it is about {explained.name[:80]!r}")
+    return explained
+
+
+def _read_run_object(name: str, data: bytes) -> Order | Report:
+    return protocol.read(Order, data) if name.endswith("/order") else protocol.read(Report, data)
+
+
+class Folders:
+    """One shelf for each folder that a tick looks at.
+
+    Attributes:
+        run_objects: Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
+        quota: None if the quota file lies under another ROOT.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool) -> None:
+        def read_spec(name: str, data: bytes) -> JobSpec:
+            try:
+                return jobspec.parse(data, name=name, bastion=bastion)
+            except (InvalidSpec, UnknownInstanceType) as error:
+                raise InvalidDocument(str(error)) from error
+
+        self.specs = ObjectCache(store, keys.JOBS_ACTIVE, read_spec)
+        self.states: ObjectCache[JobRecord | Status] = ObjectCache(
+            store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
+        )
+        self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, _read_wish)
+        self.claims: ObjectCache[Claim] = ObjectCache(
+            store, keys.JOBS_CLAIMS, lambda _, data: protocol.read(Claim, data), confirm_absence=True
+        )
+        self.run_objects: ObjectCache[Order | Report] = ObjectCache(
+            store, keys.RUNS, _read_run_object, confirm_absence=True
+        )
+        self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_invalid)
+        self.beats = Beats(clock)
+        self.quota = LoneObject(keys.PROJECT_QUOTAS) if quota_here else None
+        self.options = LoneObject(keys.RUNTIME_OPTIONS)
+        self.status = LoneObject(keys.STATUS)
+
+    def shelves(self) -> Shelves:
+        """Where the listings go."""
+        return Shelves(
+            specs=self.specs,
+            claims=self.claims,
+            invalid=self.invalid,
+            states=self.states,
+            wishes=self.wishes,
+            quota=self.quota,
+            runs=self.run_objects,
+            options=self.options,
+            status=self.status,
+            beats=self.beats,
+        )

@@ -1,0 +1,257 @@
+"""From what was read to one `JobView` per name.
+
+Layer: daemon. Most jobs wait, and nothing of theirs changes from one tick to the next: the view of such a job is made
+once and used again for as long as everything that it was made from is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bastion.core import keys, limits
+from bastion.core.errors import BastionError, InvalidSpec
+from bastion.core.job_record import Attempt, JobRecord
+from bastion.core.keys import Run
+from bastion.core.lifecycle import Status
+from bastion.core.objects import ObjectMeta
+from bastion.core.protocol import Claim, Order, Report
+from bastion.core.runs import RunPlan, plan_attempt
+from bastion.core.slices import SliceState
+from bastion.core.world import NOTHING_SEEN, JobView, RunView, Settings, StrayNode, Wish
+from bastion.daemon.folders import Folders
+from bastion.daemon.nodes import Listing, Nodes, Provisioners, creation_failure
+from bastion.ports import Clock, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class _Resting:
+    """A view of a job that has a state, a spec of the accepted generation, and nothing else anywhere."""
+
+    record: JobRecord
+    spec_generation: int
+    history_done: int
+    view: JobView
+
+
+class JobViews:
+    """Builds views tick by tick.
+
+    Attributes:
+        creation_failures: Creations that were refused at once, by node id: (cause, message).
+        history_done: Number of the last history line known to be appended, by uid.
+        problems: What went wrong while this tick's views were built, for people.
+    """
+
+    def __init__(
+        self, store: ObjectStore, folders: Folders, provisioners: Provisioners, clock: Clock, settings: Settings
+    ) -> None:
+        self._store = store
+        self._folders = folders
+        self._provisioners = provisioners
+        self._clock = clock
+        self._settings = settings
+        self.creation_failures: dict[str, tuple[str, str]] = {}
+        self.history_done: dict[str, int] = {}
+        self.problems: list[str] = []
+        self._bad: dict[str, tuple[int, float]] = {}
+        self._bad_before: dict[str, tuple[int, float]] = {}
+        self._resting: dict[str, _Resting] = {}
+
+    def build(self, nodes: Nodes) -> dict[str, JobView]:
+        """The views of every name that has a spec, a state or an explanation, in order of the names."""
+        folders = self._folders
+        self.problems = []
+        self._bad_before, self._bad = self._bad, {}
+        explained = (entry.name for entry in folders.invalid.values.values())
+        names = sorted({*folders.specs.listed, *folders.states.listed, *explained})
+        resting, self._resting = self._resting, {}
+        return {name: self._view(name, nodes, resting.get(name)) for name in names}
+
+    # -- specs and wishes ---------------------------------------------------------------------------------------
+
+    def refused_unread(self, name: str, size: int) -> str:
+        """Why a spec of that name and size is not even downloaded; empty if it is."""
+        try:
+            keys.check_job_name(name, bastion=self._settings.bastion)
+        except InvalidSpec as error:
+            return str(error)
+        if size > limits.SPEC_MAX_BYTES:
+            return f"the spec has {size} bytes; {limits.SPEC_MAX_BYTES} are the most"
+        return ""
+
+    def _spec_problem(self, name: str, meta: ObjectMeta | None) -> str:
+        """Why the present object is refused, once it has been still for a second: until then it may be half written."""
+        if meta is None:
+            return ""
+        specs = self._folders.specs
+        problem = self.refused_unread(name, meta.size)
+        if not problem and specs.generation(name) == meta.generation:
+            problem = specs.problems.get(name, "")
+        return problem if problem and self._still(meta) else ""
+
+    def _still(self, meta: ObjectMeta) -> bool:
+        """Whether a bad object has not changed for a second. It is asked in every tick as long as it matters."""
+        now = self._clock.monotonic()
+        before = self._bad_before.get(meta.key)
+        seen = before if before is not None and before[0] == meta.generation else (meta.generation, now)
+        self._bad[meta.key] = seen
+        return now - seen[1] >= limits.QUARANTINE_STILL_SECONDS
+
+    def _wish(self, name: str) -> Wish | None:
+        wishes = self._folders.wishes
+        meta = wishes.listed.get(name)
+        if meta is None or name in wishes.unknown:
+            return None
+        if name in wishes.problems and not self._still(meta):
+            return None  # it may be half written
+        cancel, uid, by = wishes.values.get(name, (False, "", ""))
+        return Wish(generation=meta.generation, written_at=meta.updated, cancel=cancel, uid=uid, by=by)
+
+    # -- one job ------------------------------------------------------------------------------------------------
+
+    def _view(self, name: str, nodes: Nodes, resting: _Resting | None) -> JobView:
+        meta = self._folders.specs.listed.get(name)
+        value = self._folders.states.values.get(name)
+        record = value if isinstance(value, JobRecord) else None
+        if meta is None or record is None or not self._rests(name, meta, record, nodes):
+            return self._looked_at(name, meta, record, nodes)
+        done = self.history_done.get(record.uid, 0)
+        known = (
+            resting is not None
+            and resting.record is record
+            and resting.spec_generation == meta.generation
+            and resting.history_done == done
+        )
+        if resting is None or not known:
+            resting = _Resting(record, meta.generation, done, self._looked_at(name, meta, record, nodes))
+        self._resting[name] = resting
+        return resting.view
+
+    def _rests(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Nodes) -> bool:
+        """Whether the view depends on nothing but the record, the spec's generation and the history."""
+        folders = self._folders
+        return (
+            record.attempt is None
+            and record.cleanup is None
+            and record.generation == meta.generation
+            and record.uid not in nodes.by_uid
+            and not (nodes.slices.problem or nodes.bastion_host.problem)
+            and name not in folders.wishes.listed
+            and name not in folders.states.problems
+            and name not in folders.states.unknown
+            and name not in folders.specs.unknown
+            and name not in folders.specs.problems
+            and not (folders.invalid.listed and keys.key_name(name) in folders.invalid.listed)
+        )
+
+    def _looked_at(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, nodes: Nodes) -> JobView:
+        folders = self._folders
+        specs, states = folders.specs, folders.states
+        invalid_name = keys.key_name(name)
+        explained = folders.invalid.values.get(invalid_name)
+        explained_meta = folders.invalid.listed.get(invalid_name)
+        read = meta is not None and specs.generation(name) == meta.generation
+        current = read and name not in specs.problems
+        view = JobView(
+            name=name,
+            spec_meta=meta,
+            spec=specs.values.get(name) if current else None,
+            spec_problem=self._spec_problem(name, meta),
+            record=record,
+            record_generation=states.generation(name),
+            frozen=states.problems.get(name) or states.unknown.get(name) or specs.unknown.get(name, ""),
+            wish=self._wish(name),
+            invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
+            invalid_object_generation=explained_meta.generation if explained_meta else 0,
+            history_done=self.history_done.get(record.uid, 0) if record else 0,
+        )
+        try:
+            if meta is None and (record is None or record.status is not Status.COMPLETED):
+                view = replace(view, spec_gone=self._store.head(keys.active(name)) is None)
+            if record is None and view.frozen and meta is not None:
+                uid = keys.job_uid(self._settings.root, name, meta.generation)
+                view = replace(view, stray_nodes=nodes.by_uid.get(uid, ()))
+            if record is not None:
+                view = self._with_runs(view, record, nodes)
+        except BastionError as error:
+            self.problems.append(f"{name}: {error}")
+            view = replace(view, frozen=str(error))
+        return view
+
+    def _with_runs(self, view: JobView, record: JobRecord, nodes: Nodes) -> JobView:
+        listing = nodes.of(on_bastion=record.job.runner is None)
+        if listing.problem and record.attempt is not None:
+            return replace(view, frozen=listing.problem)
+        return replace(
+            view,
+            attempt=self._run_view(record, record.attempt, listing),
+            cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
+            stray_nodes=self._strays(record, nodes.by_uid.get(record.uid, ())),
+            nodes_unknown=bool(listing.problem),
+        )
+
+    def _strays(self, record: JobRecord, nodes: tuple[StrayNode, ...]) -> tuple[StrayNode, ...]:
+        if not nodes:
+            return ()
+        own = {
+            *(plan_attempt(record, record.attempt, self._settings).node_ids if record.attempt else ()),
+            *(plan_attempt(record, record.cleanup, self._settings).node_ids if record.cleanup else ()),
+        }
+        strays = []
+        for stray in nodes:
+            run = Run.parse(stray.status.run)
+            newer = run is not None and run.attempt >= record.next_attempt
+            if stray.status.node_id not in own and not newer:
+                strays.append(stray)
+        return tuple(strays)
+
+    # -- one run ------------------------------------------------------------------------------------------------
+
+    def _run_view(self, record: JobRecord, attempt: Attempt | None, listing: Listing) -> RunView:
+        if attempt is None:
+            return NOTHING_SEEN
+        plan = plan_attempt(record, attempt, self._settings)
+        provisioner = self._provisioners.of(on_bastion=plan.on_bastion)
+        order = self._folders.run_objects.values.get(f"{plan.run}/order")
+        reports = {}
+        for host in range(plan.hosts):
+            report = self._folders.run_objects.values.get(f"{plan.run}/reports/{host}")
+            if isinstance(report, Report) and report.token == attempt.token and report.host == host:
+                reports[host] = report
+        nodes = {node_id: listing.nodes[node_id] for node_id in plan.node_ids if node_id in listing.nodes}
+        gone: set[str] = set()
+        failures: dict[str, tuple[str, str]] = {}
+        for node_id in plan.node_ids:
+            status = nodes.get(node_id)
+            if status is None and not plan.foreign_host:
+                status = provisioner.get(node_id)
+                if status is None:
+                    gone.add(node_id)
+                else:
+                    nodes[node_id] = status
+            if attempt.ending is None and (status is None or status.state is SliceState.CREATING):
+                failure = self.creation_failures.get(node_id) or creation_failure(provisioner.failure(node_id))
+                if failure is not None:
+                    failures[node_id] = failure
+        return RunView(
+            order=order if isinstance(order, Order) else None,
+            order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
+            claim=self._claim(plan.run),
+            reports=reports,
+            nodes=nodes,
+            nodes_gone=frozenset(gone),
+            failures=failures,
+            silent_seconds=self._silent_seconds(plan, reports),
+        )
+
+    def _claim(self, run: str) -> Claim | None:
+        """The run's claim. An unreadable one lets nobody pass and cannot be closed: it counts as a stranger's."""
+        claims = self._folders.claims
+        return claims.values.get(run) or (Claim(run=run) if run in claims.problems else None)
+
+    def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
+        """A host that came up and never beat has been silent since we first saw that it came up."""
+        up = {0, *reports} if self._claim(plan.run) else set(reports)
+        beats = self._folders.beats
+        return {**beats.silent_seconds(plan.run), **beats.never_heard(plan.run, up)}
