@@ -22,7 +22,7 @@ class BadRequest(Exception):
 
 
 class BodyTruncated(Exception):
-    """The peer went away, or fell silent for too long, in the middle of a request's body; nobody waits for an answer."""
+    """The peer went away, or fell silent for too long, in the middle of a body; nobody waits for an answer."""
 
 
 class Disconnect(Exception):
@@ -191,7 +191,8 @@ class Response:
     """What a handler answers.
 
     Content-Length is added where the length is known; an iterable without a Content-Length of its own is sent in
-    chunks. To HEAD, and with 204 and 304, no body is sent; a Content-Length that the handler set stays.
+    chunks. To HEAD, and with 204 and 304, no body is sent; a Content-Length that the handler set stays in an answer to
+    HEAD. Values are Latin-1: a handler that means UTF-8 writes `text.encode().decode("latin-1")`.
 
     Attributes:
         reason: The words after the status; empty: the usual ones.

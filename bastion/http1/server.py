@@ -1,16 +1,46 @@
-"""The server: a listener, a thread per connection, an orderly end. (Skeleton; the rest follows in minutes.)"""
+"""The server: a listener, a thread per connection, an orderly end.
+
+Layer: http1. Invariants: at most `connections_max` connections are open; when one more comes, the one that has been
+idle the longest ends. After `close` returns, no thread of the server runs but one whose handler does not come back.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import socket
 import ssl
-from collections.abc import Callable
+import threading
+import time
 
-from bastion.http1.messages import Request, Response
+from bastion.http1.connection import Connection, ConnectionLimits, Handler
 
-Handler = Callable[[Request], Response]
+__all__ = ["Handler", "HttpServer"]
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 512
+# After connections were torn off, their threads need a moment to notice.
+_ABORT_SECONDS = 2.0
+# Out of file descriptors, accepting fails at once, and would go on failing at full speed.
+_ACCEPT_PAUSE_SECONDS = 0.05
 
 
 class HttpServer:
+    """Serves a handler over HTTP/1.1, plain or with TLS.
+
+    Args:
+        handler: Called in the connection's thread, by many threads at once. May raise `Disconnect`; what else it
+            raises is logged and answered with 500.
+        host: Address to listen on.
+        port: 0: any.
+        tls: Serves HTTPS with it.
+        idle_seconds: How long a connection may be silent, or take nothing of what is sent.
+        head_seconds: How long a request's head, or the TLS handshake, may take from its first byte.
+        head_max_bytes: Longest head.
+        connections_max: Most connections at once.
+    """
+
     def __init__(
         self,
         handler: Handler,
@@ -19,17 +49,110 @@ class HttpServer:
         port: int = 0,
         tls: ssl.SSLContext | None = None,
         idle_seconds: float = 300.0,
+        head_seconds: float = 30.0,
         head_max_bytes: int = 64 * 1024,
         connections_max: int = 1024,
     ) -> None:
-        raise NotImplementedError
+        self._handler = handler
+        self._host = host
+        self._wanted_port = port
+        self._tls = tls
+        self._limits = ConnectionLimits(
+            idle_seconds=idle_seconds, head_seconds=head_seconds, head_max_bytes=head_max_bytes
+        )
+        self._connections_max = connections_max
+        self._listener: socket.socket | None = None
+        self._accepting: threading.Thread | None = None
+        self._closing = False
+        self._changed = threading.Condition()
+        self._connections: dict[Connection, threading.Thread] = {}
 
     def open(self) -> None:
-        raise NotImplementedError
+        """Listens and serves.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._closing = False
+        self._listener = socket.create_server((self._host, self._wanted_port), backlog=_BACKLOG)
+        name = f"http-{self.port}"
+        self._accepting = threading.Thread(target=self._accept, args=(self._listener,), name=name, daemon=True)
+        self._accepting.start()
 
     @property
     def port(self) -> int:
-        raise NotImplementedError
+        """The port that is served."""
+        assert self._listener is not None, "the server is not open"
+        return int(self._listener.getsockname()[1])
 
     def close(self, grace_seconds: float = 5.0) -> None:
-        raise NotImplementedError
+        """Ends: no new connections, idle ones at once, busy ones after their request or the grace period."""
+        if self._listener is None:
+            return
+        self._closing = True
+        with contextlib.suppress(OSError):
+            # Wakes the thread in `accept`; closing alone would not.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        if self._accepting is not None:
+            with self._changed:
+                self._changed.notify_all()
+            self._accepting.join()
+        self._listener.close()
+        self._listener = None
+        for connection in self._open_connections():
+            connection.finish()
+        self._await_end(grace_seconds)
+        for connection in self._open_connections():
+            connection.abort()
+        self._await_end(_ABORT_SECONDS)
+
+    def _open_connections(self) -> list[Connection]:
+        with self._changed:
+            return list(self._connections)
+
+    def _await_end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            self._changed.wait_for(lambda: not self._connections, max(0.0, deadline - time.monotonic()))
+
+    def _accept(self, listener: socket.socket) -> None:
+        while self._make_room():
+            try:
+                accepted, _ = listener.accept()
+            except OSError as error:
+                if self._closing:
+                    return
+                _log.warning("no connection could be accepted: %s", error)
+                time.sleep(_ACCEPT_PAUSE_SECONDS)
+                continue
+            connection = Connection(accepted, self._handler, tls=self._tls, limits=self._limits)
+            thread = threading.Thread(target=self._run, args=(connection,), name="http-connection", daemon=True)
+            with self._changed:
+                self._connections[connection] = thread
+            try:
+                thread.start()
+            except RuntimeError as error:
+                _log.warning("no thread for a connection: %s", error)
+                accepted.close()
+                self._forget(connection)
+
+    def _make_room(self) -> bool:
+        """Waits until one more connection may be; False: the server closes."""
+        with self._changed:
+            while len(self._connections) >= self._connections_max and not self._closing:
+                idle = [c for c in self._connections if c.idle_since is not None]
+                if idle:
+                    min(idle, key=lambda connection: connection.idle_since or 0.0).finish()
+                self._changed.wait(timeout=1.0)
+        return not self._closing
+
+    def _run(self, connection: Connection) -> None:
+        try:
+            connection.run()
+        finally:
+            self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        with self._changed:
+            del self._connections[connection]
+            self._changed.notify_all()

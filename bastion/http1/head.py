@@ -1,0 +1,121 @@
+"""The head of a request, from bytes to fields, and what it says about the body that follows.
+
+Layer: http1. Pure. Lenient as real storage clients need it: bare line feeds, any bytes in values, absolute targets,
+`Transfer-Encoding: identity`, chunked together with a Content-Length (chunked wins). What could make two readers see
+different requests is refused: contradicting lengths, names with blanks, transfer codings nobody here can undo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from bastion.http1.messages import BadRequest, Headers
+
+# Larger than any object, and far from where sizes stop fitting into 64 bits.
+LENGTH_MAX_BYTES = 1 << 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A request line and its header fields."""
+
+    method: str
+    target: str
+    version: str
+    headers: Headers
+
+
+def end_of_head(data: bytes, start: int) -> int:
+    """Where the body begins in `data`, whose head begins at `start`; -1 if the head's empty line is not there yet."""
+    strict = data.find(b"\n\r\n", start)
+    bare = data.find(b"\n\n", start, strict if strict >= 0 else len(data))
+    if bare >= 0:
+        return bare + 2
+    return strict + 3 if strict >= 0 else -1
+
+
+def parse_head(data: bytes) -> Head:
+    """Reads a whole head, without or with the empty line at its end.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    lines = data.decode("latin-1").rstrip("\r\n").split("\n")
+    method, _, rest = lines[0].rstrip("\r").partition(" ")
+    target, _, version = rest.rstrip(" ").rpartition(" ")
+    target = target.strip(" ")
+    if version not in ("HTTP/1.1", "HTTP/1.0"):
+        status = 505 if version.startswith("HTTP/") else 400
+        raise BadRequest("the request line does not end in HTTP/1.1", status=status)
+    if not target or not method.isascii() or not method.replace("-", "").replace("_", "").isalnum():
+        raise BadRequest("the request line is not METHOD TARGET HTTP/1.1")
+    fields: list[tuple[str, str]] = []
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if line[0] in " \t" and fields:
+            # A folded line, which nobody should send any more: it belongs to the one before.
+            before, begun = fields.pop()
+            fields.append((before, f"{begun} {line.strip()}".strip()))
+        elif not colon or not name or " " in name or "\t" in name or "\r" in name:
+            raise BadRequest("a header line is not `name: value`")
+        else:
+            fields.append((name, value.strip()))
+    return Head(method=method, target=target, version=version, headers=Headers(fields))
+
+
+def split_target(target: str, host: str) -> tuple[str, str, str]:
+    """Path, query and authority of a request target; `host` is the Host header.
+
+    Raises:
+        BadRequest: it is an absolute URL of no host.
+    """
+    if target.startswith("/"):
+        path, _, query = target.partition("?")
+        return path, query, host
+    scheme, colon, _ = target.partition("://")
+    if not colon or not scheme.isalpha():
+        return target, "", host
+    try:
+        url = urlsplit(target)
+    except ValueError as error:
+        raise BadRequest("the request target is not a URL") from error
+    return url.path or "/", url.query, url.netloc
+
+
+def body_length(headers: Headers) -> int | None:
+    """Bytes of the body that follows; None: it comes in chunks.
+
+    Raises:
+        BadRequest: the lengths contradict each other, or are none.
+    """
+    codings = ",".join(headers.get_all("transfer-encoding")).lower().split(",")
+    named = [coding.strip() for coding in codings if coding.strip() not in ("", "identity")]
+    if named == ["chunked"]:
+        return None
+    if named:
+        raise BadRequest("only the transfer coding `chunked` is understood", status=501)
+    lengths = {text.strip() for value in headers.get_all("content-length") for text in value.split(",")}
+    if not lengths:
+        return 0
+    text = lengths.pop()
+    if lengths:
+        raise BadRequest("there are several, different Content-Lengths")
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= LENGTH_MAX_BYTES):
+        raise BadRequest("the Content-Length is not a length")
+    return int(text)
+
+
+def chunk_length(line: bytes) -> int:
+    """Bytes of the chunk that a size line announces.
+
+    Raises:
+        BadRequest: it is not a hexadecimal number.
+    """
+    text = line.partition(b";")[0].strip(b" \t\r\n")
+    if not 1 <= len(text) <= 16 or text.strip(b"0123456789abcdefABCDEF"):
+        raise BadRequest("a chunk's size is not a hexadecimal number")
+    length = int(text, 16)
+    if length > LENGTH_MAX_BYTES:
+        raise BadRequest("a chunk is too long")
+    return length
