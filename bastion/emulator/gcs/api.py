@@ -1,0 +1,67 @@
+"""The storage endpoint as one HTTP handler: it tells the JSON API, batches and the XML API apart.
+
+Layer: emulator. Who a client says it is does not matter here: credentials are accepted and not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bastion.emulator.gcs import batch, json_api, xml_api
+from bastion.emulator.gcs.buckets import Buckets
+from bastion.emulator.gcs.calls import Call
+from bastion.emulator.gcs.parameters import Parameters
+from bastion.emulator.gcs.refusals import Refusal, as_json, as_text, as_xml, not_served, of_storage
+from bastion.emulator.gcs.resources import StorageError
+from bastion.emulator.gcs.uploads import Uploads
+from bastion.emulator.gcs.xml_multipart import MultipartUploads
+from bastion.http1 import Request, Response
+
+Handler = Callable[[Request], Response]
+
+
+def handler(buckets: Buckets, uploads: Uploads) -> Handler:
+    """What answers a request; safe to call from many threads."""
+    multipart_uploads = MultipartUploads()
+
+    def answer(request: Request) -> Response:
+        render = as_json if _is_json(request) else as_xml
+        try:
+            call = _call(request)
+            if json_api.is_json_path(request.path):
+                if json_api.is_media(call):
+                    render = as_text
+                return json_api.answer(call)
+            if request.path in batch.PATHS:
+                return batch.answer(call, single)
+            return xml_api.answer(call)
+        except StorageError as error:
+            return render(of_storage(error))
+        except Refusal as refusal:
+            return render(refusal)
+
+    def single(request: Request) -> Response:
+        """One call of a batch: media and further batches have no place in one."""
+        if not request.path.startswith(json_api.PREFIX) or "alt=media" in request.query.split("&"):
+            return as_json(not_served(request.method, f"{request.path} inside of a batch"))
+        return answer(request)
+
+    def _call(request: Request) -> Call:
+        method = request.method
+        if method == "POST" and (meant := request.headers.get("X-HTTP-Method-Override")):
+            method = meant.upper()
+        return Call(
+            request=request,
+            method=method,
+            parameters=Parameters(request.query),
+            base=f"{'https' if request.secure else 'http'}://{request.authority}",
+            buckets=buckets,
+            uploads=uploads,
+            multipart_uploads=multipart_uploads,
+        )
+
+    return answer
+
+
+def _is_json(request: Request) -> bool:
+    return json_api.is_json_path(request.path) or request.path in batch.PATHS

@@ -1,0 +1,112 @@
+"""Several calls of the JSON API in one request: `POST /batch/storage/v1`, a `multipart/mixed` of HTTP requests.
+
+Layer: emulator. The calls are independent and done one after the other; each has its own status. Real clients end
+lines with CRLF, with LF, or with both in one body.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+
+from bastion.emulator.gcs.calls import Call
+from bastion.emulator.gcs.multipart_related import boundary_of
+from bastion.emulator.gcs.refusals import Refusal, invalid, not_allowed
+from bastion.http1 import BytesBody, Headers, Request, Response
+
+PATHS = ("/batch/storage/v1", "/batch")
+# The service's documentation says 100; google-cloud-storage sends up to 1000, and the service takes them.
+_CALLS_MAX = 1000
+_BODY_MAX_BYTES = 10 * 1024 * 1024
+
+
+def answer(call: Call, single: Callable[[Request], Response]) -> Response:
+    """Answers the batch.
+
+    Args:
+        single: Answers one call of the JSON API.
+
+    Raises:
+        Refusal: the batch itself cannot be read; no call was done.
+    """
+    if call.method != "POST":
+        raise not_allowed(call.method, call.request.path)
+    boundary = boundary_of(call.request.headers.get("Content-Type"))
+    body = call.request.body.read(_BODY_MAX_BYTES + 1)
+    if len(body) > _BODY_MAX_BYTES:
+        raise Refusal(413, "uploadTooLarge", f"The batch is larger than {_BODY_MAX_BYTES} bytes.")
+    parts = _parts(body, boundary)
+    if len(parts) > _CALLS_MAX:
+        raise invalid(f"The batch has {len(parts)} calls; {_CALLS_MAX} are the most.")
+    requests = [_read(part, call.request) for part in parts]
+    marker = f"batch_{secrets.token_urlsafe(18)}"
+    answers = b"".join(_written(content_id, single(request), marker) for content_id, request in requests)
+    headers = Headers((("Content-Type", f"multipart/mixed; boundary={marker}"),))
+    return Response(status=200, headers=headers, body=answers + f"--{marker}--\r\n".encode())
+
+
+def _parts(body: bytes, boundary: bytes) -> list[bytes]:
+    _, *parts = body.split(b"--" + boundary)
+    if not parts:
+        raise invalid("The batch does not contain its boundary.")
+    if not parts[-1].startswith(b"--"):
+        raise invalid("The batch ends before its closing boundary.")
+    return [part.lstrip(b"\r\n") for part in parts[:-1]]
+
+
+def _read(part: bytes, batch: Request) -> tuple[str, Request]:
+    """The identity of one call and the call."""
+    outer, rest = _headers(part)
+    line, _, rest = rest.partition(b"\n")
+    words = line.split()
+    if len(words) < 2:
+        raise invalid("A part of the batch is not an HTTP request.")
+    inner, data = _headers(rest)
+    length = inner.get("Content-Length")
+    if length.isascii() and length.isdigit():
+        data = data[: int(length)]
+    method, target = words[0].decode("latin-1"), words[1].decode("latin-1")
+    # Clients name the whole address here, or only its path.
+    path = "/" + target.split("/", 3)[3] if target.startswith(("http://", "https://")) else target
+    path, _, query = path.partition("?")
+    request = Request(
+        method=method,
+        target=target,
+        path=path,
+        query=query,
+        headers=inner,
+        body=BytesBody(data),
+        authority=batch.authority,
+        secure=batch.secure,
+    )
+    return outer.get("Content-ID"), request
+
+
+def _headers(data: bytes) -> tuple[Headers, bytes]:
+    """The headers at the beginning of some bytes, and what follows the empty line after them."""
+    headers = Headers()
+    while data:
+        line, _, data = data.partition(b"\n")
+        if not line.strip():
+            break
+        name, _, value = line.decode("latin-1").partition(":")
+        headers.add(name.strip(), value.strip())
+    return headers, data
+
+
+def _written(content_id: str, response: Response, marker: str) -> bytes:
+    body = response.body if isinstance(response.body, bytes) else b""
+    if not isinstance(response.body, bytes):
+        response.close()
+    known = f"Content-ID: <response-{content_id.strip('<>')}>\r\n" if content_id else ""
+    try:
+        reason = HTTPStatus(response.status).phrase
+    except ValueError:
+        reason = "Unknown"
+    fields = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
+    head = (
+        f"--{marker}\r\nContent-Type: application/http\r\n{known}\r\n"
+        f"HTTP/1.1 {response.status} {reason}\r\n{fields}Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode("latin-1", "replace") + body + b"\r\n"

@@ -1,0 +1,227 @@
+"""The methods of objects of the JSON API, but for `insert`.
+
+Layer: emulator.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+
+from bastion.emulator.gcs.buckets import Source
+from bastion.emulator.gcs.calls import Call
+from bastion.emulator.gcs.json_resources import (
+    WRITABLE,
+    Json,
+    attributes_of,
+    etag,
+    object_json,
+    patched,
+    projection,
+)
+from bastion.emulator.gcs.media import download, object_headers
+from bastion.emulator.gcs.parameters import check_tags, natural_number
+from bastion.emulator.gcs.refusals import Refusal, invalid, not_allowed
+from bastion.emulator.gcs.resources import Attributes, ObjectResource
+from bastion.http1 import Response
+
+_PAGE_MAX = 1000
+_COMPOSE_MAX = 32
+_REWRITE_QUANTUM_BYTES = 1024 * 1024
+
+
+def one_object(call: Call, bucket: str, name: str) -> Response:
+    """Answers a request for `/b/BUCKET/o/OBJECT`."""
+    match call.method:
+        case "GET" | "HEAD":
+            if call.parameters.get("alt") == "media":
+                return get_media(call, bucket, name)
+            return _get(call, bucket, name)
+        case "PATCH":
+            document = call.document()
+            return _change(call, bucket, name, lambda present: patched(present, document))
+        case "PUT":
+            replacement = attributes_of(call.document())
+            return _change(call, bucket, name, lambda _: replacement)
+        case "DELETE":
+            call.buckets.open(bucket).delete(
+                name, call.parameters.preconditions(), generation=call.parameters.number("generation")
+            )
+            return Response(status=204)
+        case _:
+            raise not_allowed(call.method, call.request.path)
+
+
+def _get(call: Call, bucket: str, name: str) -> Response:
+    resource = call.buckets.open(bucket).stat(name, generation=call.parameters.number("generation"))
+    _check_reading(call, resource)
+    return call.answer(object_json(resource, call.base), etag=etag(resource))
+
+
+def get_media(call: Call, bucket: str, name: str) -> Response:
+    """The object's bytes."""
+    opened = call.buckets.open(bucket).open(name, generation=call.parameters.number("generation"))
+    try:
+        _check_reading(call, opened.resource)
+        headers = object_headers(opened.resource, etag(opened.resource))
+        return download(call.request, opened, headers)
+    finally:
+        opened.close()
+
+
+def _check_reading(call: Call, resource: ObjectResource) -> None:
+    call.parameters.preconditions().check(resource, reading=True)
+    check_tags(call.request.headers, etag(resource))
+
+
+def _change(call: Call, bucket: str, name: str, change: Callable[[Attributes], Attributes]) -> Response:
+    resource = call.buckets.open(bucket).patch(
+        name, change, call.parameters.preconditions(), generation=call.parameters.number("generation")
+    )
+    return call.answer(object_json(resource, call.base), etag=etag(resource))
+
+
+def list_objects(call: Call, bucket: str) -> Response:
+    """Answers `GET /b/BUCKET/o`."""
+    parameters = call.parameters
+    page_size = parameters.number("maxResults") or _PAGE_MAX
+    page = call.buckets.open(bucket).list(
+        prefix=parameters.get("prefix"),
+        delimiter=parameters.get("delimiter"),
+        start_offset=parameters.get("startOffset"),
+        end_offset=parameters.get("endOffset"),
+        page_token=parameters.get("pageToken"),
+        page_size=min(page_size, _PAGE_MAX),
+        include_trailing_delimiter=parameters.flag("includeTrailingDelimiter"),
+        match_glob=parameters.get("matchGlob"),
+    )
+    document: Json = {"kind": "storage#objects"}
+    if page.next_page_token:
+        document["nextPageToken"] = page.next_page_token
+    if page.prefixes:
+        document["prefixes"] = list(page.prefixes)
+    if page.items:
+        only = _wanted_of_items(parameters.get("fields"))
+        document["items"] = [object_json(resource, call.base, only) for resource in page.items]
+    return call.answer(document)
+
+
+def _wanted_of_items(fields: str) -> frozenset[str] | None:
+    """Which fields of the items a listing needs at all; None: every one."""
+    wanted = projection(fields)
+    if wanted is None or "*" in wanted:
+        return None
+    of_items = wanted.get("items", {})
+    return None if of_items is None or "*" in of_items else frozenset(of_items)
+
+
+def compose(call: Call, bucket: str, name: str) -> Response:
+    """Answers `POST /b/BUCKET/o/OBJECT/compose`."""
+    document = call.document()
+    given = document.get("sourceObjects")
+    if not isinstance(given, list) or not given:
+        raise Refusal(400, "required", "Required: sourceObjects names the components to compose.")
+    if len(given) > _COMPOSE_MAX:
+        raise invalid(f"The number of source components provided ({len(given)}) exceeds the maximum ({_COMPOSE_MAX})")
+    destination = document.get("destination") or {}
+    if not isinstance(destination, dict):
+        raise invalid("The value of destination must be an object.")
+    resource = call.buckets.open(bucket).compose(
+        name,
+        [_source(item) for item in given],
+        attributes_of(destination),
+        call.parameters.preconditions(),
+    )
+    return call.answer(object_json(resource, call.base), etag=etag(resource))
+
+
+def _source(item: object) -> Source:
+    if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not item["name"]:
+        raise Refusal(400, "required", "Required: every source object has a name.")
+    demanded = item.get("objectPreconditions") or {}
+    if not isinstance(demanded, dict):
+        raise invalid("The value of objectPreconditions must be an object.")
+    return Source(
+        name=item["name"],
+        generation=_optional_number(item, "generation"),
+        generation_match=_optional_number(demanded, "ifGenerationMatch"),
+    )
+
+
+def _optional_number(document: Json, name: str) -> int | None:
+    value = document.get(name)
+    return None if value is None else natural_number(name, str(value))
+
+
+def copy_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
+    """Answers `POST /b/B/o/O/copyTo/b/B/o/O`."""
+    resource = _copy(call, source, destination, call.document())
+    return call.answer(object_json(resource, call.base), etag=etag(resource))
+
+
+def _copy(call: Call, source: tuple[str, str], destination: tuple[str, str], document: Json) -> ObjectResource:
+    replaces = any(name in document for name in (*WRITABLE, "metadata") if name != "storageClass")
+    source_bucket = call.buckets.open(source[0])
+    return call.buckets.open(destination[0]).copy(
+        source_bucket,
+        source[1],
+        destination[1],
+        attributes_of(document) if replaces else None,
+        call.parameters.preconditions(),
+        source_generation=call.parameters.number("sourceGeneration"),
+        source_preconditions=call.parameters.source_preconditions(),
+    )
+
+
+def rewrite_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
+    """Answers `POST /b/B/o/O/rewriteTo/b/B/o/O`.
+
+    One call copies everything, unless the client limits a call (`maxBytesRewrittenPerCall`): then the answers count up
+    as the service's would, the token says which generation they are about, and the last call copies.
+    """
+    document = call.document()
+    parameters = call.parameters
+    token = parameters.get("rewriteToken")
+    limit = parameters.number("maxBytesRewrittenPerCall")
+    if limit is not None and (limit == 0 or limit % _REWRITE_QUANTUM_BYTES):
+        raise invalid(f"maxBytesRewrittenPerCall must be a multiple of {_REWRITE_QUANTUM_BYTES}.")
+    present = call.buckets.open(source[0]).stat(source[1], generation=parameters.number("sourceGeneration"))
+    rewritten = _rewritten_so_far(token, present)
+    if limit is not None and present.size - rewritten > limit:
+        rewritten += limit
+        return call.answer(
+            {
+                "kind": "storage#rewriteResponse",
+                "totalBytesRewritten": str(rewritten),
+                "objectSize": str(present.size),
+                "done": False,
+                "rewriteToken": _rewrite_token(present, rewritten),
+            }
+        )
+    resource = _copy(call, source, destination, document)
+    return call.answer(
+        {
+            "kind": "storage#rewriteResponse",
+            "totalBytesRewritten": str(resource.size),
+            "objectSize": str(resource.size),
+            "done": True,
+            "resource": object_json(resource, call.base),
+        }
+    )
+
+
+def _rewrite_token(source: ObjectResource, rewritten: int) -> str:
+    return base64.urlsafe_b64encode(json.dumps([source.generation, rewritten]).encode()).decode()
+
+
+def _rewritten_so_far(token: str, source: ObjectResource) -> int:
+    if not token:
+        return 0
+    try:
+        generation, rewritten = json.loads(base64.urlsafe_b64decode(token.encode()))
+    except ValueError as error:
+        raise invalid("The rewriteToken is not one that this endpoint gave.") from error
+    if generation != source.generation or not isinstance(rewritten, int):
+        raise invalid("The rewriteToken belongs to another generation of the source.")
+    return rewritten
