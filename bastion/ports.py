@@ -38,10 +38,14 @@ class ObjectStore(Protocol):
 
     Contract (the suite is `tests/contract/test_object_store.py`):
 
-    * A key is any non-empty UTF-8 string of at most 1024 bytes without NUL, CR or LF. Every such key can be stored.
+    * A key is any non-empty UTF-8 string of at most 1024 bytes without NUL, CR or LF, but for the names that Cloud
+      Storage keeps to itself (`bastion.core.objects.check_key`). Every such key can be stored.
     * Every mutation names the generation it expects: 0 means "must not exist". There is no blind write.
     * A mutation returns (it landed), or raises `PreconditionFailed` (it did not, somebody else's did), or raises
-      `StoreUnavailable` (unknown; adapters first try to find out by reading back their own write id).
+      `StoreUnavailable` (it may have landed, may land yet, or not at all). An adapter that got no answer first finds
+      out: its own write id in the object means that it landed; that another write has replaced the expected generation
+      means that it did not. What remains unknown is a write whose object is unchanged so far, or was changed twice. The
+      caller reads the object again and goes on from there; the same call again can never land twice.
     * Generations of one key strictly increase over the store's own writers, also over a deletion and re-creation.
     * Reads are strongly consistent with finished writes; bytes and generation of one `get` belong together.
     * Listings are in ascending order of the keys' UTF-8 bytes. An object being written while listed may be missing,
@@ -53,6 +57,8 @@ class ObjectStore(Protocol):
 
     def get(self, key: str, *, start: int = 0) -> StoredObject:
         """The object's bytes from offset `start` on (empty if `start` is past the end); `meta.size` is the whole size.
+
+        `meta.updated` may be rounded down to the second here, where `head`, `list`, `put` and `append` tell it exactly.
 
         Raises:
             NotFound: there is no such object.
@@ -93,7 +99,8 @@ class ObjectStore(Protocol):
         """Deletes the object if its present generation is `generation`; an object that is already gone is success.
 
         Raises:
-            PreconditionFailed: it has another generation.
+            PreconditionFailed: it has another generation. The one named is gone; if answers were lost on the way, this
+                very call may have deleted it before somebody else created the object anew.
         """
         ...
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from bastion.core import limits
 
 _FORBIDDEN = re.compile(r"[\0\r\n]")
+# Names that Cloud Storage refuses; the second belongs to those who prove that a domain is theirs.
+_RESERVED = frozenset({".", ".."})
+_RESERVED_PREFIX = ".well-known/acme-challenge/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +21,8 @@ class ObjectMeta:
         key: The object's key, relative to the store's root.
         size: Bytes.
         generation: Positive; a new one for every change of the content. Two contents never share one.
-        updated: Seconds since the epoch by the store's own clock, of this generation.
+        updated: Seconds since the epoch by the store's own clock, of this generation. Told by `ObjectStore.get`, it
+            may be rounded down to the second.
     """
 
     key: str
@@ -31,10 +35,26 @@ def check_key(key: str) -> None:
     """Refuses what no store could hold as a key.
 
     Raises:
-        ValueError: the key is empty, over 1024 bytes of UTF-8, not UTF-8 at all, or holds NUL, CR or LF.
+        ValueError: the key is empty, over 1024 bytes of UTF-8, not UTF-8 at all, holds NUL, CR or LF, or is one of
+            the names that Cloud Storage refuses: `.`, `..`, and what begins with `.well-known/acme-challenge/`.
     """
     if not key:
         raise ValueError("an object's key must not be empty")
+    if key in _RESERVED or key.startswith(_RESERVED_PREFIX):
+        raise ValueError(f"the key {key[:80]!r} is reserved by Cloud Storage; no object can have it")
+    _check_characters(key)
+
+
+def can_begin_key(prefix: str) -> bool:
+    """Whether any key begins so; the empty string begins every key."""
+    try:
+        _check_characters(prefix)
+    except ValueError:
+        return False
+    return not prefix.startswith(_RESERVED_PREFIX)
+
+
+def _check_characters(key: str) -> None:
     if _FORBIDDEN.search(key):
         raise ValueError(f"the key {key[:80]!r} holds NUL, CR or LF; no object can have it")
     try:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from operator import attrgetter, itemgetter
 
 from bastion.core import limits
-from bastion.core.objects import ObjectMeta, check_key
+from bastion.core.objects import ObjectMeta, can_begin_key
 from bastion.directory import files
 from bastion.directory.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 
@@ -73,7 +73,7 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before
                 if not name.startswith(wanted):
                     continue
                 key = base + name
-                if not _is_key(key) or key == HIDDEN_FOLDER or (end_before and key >= end_before):
+                if not can_begin_key(key) or key == HIDDEN_FOLDER or (end_before and key >= end_before):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     key += "/"
@@ -106,15 +106,6 @@ def _open_for_reading(root: str, base: str) -> int | None:
         return files.open_listing(folder)
     finally:
         os.close(folder)
-
-
-def _is_key(key: str) -> bool:
-    """Whether a file of that path can be an object, or a key can begin so."""
-    try:
-        check_key(key)
-    except ValueError:
-        return False
-    return True
 
 
 def hidden_objects(root: str, prefix: str, start_after: str, end_before: str) -> list[ObjectMeta]:
@@ -161,7 +152,7 @@ def _stored_key(folder: int, name: str) -> str | None:
 
 def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
     """All objects under a prefix; where a key has a natural file and a hidden one, the natural one counts."""
-    if prefix and not _is_key(prefix):
+    if not can_begin_key(prefix):
         return
     hidden = hidden_objects(root, prefix, start_after, end_before)
     natural = natural_objects(root, prefix, start_after, end_before)

@@ -1,0 +1,272 @@
+"""The requests that the store makes to Cloud Storage, one method each: no retries, no meaning read into the answers.
+
+Layer: adapters. All that touches google-cloud-storage is here and in `gcs_client`. Writes go through the library's
+`Blob`, which knows the upload protocols. Reads go through its session: no method of the library gives the bytes of an
+object together with their size and time in one request, none looks up an object with chosen fields, and its listing
+takes 12 ms of CPU for a page of which the parsed answer takes 1.2 ms.
+
+Every method raises what `gcs_errors.explain` makes of a failure.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import google_crc32c
+import requests
+from google.api_core.exceptions import from_http_response
+from google.cloud.storage import Client
+
+from bastion.adapters.gcs_errors import FAILURES, Transient, explain
+from bastion.adapters.gcs_retry import TimeLimit
+from bastion.core import limits
+from bastion.core.errors import StoreError
+from bastion.core.objects import ObjectMeta
+from bastion.ports import StoredObject
+
+# Custom metadata of everything we write.
+WRITE_ID = "bastion-write"
+FOLLOWS = "bastion-follows"
+
+_META_FIELDS = "name,size,generation,updated"
+_PIECE_BYTES = 256 * 1024
+# Beyond 8 MiB the library uploads in parts of this size; each is sent whole before its answer is awaited.
+_CHUNK_BYTES = 16 * 1024 * 1024
+_CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
+_CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
+_SNIFFED_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a write leaves in its object's metadata, so that its writer recognises it.
+
+    Attributes:
+        write_id: The same in all tries of one write, and in no other write.
+        follows: The generation that it replaces; 0: it created the object.
+    """
+
+    write_id: str
+    follows: int
+
+    def metadata(self) -> dict[str, str]:
+        return {WRITE_ID: self.write_id, FOLLOWS: str(self.follows)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An object's metadata with the stamp of the write that made it; None: not one of ours."""
+
+    meta: ObjectMeta
+    stamp: Stamp | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Part of a listing; an empty token: the last one."""
+
+    metas: tuple[ObjectMeta, ...]
+    next_token: str
+
+
+class BucketApi:
+    """The requests to one bucket. Thread-safe as the client is."""
+
+    def __init__(self, client: Client, bucket: str) -> None:
+        self.name = bucket
+        self._bucket = client.bucket(bucket)
+        self._session = client._http
+        connection = client._connection
+        self._base = connection.get_api_base_url_for_mtls()
+        self._user_agent = connection.user_agent
+
+    def media(self, key: str, start: int, limit: TimeLimit) -> StoredObject:
+        """The stored bytes from `start` on, never decompressed; of whole reads the checksum is verified.
+
+        `meta.updated` is that of the header Last-Modified: whole seconds.
+        """
+        headers = {"Accept-Encoding": "gzip"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        doing = f"reading {self.shown(key)}"
+        with self._answer(f"/download/storage/v1{self._path(key)}?alt=media", headers, limit, doing) as response:
+            pieces: list[bytes] = []
+            received = 0
+            for piece in response.raw.stream(_PIECE_BYTES, decode_content=False):
+                pieces.append(piece)
+                received += len(piece)
+                if limit.exceeded(received):
+                    raise Transient(f"only {received} bytes came in time", doubtful=False)
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return self._stored(key, start, data, response, doing)
+
+    def metadata(self, key: str, limit: TimeLimit) -> Found:
+        """One object's metadata."""
+        resource = self._json(f"/storage/v1{self._path(key)}?fields={_META_FIELDS},metadata", key, "looking up", limit)
+        custom = resource.get("metadata") or {}
+        stamp = None
+        if WRITE_ID in custom and str(custom.get(FOLLOWS, "")).isdecimal():
+            stamp = Stamp(write_id=custom[WRITE_ID], follows=int(custom[FOLLOWS]))
+        return Found(meta=_meta(resource), stamp=stamp)
+
+    def page(self, prefix: str, start: str, end: str, token: str, limit: TimeLimit) -> Page:
+        """One page of the objects under a prefix, from `start` on (inclusive) to `end` (exclusive, if given)."""
+        query = {"fields": f"items({_META_FIELDS}),nextPageToken", "maxResults": str(limits.LIST_PAGE_OBJECTS)}
+        asked = {"prefix": prefix, "startOffset": start, "endOffset": end, "pageToken": token}
+        query.update({name: value for name, value in asked.items() if value})
+        path = f"/storage/v1/b/{quote(self.name, safe='')}/o?{urlencode(query)}"
+        answer = self._json(path, prefix, "listing", limit)
+        return Page(
+            metas=tuple(_meta(item) for item in answer.get("items", ())), next_token=answer.get("nextPageToken", "")
+        )
+
+    def insert(self, key: str, data: bytes, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
+        """Writes the object if its generation is `stamp.follows`: one request up to 8 MiB, a session beyond."""
+        blob = self._bucket.blob(key, chunk_size=_CHUNK_BYTES)
+        blob.metadata = stamp.metadata()
+        # The service compares. The library's own check would delete the object, whatever generation it is by then.
+        blob.crc32c = _crc32c(data)
+        with self._explained(f"writing {self.shown(key)}"):
+            try:
+                blob.upload_from_string(
+                    data,
+                    content_type=content_type(data),
+                    if_generation_match=stamp.follows,
+                    checksum=None,
+                    retry=None,
+                    timeout=limit.timeouts(),
+                )
+            except ValueError as error:
+                if len(data) <= _CHUNK_BYTES // 2 or isinstance(error, requests.RequestException):
+                    raise
+                # How the library says that the service kept less of a chunk than it was sent.
+                raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
+        return _meta(blob._properties)
+
+    def compose(self, key: str, part: ObjectMeta, kind: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
+        """Adds `part` at the end of generation `stamp.follows` of the object, if that is the present one.
+
+        Args:
+            kind: The content type of the whole.
+        """
+        blob = self._bucket.blob(key)
+        blob.metadata = stamp.metadata()
+        blob.content_type = kind
+        sources = [
+            self._bucket.blob(key, generation=stamp.follows),
+            self._bucket.blob(part.key, generation=part.generation),
+        ]
+        with self._explained(f"appending to {self.shown(key)}"):
+            blob.compose(sources, if_generation_match=stamp.follows, retry=None, timeout=limit.timeouts())
+        return _meta(blob._properties)
+
+    def delete(self, key: str, *, generation: int, limit: TimeLimit) -> None:
+        """Deletes the object if that is its generation."""
+        with self._explained(f"deleting {self.shown(key)}"):
+            self._bucket.blob(key).delete(if_generation_match=generation, retry=None, timeout=limit.timeouts())
+
+    def shown(self, key: str) -> str:
+        """A key for messages; a hostile one must not write control characters to a terminal."""
+        path = f"gs://{self.name}/{key}"
+        return path if path.isprintable() else ascii(path)
+
+    def _path(self, key: str) -> str:
+        return f"/b/{quote(self.name, safe='')}/o/{quote(key, safe='')}"
+
+    def _stored(self, key: str, start: int, data: bytes, response: requests.Response, doing: str) -> StoredObject:
+        headers = response.headers
+        length = headers.get("Content-Length")
+        if length is not None and int(length) != len(data):
+            raise Transient(f"{len(data)} bytes of {length} came", doubtful=False)
+        whole = response.status_code != requests.codes.partial_content
+        declared = _CRC32C.search(headers.get("x-goog-hash", ""))
+        if whole and declared is not None and declared.group(1) != _crc32c(data):
+            raise Transient("the bytes were damaged on their way: their CRC32C is another one", doubtful=False)
+        size = len(data)
+        if not whole:
+            total = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
+            if total is None:
+                raise Transient("the answer does not say how large the object is", doubtful=False)
+            size = int(total.group(1))
+        elif start:
+            data = data[start:]  # a range is a wish that a server may ignore
+        generation = headers.get("x-goog-generation", "")
+        modified = headers.get("Last-Modified", "")
+        if not generation.isdecimal() or not modified:
+            raise StoreError(
+                f"{doing}: the answer tells no generation and time (x-goog-generation, Last-Modified), so this is no "
+                "Cloud Storage that a bastion can work on"
+            )
+        updated = email.utils.parsedate_to_datetime(modified).timestamp()
+        meta = ObjectMeta(key=key, size=size, generation=int(generation), updated=updated)
+        return StoredObject(meta=meta, data=data)
+
+    def _json(self, path: str, key: str, verb: str, limit: TimeLimit) -> dict[str, Any]:
+        with self._answer(path, {}, limit, f"{verb} {self.shown(key)}") as response:
+            document: dict[str, Any] = response.json()
+            return document
+
+    @contextlib.contextmanager
+    def _answer(self, path: str, headers: dict[str, str], limit: TimeLimit, doing: str) -> Iterator[requests.Response]:
+        """A GET's answer, whose body is not read yet."""
+        with (
+            self._explained(doing),
+            self._session.request(
+                "GET",
+                self._base + path,
+                headers={"User-Agent": self._user_agent, **headers},
+                stream=True,
+                timeout=limit.timeouts(),
+            ) as response,
+        ):
+            if not response.ok:
+                raise from_http_response(response)  # type: ignore[no-untyped-call]
+            yield response
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES as failure:
+            raise explain(failure, bucket=self.name, doing=doing) from failure
+
+
+def content_type(data: bytes) -> str:
+    """Text is shown by a browser, everything else is downloaded; told by how the data begins."""
+    beginning = data[:_SNIFFED_BYTES]
+    if b"\0" in beginning:
+        return "application/octet-stream"
+    try:
+        beginning.decode()
+    except UnicodeDecodeError as error:
+        # A character may be cut in two at the end of what was looked at.
+        if len(data) <= _SNIFFED_BYTES or error.start < _SNIFFED_BYTES - 3:
+            return "application/octet-stream"
+    return "text/plain; charset=utf-8"
+
+
+def _crc32c(data: bytes) -> str:
+    return base64.b64encode(int(google_crc32c.value(data)).to_bytes(4, "big")).decode()
+
+
+def _meta(resource: dict[str, Any]) -> ObjectMeta:
+    return ObjectMeta(
+        key=resource["name"],
+        size=int(resource["size"]),
+        generation=int(resource["generation"]),
+        updated=_seconds(resource["updated"]),
+    )
+
+
+def _seconds(text: str) -> float:
+    """`2026-01-02T03:04:05.006Z`, with any number of digits of the second's fraction."""
+    whole, _, fraction = text.rstrip("Zz").partition(".")
+    return datetime.fromisoformat(whole + "+00:00").timestamp() + (float(f"0.{fraction}") if fraction else 0.0)

@@ -1,0 +1,58 @@
+"""The connection to Cloud Storage: whose credentials, which endpoint, how many sockets.
+
+Layer: adapters.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import requests.adapters
+from google.api_core.client_info import ClientInfo
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+from google.cloud.storage import Client
+
+import bastion
+from bastion.adapters.gcs_errors import LOG_IN
+from bastion.core.errors import AccessDenied, StoreError
+
+# Threads that may ask at the same time; more of them work, too, but their connections are not kept.
+_CONNECTIONS = 64
+
+
+def shared_client() -> Client:
+    """The client of this process: every bucket shares its connections and its access token.
+
+    `STORAGE_EMULATOR_HOST` names another endpoint than Google's, which is asked without credentials.
+
+    Raises:
+        AccessDenied: there are no credentials.
+        StoreError: `STORAGE_EMULATOR_HOST` is not a URL.
+    """
+    # A forked child must not talk into its parent's sockets.
+    return _client(os.environ.get("STORAGE_EMULATOR_HOST", ""), os.getpid())
+
+
+@functools.lru_cache(maxsize=16)
+def _client(emulator: str, _process: int) -> Client:
+    if emulator and not emulator.startswith(("http://", "https://")):
+        raise StoreError(f"STORAGE_EMULATOR_HOST is {emulator!r}; write a whole URL, like http://localhost:4443")
+    who = ClientInfo(user_agent=f"bastion/{bastion.__version__}")  # type: ignore[no-untyped-call]
+    try:
+        # No call of ours needs a project, and looking for one may fail.
+        client = Client(project=None, client_info=who)
+    except DefaultCredentialsError as error:
+        raise AccessDenied(f"there are no credentials for Cloud Storage on this machine ({error}); {LOG_IN}") from error
+    except GoogleAuthError as error:
+        raise AccessDenied(f"the credentials for Cloud Storage cannot be used ({error}); {LOG_IN}") from error
+    return with_connections(client)
+
+
+def with_connections(client: Client) -> Client:
+    """Gives the client's session a pool of connections that is large enough for our threads, and returns the client."""
+    for scheme in ("https://", "http://"):
+        client._http.mount(
+            scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS, max_retries=0)
+        )
+    return client

@@ -1,0 +1,173 @@
+"""What went wrong with one request to Cloud Storage, as the store has to treat it, and in words that help.
+
+Layer: adapters. Every exception of the library, of its HTTP transport and of the credentials passes through
+`explain`, so that one mistake has one treatment:
+
+* `ConditionNotMet`, `NoSuchObject`, `PastTheEnd`: plain answers; the store knows what they mean for its caller.
+* `Transient`: another try may succeed. `doubtful` tells whether this one may have been carried out all the same.
+* Errors of `bastion.core.errors`: no try will ever succeed until a person does what the message says.
+"""
+
+from __future__ import annotations
+
+import re
+
+import urllib3
+from google.api_core.exceptions import GoogleAPICallError
+from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
+from requests import exceptions as errors
+
+from bastion.core.errors import AccessDenied, StoreError
+
+# 410: an upload's session is gone, a new one will do.
+_RETRIED_STATUSES = frozenset({408, 410, 429, 500, 502, 503, 504})
+# The service's words for "you ask too often"; they come with 403 as well as with 429.
+_TOO_OFTEN = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+_PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
+_CALLER = re.compile(r"(\S+@\S+\.\S+) does not have")
+_READING = frozenset({"storage.objects.get", "storage.objects.list"})
+_WORDS_MAX = 300
+
+LOG_IN = (
+    "run `gcloud auth application-default login` on your own machine; on a VM attach a service account with the "
+    "scope cloud-platform"
+)
+
+
+class Transient(Exception):
+    """One try failed, another one may not.
+
+    Attributes:
+        doubtful: Whether the request may have been carried out although no answer says so.
+    """
+
+    def __init__(self, reason: str, *, doubtful: bool) -> None:
+        super().__init__(reason)
+        self.doubtful = doubtful
+
+
+class ConditionNotMet(Exception):
+    """412: the object's generation is another one."""
+
+
+class NoSuchObject(Exception):
+    """404, and it is the object that is missing, not the bucket."""
+
+
+class PastTheEnd(Exception):
+    """416: the object ends before the first byte asked for."""
+
+
+# Whatever a request may raise; what is not in here is a mistake in this program.
+FAILURES = (GoogleAPICallError, GoogleAuthError, errors.RequestException, urllib3.exceptions.HTTPError)
+
+
+def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
+    """What to raise instead of a failure.
+
+    Args:
+        failure: One of `FAILURES`.
+        doing: Which operation on what, to continue "...ing gs://bucket/key".
+    """
+    match failure:
+        case GoogleAPICallError():
+            return _of_answer(failure, bucket, doing)
+        case GoogleAuthError():
+            return _of_credentials(failure, bucket, doing)
+        case errors.InvalidURL() | errors.MissingSchema() | errors.InvalidSchema():
+            return StoreError(
+                f"{doing}: {failure}; check STORAGE_EMULATOR_HOST, it is a URL like http://localhost:4443"
+            )
+        case errors.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(failure):
+            return StoreError(
+                f"{doing}: the server's certificate cannot be verified ({_short(str(failure))}); if it is a "
+                "proxy's or an emulator's, name the file of its authority in REQUESTS_CA_BUNDLE"
+            )
+        case _:
+            return Transient(_short(str(failure)) or type(failure).__name__, doubtful=not _never_sent(failure))
+
+
+def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exception:
+    status = int(failure.code or 0)
+    reason, said = _words(failure)
+    if status == 412:
+        return ConditionNotMet(said)
+    if status == 404:
+        if said.startswith("No such object") or "bucket does not exist" not in said.lower():
+            return NoSuchObject(said)
+        return StoreError(
+            f"{doing}: there is no bucket gs://{bucket}; check its name, or create it with "
+            f"`gcloud storage buckets create gs://{bucket}`"
+        )
+    if status == 416:
+        return PastTheEnd(said)
+    if status in _RETRIED_STATUSES or reason in _TOO_OFTEN:
+        # Whoever is told to come later was not served.
+        refused = status == 429 or reason in _TOO_OFTEN
+        return Transient(f"{status} {_short(said)}".rstrip(), doubtful=not refused)
+    if status == 400 and "crc32c" in said.lower():
+        return Transient(f"the bytes were damaged on their way: {_short(said)}", doubtful=False)
+    if status in (401, 403):
+        return AccessDenied(_denied(said, bucket, doing))
+    return StoreError(f"{doing}: the service refused it with {status}: {_short(said)}")
+
+
+def _of_credentials(failure: GoogleAuthError, bucket: str, doing: str) -> Exception:
+    # The library marks what it knows to be temporary; an unreachable token server comes wrapped in a RefreshError.
+    unreachable = isinstance(failure, TransportError) or (
+        isinstance(failure, RefreshError) and isinstance(failure.__cause__ or failure.__context__, TransportError)
+    )
+    if failure.retryable or unreachable:
+        return Transient(f"no access token could be had ({_short(str(failure))}); {LOG_IN}", doubtful=False)
+    return AccessDenied(f"{doing}: the credentials for gs://{bucket} do not work ({_short(str(failure))}); {LOG_IN}")
+
+
+def _denied(said: str, bucket: str, doing: str) -> str:
+    found = _PERMISSION.search(said)
+    if found is None:
+        return (
+            f"{doing}: access was refused: {_short(said)}; check who you are (`gcloud auth list`), a VM's access "
+            "scopes (cloud-platform), and that the project's billing is on"
+        )
+    permission = found.group()
+    role = "roles/storage.objectViewer" if permission in _READING else "roles/storage.objectUser"
+    if not permission.startswith("storage.objects."):
+        role = "roles/storage.legacyBucketReader" if permission == "storage.buckets.get" else "roles/storage.admin"
+    caller = _CALLER.search(said)
+    who = caller.group(1) if caller else "the caller"
+    member = "MEMBER"
+    if caller:
+        member = ("serviceAccount:" if who.endswith("gserviceaccount.com") else "user:") + who
+    anonymous = " The request carried no credentials: " + LOG_IN + "." if said.startswith("Anonymous") else ""
+    return (
+        f"{doing}: {who} lacks the permission {permission} on gs://{bucket}; the role {role} grants it: `gcloud "
+        f"storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role={role}`.{anonymous}"
+    )
+
+
+def _words(failure: GoogleAPICallError) -> tuple[str, str]:
+    """The service's reason (may be empty) and message; a download's answer is bare text."""
+    response = failure.response
+    if response is None:
+        return "", str(failure.message)
+    try:
+        error = response.json()["error"]
+        details = error.get("errors") or [{}]
+        return str(details[0].get("reason", "")), str(error["message"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "", str(response.text)
+
+
+def _never_sent(failure: BaseException) -> bool:
+    """Whether not even a connection came about, so that nobody can have carried the request out."""
+    if isinstance(failure, (errors.ConnectTimeout, urllib3.exceptions.NewConnectionError)):
+        return True
+    inner = failure.args[0] if failure.args else None
+    if isinstance(inner, urllib3.exceptions.MaxRetryError):
+        inner = inner.reason
+    return isinstance(inner, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError))
+
+
+def _short(words: str) -> str:
+    one_line = " ".join(words.split())
+    return one_line if len(one_line) <= _WORDS_MAX else one_line[: _WORDS_MAX - 1] + "…"
