@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bastion.emulator.state_folder import write_private
 from bastion.emulator.tpu import EmulatorAddress, locate
-from bastion.emulator.tpu.address import publish, write_private
+from bastion.emulator.tpu.address import publish
 from bastion.processes import ProcessId
 
 

@@ -15,7 +15,8 @@ from google.longrunning import operations_pb2
 
 from bastion.adapters.cloud_tpu import CloudTpuSettings, make_client
 from bastion.core.errors import Refused
-from bastion.emulator.tpu.server import Emulator, EmulatorRunning, EmulatorSettings
+from bastion.emulator.state_folder import EmulatorRunning
+from bastion.emulator.tpu.server import Emulator, EmulatorSettings
 
 ZONE = "projects/a-project/locations/us-central2-b"
 

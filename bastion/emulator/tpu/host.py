@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bastion.emulator.tpu.address import write_private
+from bastion.emulator.state_folder import write_private
 
 # The environment variable that marks every process of one host; `bastion.processes.end_marked` finds them by it.
 MARKER = "BASTION_VM"

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bastion.core.errors import BastionError
-from bastion.emulator.tpu.address import write_private
+from bastion.emulator.state_folder import write_private
 from bastion.processes import ProcessId, host_identity
 
 _log = logging.getLogger(__name__)

@@ -11,8 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import logging
 import os
@@ -24,19 +22,15 @@ from typing import Any
 
 import grpc
 
-from bastion.core.errors import BastionError, Refused
-from bastion.emulator.tpu.address import ADDRESS_FILE, EmulatorAddress, publish, write_private
+from bastion.core.errors import Refused
+from bastion.emulator.state_folder import hold, make_private, read_document, this_process, write_private
+from bastion.emulator.tpu.address import ADDRESS_FILE, EmulatorAddress, publish
 from bastion.emulator.tpu.fleet import HOSTS_MAX, Fleet, FleetSettings
 from bastion.emulator.tpu.service import TokenGuard, TpuService
-from bastion.processes import ProcessId
 
 _log = logging.getLogger(__name__)
 
 _RPC_THREADS = 16
-
-
-class EmulatorRunning(BastionError):
-    """Another emulator serves this state folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +79,9 @@ class Emulator:
 
     def open(self) -> EmulatorAddress:
         """Serves, and returns once it does."""
-        _make_private(self._folder)
-        _make_private(self._folder / "vms")
-        self._lock = _lock(self._folder / "lock")
+        make_private(self._folder)
+        make_private(self._folder / "vms")
+        self._lock = hold(self._folder)
         token, last_port = _read_identity(self._folder / "identity.json")
         self._server = grpc.server(
             ThreadPoolExecutor(_RPC_THREADS, thread_name_prefix="rpc"),
@@ -98,10 +92,7 @@ class Emulator:
         )
         port = self._listen(self._settings.port, last_port)
         write_private(self._folder / "identity.json", json.dumps({"token": token, "port": port}).encode())
-        me = ProcessId.of(os.getpid())
-        if me is None:
-            raise Refused("the emulator needs Linux: /proc tells it which processes live")
-        self._address = EmulatorAddress(endpoint=f"127.0.0.1:{port}", token=token, process=me)
+        self._address = EmulatorAddress(endpoint=f"127.0.0.1:{port}", token=token, process=this_process())
         self.fleet.open()
         self._server.start()
         publish(self._folder, self._address)
@@ -128,36 +119,10 @@ class Emulator:
         raise Refused(f"port {port} of 127.0.0.1 is taken; choose another, or leave --port out")
 
 
-def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        folder.chmod(0o700)
-    except PermissionError as error:
-        raise Refused(
-            f"{folder} belongs to another user, and an emulator's state must be private; choose another --state-dir"
-        ) from error
-
-
-def _lock(path: Path) -> int:
-    """Holds the folder's lock until the descriptor is closed or the process ends; it is not inherited."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        raise EmulatorRunning(
-            f"an emulator serves {path.parent} already; use it, end it, or choose another --state-dir"
-        ) from error
-    return descriptor
-
-
 def _read_identity(path: Path) -> tuple[str, int]:
     """Token and port of the last run; a new token and no port if there was none."""
-    try:
-        document = json.loads(path.read_bytes())
-        token, port = str(document["token"]), int(document["port"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return secrets.token_urlsafe(32), 0
-    return token, port
+    document = read_document(path)
+    token, port = document.get("token"), document.get("port")
+    if isinstance(token, str) and isinstance(port, int):
+        return token, port
+    return secrets.token_urlsafe(32), 0
