@@ -12,9 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from bastion import processes
 from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.adapters.no_slices import NoSlices
 from bastion.adapters.reconnecting import ReconnectingProvisioner
 from bastion.adapters.system_clock import SystemClock
 from bastion.core.errors import Refused
@@ -24,10 +26,28 @@ from bastion.daemon.observe import Provisioners
 from bastion.emulator.tpu.address import EmulatorAddress, locate
 from bastion.local import LocalHome, start_emulator
 from bastion.ports import ObjectStore, Provisioner
-from bastion.wiring import Root, make_folders, open_root
+from bastion.wiring import Root, make_folders, open_root, parse_root, storage_emulator
 
 # An emulator that will not start is not tried again in every tick.
 _EMULATOR_RETRY_SECONDS = 15.0
+
+
+SLICES = ("emulated", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pace:
+    """How often things are looked at: requests to a bucket in the cloud cost money, and there one object takes about
+    one write a second."""
+
+    tick_seconds: float
+    busy_tick_seconds: float
+    poll_seconds: float
+    lease_ttl_seconds: float
+
+
+_LOCAL_PACE = _Pace(tick_seconds=1.0, busy_tick_seconds=0.2, poll_seconds=1.0, lease_ttl_seconds=5.0)
+_CLOUD_PACE = _Pace(tick_seconds=10.0, busy_tick_seconds=2.0, poll_seconds=5.0, lease_ttl_seconds=60.0)
 
 
 def build_daemon(
@@ -35,33 +55,47 @@ def build_daemon(
     *,
     home: LocalHome,
     owner: str,
+    slices: str | None = None,
     quota_root: str | None = None,
     tick_seconds: float | None = None,
     idle_exit_seconds: float = 0.0,
     narrate: Callable[[str], None],
     wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Daemon:
-    """The daemon of a ROOT in a folder, with slices from the emulator of `home`.
+    """The daemon of a ROOT.
 
     Args:
+        slices: Where slices come from, one of `SLICES`; None: from the emulator of `home`, if the bucket is on this
+            machine, too.
         wrap: Put around the store, to watch or disturb what the daemon does to the bucket.
 
     Raises:
         Refused: this version cannot serve such a ROOT.
     """
-    if not root.local:
-        raise Refused(f"{root.url}: Cloud Storage buckets are not supported by this version; use a folder")
+    near = root.local or bool(storage_emulator())
+    slices = slices or ("emulated" if near else "none")
+    if slices == "emulated" and not near:
+        raise Refused(
+            f"emulated slices have no credentials for {root.url}; use --slices=none, or a bucket on this machine: a "
+            "folder, or `bastion emulator gcs` and STORAGE_EMULATOR_HOST"
+        )
     narrate = _unfailing(narrate)
+    narrate(
+        "slices are emulated on this machine"
+        if slices == "emulated"
+        else "this daemon provisions no slices: jobs without one run on this machine, others are refused"
+    )
+    pace = _LOCAL_PACE if near else _CLOUD_PACE
     store = wrap(open_root(root.url))
     make_folders(root)
     quota_store = open_root(quota_root) if quota_root else store
     me = processes.ProcessId.of(os.getpid())
-    tick = tick_seconds or 1.0
+    tick = tick_seconds or pace.tick_seconds
     return Daemon(
         store=store,
         quota_store=quota_store,
         provisioners=Provisioners(
-            slices=_emulated_slices(root, home, narrate),
+            slices=_emulated_slices(root, home, narrate) if slices == "emulated" else NoSlices(),
             bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
         ),
         clock=SystemClock(),
@@ -70,15 +104,16 @@ def build_daemon(
                 root=root.url,
                 bastion=root.bastion,
                 host_identity=processes.host_identity(),
-                poll_seconds=1.0,
+                poll_seconds=pace.poll_seconds,
                 interpreter=sys.executable,
             ),
             owner=owner,
             process=str(me),
             tick_seconds=tick,
-            busy_tick_seconds=min(0.2, tick),
-            lease_ttl_seconds=5.0,
+            busy_tick_seconds=min(pace.busy_tick_seconds, tick),
+            lease_ttl_seconds=pace.lease_ttl_seconds,
             idle_exit_seconds=idle_exit_seconds,
+            quota_root=parse_root(quota_root).url if quota_root else root.url,
         ),
         entropy=lambda: os.urandom(16),
         narrate=narrate,

@@ -7,13 +7,17 @@ that `bastion --help` stays quick.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from bastion.core.errors import Refused
 from bastion.ports import ObjectStore
+
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+# What `append` uploads before it is composed into its object; left behind only by a crash in between.
+_APPEND_PARTS = "append-parts/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +50,11 @@ def parse_root(url: str) -> Root:
     """
     if url.startswith("gs://"):
         bucket, _, bastion = url.rstrip("/").rpartition("/")
-        if not bucket.startswith("gs://") or not bucket.removeprefix("gs://").strip("/"):
+        parts = bucket.removeprefix("gs://").split("/")
+        if bucket == "gs:/" or not all(parts):
             raise Refused(f"{url} names no bastion in its bucket; write gs://BUCKET/NAME-bastion")
+        if not _BUCKET_NAME.fullmatch(parts[0]):
+            raise Refused(f"{url}: {parts[0]!r} cannot be the name of a bucket; write gs://BUCKET/NAME-bastion")
     else:
         path = unquote(urlsplit(url).path) if url.startswith("file://") else url
         if "://" in path:
@@ -63,32 +70,33 @@ def parse_root(url: str) -> Root:
 _FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
 
 
-def open_bucket(bucket: str, *, kept_folders: Collection[str] = ()) -> ObjectStore:
-    """The store of a whole bucket.
-
-    Args:
-        kept_folders: Folders that stay when they are empty; nothing to a store that knows no folders.
-
-    Raises:
-        Refused: no adapter serves such a URL.
-    """
-    if bucket.startswith("gs://"):
-        raise Refused(
-            f"{bucket}: Cloud Storage buckets are not supported by this version; use a folder, for example "
-            "--root=/srv/buckets/team-bastion"
-        )
-    from bastion.adapters.directory_store import DirectoryStore
-
-    return DirectoryStore(Path(bucket), kept_folders=kept_folders)
+def storage_emulator() -> str:
+    """Where `gs://` buckets are looked for instead of in the cloud; empty: in the cloud."""
+    return os.environ.get("STORAGE_EMULATOR_HOST", "")
 
 
 def open_root(url: str) -> ObjectStore:
-    """The store whose keys are relative to a bastion's ROOT."""
+    """The store whose keys are relative to a bastion's ROOT.
+
+    Raises:
+        Refused: it is not the URL of a bastion.
+        StoreError: the folder cannot be opened, or there are no credentials for the bucket.
+    """
     from bastion.adapters.prefixed_store import PrefixedStore
 
     root = parse_root(url)
-    kept = [f"{root.bastion}/{folder}" for folder in _FOLDERS_OF_USERS]
-    return PrefixedStore(open_bucket(root.bucket, kept_folders=kept), f"{root.bastion}/")
+    if root.local:
+        from bastion.adapters.directory_store import DirectoryStore
+
+        kept = [f"{root.bastion}/{folder}" for folder in _FOLDERS_OF_USERS]
+        return PrefixedStore(DirectoryStore(Path(root.bucket), kept_folders=kept), f"{root.bastion}/")
+    from bastion.adapters.gcs_store import GcsStore
+
+    bucket, _, folder = root.url.removeprefix("gs://").partition("/")
+    # The emulator takes any number of writes to one object in a second; the service takes one.
+    interval = 0.0 if storage_emulator() else 1.0
+    store = GcsStore(bucket, parts_prefix=f"{folder}/{_APPEND_PARTS}", write_interval_seconds=interval)
+    return PrefixedStore(store, f"{folder}/")
 
 
 def make_folders(root: Root) -> None:

@@ -16,7 +16,7 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.target import bastion_home, resolve
-from bastion.daemon_setup import build_daemon
+from bastion.daemon_setup import SLICES, build_daemon
 from bastion.local import LocalHome, stop_emulator
 
 
@@ -27,7 +27,21 @@ def _define(values: flags.FlagValues) -> None:
         "ROOT under another, private bucket whose project-quotas/project-quotas.config is used instead of this ROOT's.",
         flag_values=values,
     )
-    flags.DEFINE_float("tick_seconds", None, "Between two idle ticks (default: 1 locally).", 0.05, flag_values=values)
+    flags.DEFINE_enum(
+        "slices",
+        None,
+        SLICES,
+        "Where slices come from: the Cloud TPU emulator on this machine, or nowhere (default: emulated if the bucket "
+        "is on this machine, too).",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "tick_seconds",
+        None,
+        "Between two idle ticks (default: 10, and 1 if the bucket is local).",
+        0.05,
+        flag_values=values,
+    )
     flags.DEFINE_float(
         "idle_exit_seconds", 0.0, "End when there was no job for so long; 0 means never.", 0.0, flag_values=values
     )
@@ -53,6 +67,7 @@ def _run(call: Invocation) -> int:
         target.root,
         home=home,
         owner=uuid.uuid4().hex[:12],
+        slices=call.flags.slices,
         quota_root=call.flags.quota,
         tick_seconds=call.flags.tick_seconds,
         idle_exit_seconds=call.flags.idle_exit_seconds,
@@ -72,9 +87,13 @@ RUN = Command(
     details=(
         "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several "
         "daemons may run for one ROOT: a lease lets one of them act, and another takes over when it dies.\n\n"
-        "With a local ROOT, slices come from the Cloud TPU emulator of $BASTION_HOME, which is started when needed."
+        "Emulated slices come from the Cloud TPU emulator of $BASTION_HOME, which is started when needed. A gs:// ROOT "
+        "is looked for in the cloud, or where $STORAGE_EMULATOR_HOST points."
     ),
-    examples=("bastion daemon run --root=/srv/buckets/team/team-bastion",),
+    examples=(
+        "bastion daemon run --root=/srv/buckets/team/team-bastion",
+        "bastion daemon run --root=gs://my-bucket/team-bastion --slices=none",
+    ),
     define=_define,
     run=_run,
 )

@@ -37,14 +37,16 @@ def test_flags_win_over_the_environment_which_wins_over_the_config_file(run, mon
 
 
 def test_a_bastion_in_a_bucket_is_the_same_as_its_root() -> None:
-    assert target("--bastion=team-bastion", "--bucket=gs://b").root == target("--root=gs://b/team-bastion").root
+    assert (
+        target("--bastion=team-bastion", "--bucket=gs://bucket").root == target("--root=gs://bucket/team-bastion").root
+    )
     assert target("--bastion=team-bastion", "--bucket=/b/").root.url == "/b/team-bastion"
     assert target("--root=/b/x-bastion", "--bastion=x-bastion", "--bucket=/b").root.url == "/b/x-bastion"
 
 
 def test_the_bucket_of_the_config_file_completes_a_bastion(run) -> None:
-    run("config", "set", "bucket", "gs://b")
-    assert target("--bastion=team-bastion").root.url == "gs://b/team-bastion"
+    run("config", "set", "bucket", "gs://bucket")
+    assert target("--bastion=team-bastion").root.url == "gs://bucket/team-bastion"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,12 @@ def test_looking_at_a_bastion_that_is_not_there_creates_nothing(run, home: Path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_bucket_in_the_cloud_is_refused_by_name_until_there_is_an_adapter(run) -> None:
-    done = run("list", "--root=gs://b/x-bastion")
-    assert done.code == 64
-    assert "Cloud Storage buckets are not supported by this version" in done.err
+def test_a_bucket_in_the_cloud_without_credentials_says_how_to_get_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    done = run("list", "--root=gs://bucket/x-bastion")
+    assert done.code == 1
+    assert "gcloud auth application-default login" in done.err

@@ -16,6 +16,9 @@ from bastion.emulator.state_folder import write_private
 MARKER = "BASTION_VM"
 # Marks everything of a whole local bastion; handed on, so that its end finds hosts that lost their emulator, too.
 HOME_MARKER = "BASTION_LOCAL_HOME"
+# What a host gets of the emulator's own environment: that marker, and where this machine's Cloud Storage answers (on a
+# real VM its name server knows).
+INHERITED = (HOME_MARKER, "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import bastion
 from bastion import processes
-from bastion.emulator.tpu.host import HOME_MARKER, MARKER, HostFolder, HostSpec
+from bastion.emulator.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
 from bastion.emulator.tpu.records import HostRecord
 from bastion.processes import ProcessId
 
@@ -102,7 +102,7 @@ class Hosts:
             "PATH": os.defpath,
             "PYTHONPATH": str(Path(bastion.__file__).resolve().parent.parent),
             "LANG": "C.UTF-8",
-            **{name: os.environ[name] for name in (HOME_MARKER,) if name in os.environ},
+            **{name: os.environ[name] for name in INHERITED if name in os.environ},
         }
         with listener, folder.supervisor_log.open("ab") as log:
             child = subprocess.Popen(

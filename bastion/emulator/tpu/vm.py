@@ -1,4 +1,4 @@
-"""One emulated host: `python -m bastion.emulator.tpu.tpu.vm --folder=DIR --listen-fd=N`, started by the emulator.
+"""One emulated host: `python -m bastion.emulator.tpu.vm --folder=DIR --listen-fd=N`, started by the emulator.
 
 The supervisor serves the host's metadata, runs the node's startup script under bash, and ends everything that belongs
 to the host when the host ends. Its imports are light, because a slice of sixteen hosts starts sixteen of it.
@@ -31,7 +31,7 @@ from typing import BinaryIO
 
 from bastion import processes
 from bastion.emulator.tpu.address import locate
-from bastion.emulator.tpu.host import HOME_MARKER, MARKER, HostFolder, HostSpec
+from bastion.emulator.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
 from bastion.emulator.tpu.metadata import MetadataServer
 
 _SERIAL_MAX_BYTES = 1024 * 1024
@@ -171,12 +171,12 @@ def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, s
         "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "SHELL": "/bin/bash",
         MARKER: spec.vm_id,
-        **{name: os.environ[name] for name in (HOME_MARKER,) if name in os.environ},
+        **{name: os.environ[name] for name in INHERITED if name in os.environ},
     }
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bastion.emulator.tpu.tpu.vm", description="One emulated TPU host.")
+    parser = argparse.ArgumentParser(prog="python -m bastion.emulator.tpu.vm", description="One emulated TPU host.")
     parser.add_argument("--folder", type=Path, required=True, help="the host's folder, with host.json")
     parser.add_argument("--listen-fd", type=int, required=True, help="listening socket for the metadata server")
     arguments = parser.parse_args(argv)
