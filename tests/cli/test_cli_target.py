@@ -144,7 +144,7 @@ def test_looking_at_a_bastion_that_is_not_there_creates_nothing(run, home: Path,
 
 
 def test_a_bucket_in_the_cloud_without_credentials_says_how_to_get_them(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
