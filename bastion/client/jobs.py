@@ -10,19 +10,22 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
 import quota
+from bastion.client.concurrently import concurrently
 from bastion.client.job_logs import RunLogs
 from bastion.client.pace import LOCAL, REMOTE, Pace
 from bastion.client.results import Result, read_result
 from bastion.core import documents, job_record, jobspec, keys, limits
-from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, PreconditionFailed, Refused
+from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, PreconditionFailed, Refused, StoreError
 from bastion.core.instants import to_rfc3339
 from bastion.core.job_record import JobRecord
 from bastion.core.lifecycle import Status
@@ -181,13 +184,16 @@ class Client:
     def completed(self, *, limit: int) -> tuple[list[Result], int]:
         """The newest results, newest first, and how many there are in all."""
         metas = sorted(self.store.list(keys.JOBS_COMPLETE), key=lambda meta: -meta.updated)
+        wanted = [meta.key for meta in metas[:limit]]
+        answers = concurrently([partial(self.store.get, key) for key in wanted], connections=self.pace.connections)
         results = []
-        for meta in metas[:limit]:
-            name = meta.key.removeprefix(keys.JOBS_COMPLETE)
-            try:
-                results.append(read_result(self.store.get(meta.key).data, name=name))
-            except (NotFound, InvalidDocument):
-                continue  # expired meanwhile, or somebody else's file
+        for key, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, NotFound):
+                continue  # expired meanwhile
+            if isinstance(answer, StoreError):
+                raise answer
+            with contextlib.suppress(InvalidDocument):  # somebody else's file
+                results.append(read_result(answer.data, name=key.removeprefix(keys.JOBS_COMPLETE)))
         return results, len(metas)
 
     def policy(self) -> quota.Policy:

@@ -381,6 +381,29 @@ def test_a_dead_process_of_this_machine_and_a_released_lease_are_known_at_once()
     assert pulse.look().startswith("the daemon has ended")
 
 
+def test_in_the_cloud_a_lease_that_moves_costs_one_request_a_look_and_is_read_when_it_stands_still() -> None:
+    store, clock = CountingStore(MemoryStore()), ManualClock()
+    lease(store, renewal=0)
+    pulse = DaemonPulse(store, clock, local=False)
+    store.reset()
+    for renewal in range(1, 11):
+        assert pulse.look() == ""
+        lease(store._store, renewal=renewal)
+        clock.advance(20)
+    assert (store.calls["head"], store.calls["get"]) == (10, 1)
+    lease(store._store, released=True)
+    assert pulse.look() == ""
+    clock.advance(20)
+    assert pulse.look() == "the daemon has ended"
+    assert store.calls["get"] == 2
+
+
+def test_a_lease_that_was_given_back_before_the_first_look_is_known_at_once_in_the_cloud_too() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    lease(store, released=True)
+    assert DaemonPulse(store, clock, local=False).look() == "the daemon has ended"
+
+
 def test_no_lease_at_all_is_given_some_seconds() -> None:
     store, clock = MemoryStore(), ManualClock()
     pulse = DaemonPulse(store, clock, local=True)

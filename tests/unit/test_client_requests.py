@@ -167,8 +167,8 @@ def test_an_idle_follower_of_a_waiting_job_asks_once_in_two_seconds() -> None:
     scene.submit()
     scene.cluster.settle(5)
     assert scene.cluster.status("job") == "PENDING"
-    assert 250 <= scene.follow(after=60, seconds=600) <= 300
-    assert 250 <= scene.follow(after=60, seconds=600, what=Followed(logs=False)) <= 300
+    assert 125 <= scene.follow(after=20, seconds=300) <= 150
+    assert 125 <= scene.follow(after=20, seconds=300, what=Followed(logs=False)) <= 150
 
 
 def test_a_follower_of_a_job_that_no_daemon_reads_asks_once_in_two_seconds_and_says_so() -> None:
@@ -206,14 +206,7 @@ def test_a_daemon_that_dies_is_noticed_by_an_idle_follower() -> None:
 
 @pytest.mark.parametrize(
     ("hosts", "before", "rounds", "slack"),
-    [
-        (1, 0, 60, 1.05),
-        (1, 2000, 60, 1.05),
-        (4, 0, 60, 1.05),
-        (4, 20_000, 60, 1.3),
-        (64, 0, 10, 1.1),
-        (64, 6400, 30, 1.3),
-    ],
+    [(1, 0, 60, 1), (1, 2000, 60, 1), (4, 0, 60, 1), (4, 20_000, 60, 1), (64, 0, 10, 1.05), (64, 6400, 30, 1.15)],
 )
 def test_an_active_run_costs_its_segments_and_the_slots(hosts: int, before: int, rounds: int, slack: float) -> None:
     """All workers write a segment every 10 s."""
@@ -226,6 +219,29 @@ def test_an_active_run_costs_its_segments_and_the_slots(hosts: int, before: int,
     for worker in range(hosts):
         numbers = [int(text) for text in scene.texts(worker)]
         assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_workers_of_a_long_run_that_write_each_at_its_own_moments_are_all_kept_up_with() -> None:
+    scene = Scene(64).start()
+    for _ in range(100):
+        everyone_writes(scene)
+    began = scene.now()
+    written: dict[str, float] = {}
+
+    def act(scene: Scene) -> None:
+        for worker in range(64):
+            while scene.written[1, worker] - 100 < (scene.now() - began - worker * 10 / 64) / 10:
+                text = f"{worker}/{scene.written[1, worker]}"
+                written[text] = scene.now()
+                scene.write(worker, text)
+
+    scene.act = act
+    requests = scene.follow(after=60, seconds=300)
+    assert requests <= 1.6 * (64 * 30 + 150)
+    waits = sorted(at - written[text] for at, _, text in scene.shown if text in written)
+    assert len(waits) >= 64 * 30
+    assert waits[len(waits) // 2] <= 8
+    assert waits[-1] <= 40
 
 
 def test_one_talker_among_silent_workers_does_not_cost_a_look_at_all_of_them_each_time() -> None:
@@ -256,7 +272,7 @@ def lonely_line(scene: Scene, worker: int) -> float:
 @pytest.mark.parametrize("talker", [False, True])
 def test_a_lonely_line_of_one_of_64_long_silent_workers_waits_for_minutes_at_most(talker: bool) -> None:
     latest = 0.0
-    for offset in range(0, 200, 40):
+    for offset in (0, 70, 140):
         scene = Scene(64).start()
         for _ in range(100):
             everyone_writes(scene)

@@ -1,0 +1,123 @@
+"""What each command asks of a bucket in the cloud; the table of `docs/performance.md` says the same numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bastion.cli import opening
+from bastion.testing.counting_store import CountingStore
+from bastion.testing.scripted_hosts import runs_for
+
+TABLE = Path(__file__).parents[2] / "docs" / "performance.md"
+
+
+@pytest.fixture
+def remote(bastion, monkeypatch: pytest.MonkeyPatch) -> CountingStore:
+    """The simulated bastion's bucket, as if it lay in the cloud."""
+    counting = CountingStore(bastion.store)
+    monkeypatch.setenv("BASTION_ROOT", "gs://bucket/test-bastion")
+    monkeypatch.setattr(opening, "open_root", lambda _url: counting)
+    return counting
+
+
+def finished(bastion, name: str = "job", *, instance_type: str = "") -> str:
+    bastion.hosts.scripts[name] = runs_for(1)
+    uid = bastion.submit(name, instance_type=instance_type)
+    bastion.run_until(lambda: (bastion.result(name) or {}).get("uid") == uid)
+    return uid
+
+
+def running(bastion, name: str = "job", **fields: object) -> None:
+    bastion.submit(name, **fields)
+    bastion.settle(4)
+    assert bastion.status(name) == "ACTIVE"
+
+
+def documented(command: str) -> int:
+    """The number of requests that the table gives for a command."""
+    row = re.search(rf"^\| {re.escape(f'`{command}`')}[^|]*\| ([0-9]+)", TABLE.read_text("utf-8"), re.MULTILINE)
+    assert row is not None, f"the table has no row of {command}"
+    return int(row[1])
+
+
+def test_list_costs_what_the_table_says_however_many_jobs_there_are(run, bastion, remote) -> None:
+    for number in range(30):
+        bastion.submit(f"job-{number}")
+    bastion.settle(3)
+    assert run("list").out.count("job-") == 30
+    assert remote.requests == documented("bastion list")
+
+
+def test_list_all_costs_one_read_more_for_each_completed_job_that_is_shown(run, bastion, remote) -> None:
+    for name in ("one", "two", "three"):
+        finished(bastion, name)
+    done = run("list", "--all", "--limit=2")
+    assert "2 of 3 completed jobs are shown" in done.err
+    assert remote.requests == documented("bastion list --all") + 2
+
+
+def test_why_costs_what_the_table_says(run, bastion, remote) -> None:
+    running(bastion)
+    assert "job is running" in run("why", "job").out
+    assert remote.requests == documented("bastion why JOB")
+    finished(bastion, "done")
+    remote.reset()
+    assert "succeeded" in run("why", "done").out
+    assert remote.requests <= documented("bastion why JOB")
+
+
+def test_history_costs_what_the_table_says(run, bastion, remote) -> None:
+    running(bastion)
+    assert "ACTIVE" in run("history", "job").out
+    assert remote.requests == documented("bastion history JOB")
+
+
+@pytest.mark.parametrize(("workers", "segments"), [(1, 1), (2, 400), (2, 700)])
+def test_the_output_of_an_ended_job_costs_a_read_for_each_segment_and_a_listing_for_each_page(
+    run, bastion, remote, workers: int, segments: int
+) -> None:
+    uid = finished(bastion, instance_type="tpu-v4-16" if workers == 2 else "")
+    for worker in range(workers):
+        for seq in range(1, segments + 1):
+            bastion.write_log("job", f"{uid}-1", worker, seq, f"stdout F {seq}")
+    assert len(run("logs", "job").out.splitlines()) == workers * segments
+    pages = -(-workers * segments // 1000)
+    assert remote.requests == documented("bastion logs JOB") + pages + workers * segments
+
+
+def test_one_workers_output_costs_its_own_segments_only(run, bastion, remote) -> None:
+    uid = finished(bastion, instance_type="tpu-v4-16")
+    for worker in range(2):
+        for seq in range(1, 21):
+            bastion.write_log("job", f"{uid}-1", worker, seq, f"stdout F {seq}")
+    assert len(run("logs", "job", "--worker=1").out.splitlines()) == 20
+    assert remote.requests == documented("bastion logs JOB") + 1 + 20
+
+
+def test_launch_without_waiting_costs_what_the_table_says(run, bastion, remote) -> None:
+    bastion.settle(2)
+    assert run("launch", "--name=job", "--", "true").code == 0
+    assert remote.requests == documented("bastion launch")
+
+
+@pytest.mark.parametrize("command", ["launch", "logs", "cancel"])
+def test_waiting_costs_its_beginning_its_end_and_the_slots(run, bastion, remote, command: str) -> None:
+    bastion.hosts.scripts["job"] = runs_for(120)
+    began = bastion.clock.now()
+    if command == "launch":
+        done = run("launch", "--name=job", "--wait", "--", "true")
+        assert "job succeeded" in done.err
+    else:
+        bastion.submit("job")
+        bastion.settle(4)
+        remote.reset()
+        began = bastion.clock.now()
+        done = run("logs", "-f", "job") if command == "logs" else run("cancel", "--wait", "job")
+    assert done.code == 0
+    slots = (bastion.clock.now() - began) / 2
+    name = {"launch": "bastion launch --wait", "logs": "bastion logs -f JOB", "cancel": "bastion cancel --wait JOB"}
+    print(command, remote.requests, slots, remote.calls)
+    assert remote.requests <= documented(name[command]) + slots
