@@ -134,9 +134,7 @@ class DirectoryStore:
                 self._locked(objects, key) as mark,
                 self._expected(root, key, generation) as present,
             ):
-                stamp = self._next_stamp(mark, generation)
-                self._set_stamp(content.file, stamp)
-                mark.raise_to(stamp)
+                self._set_stamp(content.file, mark, generation)
                 places.fill(root, objects, key, content, present, sync=self._fsync)
                 return files.meta_of(key, os.fstat(content.file))
 
@@ -158,8 +156,7 @@ class DirectoryStore:
                 status = os.fstat(file)
                 if files.stamp_of(status) <= max(files.stamp(generation), mark.stamp):
                     # The clock, or an old kernel's steps of milliseconds, did not go on by itself.
-                    self._set_stamp(file, self._next_stamp(mark, generation))
-                    status = os.fstat(file)
+                    status = self._set_stamp(file, mark, generation)
                 mark.raise_to(files.stamp_of(status))
                 present = files.status_of(place.folder, place.name)
                 if present is None or present.st_ino != status.st_ino:
@@ -281,18 +278,11 @@ class DirectoryStore:
             f"{self._shown(key)} has generation {present}, not {expected} (0: it does not exist); read it again"
         )
 
-    def _next_stamp(self, mark: HighWaterMark, generation: int) -> int:
-        """Greater than the object's own, than that of any earlier object of this key, and now if possible."""
-        return max(files.stamp(self._now_ns()), files.stamp(generation) + 1, mark.stamp + 1)
-
-    def _set_stamp(self, file: int, stamp: int) -> None:
-        time_ns = files.stamp_time_ns(stamp)
-        os.utime(file, ns=(time_ns, time_ns))
-        if files.stamp_of(os.fstat(file)) < stamp:
-            raise StoreError(
-                f"the file system of {self._path} cannot keep a file's time to the microsecond, or the times in it lie "
-                "beyond the year 2116; use a folder on another file system"
-            )
+    def _set_stamp(self, file: int, mark: HighWaterMark, generation: int) -> os.stat_result:
+        stamp = files.next_stamp(self._now_ns(), mark.stamp, generation)
+        status = files.set_stamp(file, stamp, path=self._path)
+        mark.raise_to(stamp)
+        return status
 
     @staticmethod
     @contextlib.contextmanager

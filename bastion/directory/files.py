@@ -53,6 +53,34 @@ def stamp_time_ns(value: int) -> int:
     return (value << STAMP_BITS) | ((1 << STAMP_BITS) - 1)
 
 
+def next_stamp(now_ns: int, mark: int, generation: int) -> int:
+    """The stamp of a new file: greater than that of the object it replaces, than that of any earlier object of its key.
+
+    Args:
+        now_ns: The time, which it is if possible; nanoseconds since the epoch.
+        mark: The highest stamp ever given to the key (`lock.HighWaterMark`).
+        generation: Of the object that it replaces; 0: of none.
+    """
+    return max(stamp(now_ns), stamp(generation) + 1, mark + 1)
+
+
+def set_stamp(file: int, value: int, *, path: str) -> os.stat_result:
+    """Gives an open file a stamp; returns its status then.
+
+    Raises:
+        StoreError: the file system of the bucket `path` cannot keep it.
+    """
+    time_ns = stamp_time_ns(value)
+    os.utime(file, ns=(time_ns, time_ns))
+    status = os.fstat(file)
+    if stamp_of(status) < value:
+        raise StoreError(
+            f"the file system of {path} cannot keep a file's time to the microsecond, or the times in it lie "
+            "beyond the year 2116; use a folder on another file system"
+        )
+    return status
+
+
 def generation_of(status: os.stat_result) -> int:
     """The generation of the file with that status; see the module's docstring."""
     modified, changed = status.st_mtime_ns, status.st_ctime_ns

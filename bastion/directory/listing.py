@@ -3,8 +3,8 @@
 Layer: directory.
 
 A folder `a` sorts as `a/`, so that `a.b` comes before `a/b` and after `a`. Only folders that can hold a wanted key are
-read. What cannot be an object is left out: links, special files, names that are not UTF-8 or hold CR or LF, and our
-own hidden folder. Nothing stays open between two objects.
+read, and a file's status only when its turn comes. What cannot be an object is left out: links, special files, names
+that are not UTF-8 or hold CR or LF, and our own hidden folder. Nothing stays open between two objects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import heapq
 import logging
 import os
 from collections.abc import Iterator
-from operator import attrgetter, itemgetter
+from operator import itemgetter
+from typing import NamedTuple
 
 from bastion.core import limits
 from bastion.core.objects import ObjectMeta, can_begin_key
@@ -22,10 +23,39 @@ from bastion.directory.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natur
 
 _log = logging.getLogger(__name__)
 _KEY_FILE_MAX_BYTES = limits.OBJECT_KEY_MAX_BYTES
+# Files of one folder whose statuses are read together: few enough that a page of a large folder costs about a page.
+_BATCH = 128
 
 
-def natural_objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
-    """Objects that lie at their natural paths below the folder `root`.
+class Found(NamedTuple):
+    """An object: its key, and the status of its file."""
+
+    key: str
+    status: os.stat_result
+
+
+class Fold(NamedTuple):
+    """All wanted objects whose keys begin with `key`, which ends with the delimiter.
+
+    Attributes:
+        own: The object whose key is just that, if it is wanted.
+    """
+
+    key: str
+    own: Found | None
+
+
+class _Files(NamedTuple):
+    """Names of files in the folder with that key prefix, in key order, of which nothing is known yet."""
+
+    base: str
+    names: list[str]
+
+
+def natural_entries(
+    root: str, prefix: str, start_after: str, end_before: str, delimiter: str = ""
+) -> Iterator[Found | Fold]:
+    """Objects that lie at their natural paths below the folder `root`; folded are those with the delimiter.
 
     Raises:
         OSError: the folder that the prefix names cannot be read. Folders below it that cannot be read are left out
@@ -34,25 +64,68 @@ def natural_objects(root: str, prefix: str, start_after: str, end_before: str) -
     base = prefix[: prefix.rfind("/") + 1]
     if base and natural_path(base[:-1]) is None:
         return
-    # What is still to be given out, the next on top: objects, and folders (as key prefixes) not yet read.
-    pending: list[ObjectMeta | str] = [base]
+    folded = ""
+    # What is still to be given out, the next on top: files, and folders (as key prefixes) not yet read.
+    pending: list[_Files | str] = [base]
     while pending:
         item = pending.pop()
-        if isinstance(item, ObjectMeta):
-            yield item
+        if isinstance(item, _Files):
+            for found in _statuses(root, item, prefix, folded, delimiter):
+                yield found
+                if isinstance(found, Fold):
+                    folded = found.key
+            continue
+        fold = _fold_of(item, prefix, delimiter)
+        if fold:
+            # One object is enough to know that the fold is there.
+            if fold != folded and any(natural_entries(root, item, start_after, end_before)):
+                folded = fold
+                yield Fold(fold, None)
             continue
         try:
-            found = _read_folder(root, item, prefix, start_after, end_before)
+            pending.extend(reversed(_read_folder(root, item, prefix, start_after, end_before)))
         except PermissionError:
             if item == base:
                 raise
             _log.warning("the folder %s/%s cannot be read: its objects are not listed", root, item)
-            continue
-        pending.extend(reversed(found))
 
 
-def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before: str) -> list[ObjectMeta | str]:
-    """One folder's wanted objects and subfolders, in key order; nothing if it is gone.
+def _fold_of(key: str, prefix: str, delimiter: str) -> str:
+    """What a key is folded to; empty if it is listed itself."""
+    if not delimiter:
+        return ""
+    position = key.find(delimiter, len(prefix))
+    return "" if position < 0 else key[: position + len(delimiter)]
+
+
+def _statuses(root: str, item: _Files, prefix: str, folded: str, delimiter: str) -> list[Found | Fold]:
+    """The files as entries, without those that are gone; nothing of the fold that was given out already."""
+    folder = _open_for_reading(root, item.base)
+    if folder is None:
+        return []
+    entries: list[Found | Fold] = []
+    try:
+        for name in item.names:
+            key = item.base + name
+            fold = _fold_of(key, prefix, delimiter)
+            if fold and fold == folded:
+                continue
+            status = files.status_of(folder, name)
+            if status is None:
+                continue
+            found = Found(key, status)
+            if fold:
+                folded = fold
+                entries.append(Fold(fold, found if key == fold else None))
+            else:
+                entries.append(found)
+    finally:
+        os.close(folder)
+    return entries
+
+
+def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before: str) -> list[_Files | str]:
+    """One folder's wanted files and subfolders, in key order; nothing if it is gone.
 
     Args:
         root: The bucket's folder.
@@ -62,7 +135,7 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before
         end_before: Wanted keys are less, unless it is empty.
     """
     wanted = prefix[len(base) :]
-    rows: list[tuple[str, ObjectMeta | str]] = []
+    rows: list[str] = []
     folder = _open_for_reading(root, base)
     if folder is None:
         return []
@@ -79,15 +152,29 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before
                     key += "/"
                     # Either every key in there is greater, or the start lies in there.
                     if (key > start_after or start_after.startswith(key)) and not (end_before and key >= end_before):
-                        rows.append((name + "/", key))
+                        rows.append(name + "/")
                 elif key > start_after and key.startswith(prefix) and entry.is_file(follow_symlinks=False):
-                    status = files.status_of(folder, name)
-                    if status is not None:
-                        rows.append((name, files.meta_of(key, status)))
+                    rows.append(name)
     finally:
         os.close(folder)
-    rows.sort(key=itemgetter(0))
-    return [row[1] for row in rows]
+    rows.sort()
+    return _batches(base, rows)
+
+
+def _batches(base: str, rows: list[str]) -> list[_Files | str]:
+    """Sorted names, those of folders ending in `/`, as folders and batches of files."""
+    batches: list[_Files | str] = []
+    names: list[str] = []
+    for row in rows:
+        if row[-1] == "/":
+            names = []
+            batches.append(base + row)
+            continue
+        if not names or len(names) == _BATCH:
+            names = []
+            batches.append(_Files(base, names))
+        names.append(row)
+    return batches
 
 
 def _open_for_reading(root: str, base: str) -> int | None:
@@ -108,7 +195,7 @@ def _open_for_reading(root: str, base: str) -> int | None:
         os.close(folder)
 
 
-def hidden_objects(root: str, prefix: str, start_after: str, end_before: str) -> list[ObjectMeta]:
+def hidden_entries(root: str, prefix: str, start_after: str, end_before: str) -> list[Found]:
     """Objects whose keys cannot be files, in key order; reads the key of each, so they had better be few."""
     found = []
     folder = _open_for_reading(root, HIDDEN_FOLDER + "/")
@@ -125,10 +212,10 @@ def hidden_objects(root: str, prefix: str, start_after: str, end_before: str) ->
                 continue
             status = files.status_of(folder, name.removesuffix(KEY_SUFFIX))
             if status is not None:
-                found.append(files.meta_of(key, status))
+                found.append(Found(key, status))
     finally:
         os.close(folder)
-    return sorted(found, key=attrgetter("key"))
+    return sorted(found, key=itemgetter(0))
 
 
 def _stored_key(folder: int, name: str) -> str | None:
@@ -150,17 +237,44 @@ def _stored_key(folder: int, name: str) -> str | None:
     return key if hidden_name(key) == name.removesuffix(KEY_SUFFIX) else None
 
 
-def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
-    """All objects under a prefix; where a key has a natural file and a hidden one, the natural one counts."""
+def entries(root: str, prefix: str, start_after: str, end_before: str, delimiter: str = "") -> Iterator[Found | Fold]:
+    """All objects under a prefix; where a key has a natural file and a hidden one, the natural one counts.
+
+    Args:
+        root: The bucket's folder.
+        prefix: Of the wanted keys.
+        start_after: Wanted keys are greater.
+        end_before: Wanted keys are less, unless it is empty.
+        delimiter: If given, keys that hold it after the prefix come as one `Fold` each; folders are not read for it.
+    """
     if not can_begin_key(prefix):
         return
-    hidden = hidden_objects(root, prefix, start_after, end_before)
-    natural = natural_objects(root, prefix, start_after, end_before)
+    hidden = hidden_entries(root, prefix, start_after, end_before)
+    natural = natural_entries(root, prefix, start_after, end_before, delimiter)
     if not hidden:
         yield from natural
         return
-    last = ""
-    for meta in heapq.merge(natural, hidden, key=attrgetter("key")):
-        if meta.key != last:
-            yield meta
-        last = meta.key
+    last: Found | Fold | None = None
+    for entry in heapq.merge(natural, _folded(hidden, prefix, delimiter), key=itemgetter(0)):
+        if last is not None and entry.key == last.key:
+            if isinstance(last, Fold) and isinstance(entry, Fold):
+                last = Fold(last.key, last.own or entry.own)
+            continue
+        if last is not None:
+            yield last
+        last = entry
+    if last is not None:
+        yield last
+
+
+def _folded(found: list[Found], prefix: str, delimiter: str) -> Iterator[Found | Fold]:
+    for item in found:
+        fold = _fold_of(item.key, prefix, delimiter)
+        yield Fold(fold, item if item.key == fold else None) if fold else item
+
+
+def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
+    """As `entries`, without folding: what every object's metadata is."""
+    for entry in entries(root, prefix, start_after, end_before):
+        if isinstance(entry, Found):
+            yield files.meta_of(entry.key, entry.status)

@@ -59,6 +59,15 @@ class Temporary:
     name: str
     file: int
 
+    def discard(self) -> None:
+        """Closes it, and removes it unless it was moved away."""
+        os.close(self.file)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.name, dir_fd=self.folder)
+        finally:
+            os.close(self.folder)
+
 
 def find(root: int, key: str) -> Place | None:
     """Where the object lies, if it exists; the caller enters the place, which closes it."""
@@ -83,24 +92,29 @@ def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place |
     return None if status is None else Place(folder=folder, name=name, natural=natural, status=status)
 
 
+def new_temporary(objects: int) -> Temporary:
+    """A new empty file in the hidden folder `objects`; the caller discards it, moved away or not."""
+    folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
+    name = f"{os.getpid()}-{secrets.token_hex(8)}"
+    try:
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | files.FILE, 0o666, dir_fd=folder)
+    except BaseException:
+        os.close(folder)
+        raise
+    return Temporary(folder=folder, name=name, file=file)
+
+
 @contextlib.contextmanager
 def temporary(objects: int, data: bytes, *, sync: bool) -> Iterator[Temporary]:
     """A new file with these bytes in the hidden folder `objects`; removed at the end unless it was moved away."""
-    folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
+    content = new_temporary(objects)
     try:
-        name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.FILE, 0o666, dir_fd=folder)
-        try:
-            files.write_all(file, data)
-            if sync:
-                os.fsync(file)
-            yield Temporary(folder=folder, name=name, file=file)
-        finally:
-            os.close(file)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
+        files.write_all(content.file, data)
+        if sync:
+            os.fsync(content.file)
+        yield content
     finally:
-        os.close(folder)
+        content.discard()
 
 
 def fill(root: int, objects: int, key: str, content: Temporary, present: Place | None, *, sync: bool) -> None:
