@@ -8,7 +8,7 @@ and a slot that needed more is followed by as many empty ones. News cost what it
 
 While nothing happens the output of a running job is looked at every 3 s on average, its state every 8 s, the lease
 every 31 s; how long a line waits that one of many workers writes into a long silence is said at `RunLogs`: with 64
-workers and over 2,000 segments up to 3.5 minutes, or 5 while another worker speaks; the end of the job shows all.
+workers and over 2,000 segments up to 4 minutes, or 6 while another worker speaks; the end of the job shows all.
 
 Invariants:
 

@@ -287,7 +287,7 @@ def test_a_lonely_line_of_one_of_64_long_silent_workers_waits_for_minutes_at_mos
 
         scene.act = act
         latest = max(latest, lonely_line(scene, 13))
-    assert 20 <= latest <= (300 if talker else 210)
+    assert 20 <= latest <= (360 if talker else 240)
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------
