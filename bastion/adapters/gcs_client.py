@@ -46,11 +46,14 @@ def _client(emulator: str, _process: int) -> Client:
         raise AccessDenied(f"there are no credentials for Cloud Storage on this machine ({error}); {LOG_IN}") from error
     except GoogleAuthError as error:
         raise AccessDenied(f"the credentials for Cloud Storage cannot be used ({error}); {LOG_IN}") from error
-    return with_connections(client)
+    return prepared(client)
 
 
-def with_connections(client: Client) -> Client:
-    """Gives the client's session a pool of connections that is large enough for our threads, and returns the client."""
+def prepared(client: Client) -> Client:
+    """The same client, with connections for all our threads, and making no requests that nobody asked it for."""
+    # Of late the library looks up every bucket in a thread of its own, for the sake of traces that are off. That needs
+    # a permission that the roles for objects do not have, and after each 404 it looks again.
+    client._bucket_metadata_cache = None
     for scheme in ("https://", "http://"):
         client._http.mount(
             scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS, max_retries=0)

@@ -27,6 +27,7 @@ _PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
 _CALLER = re.compile(r"(\S+@\S+\.\S+) does not have")
 _READING = frozenset({"storage.objects.get", "storage.objects.list"})
 _WORDS_MAX = 300
+_POOL = re.compile(r"^<?\S*HTTPS?Connection(Pool)?\([^)]*\)(: |\. )?")
 
 LOG_IN = (
     "run `gcloud auth application-default login` on your own machine; on a VM attach a service account with the "
@@ -58,6 +59,13 @@ class PastTheEnd(Exception):
     """416: the object ends before the first byte asked for."""
 
 
+# Not even a connection came about, so nobody can have carried the request out.
+_NEVER_SENT = (
+    errors.ConnectTimeout,
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+)
+
 # Whatever a request may raise; what is not in here is a mistake in this program.
 FAILURES = (GoogleAPICallError, GoogleAuthError, errors.RequestException, urllib3.exceptions.HTTPError)
 
@@ -84,7 +92,9 @@ def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
                 "proxy's or an emulator's, name the file of its authority in REQUESTS_CA_BUNDLE"
             )
         case _:
-            return Transient(_short(str(failure)) or type(failure).__name__, doubtful=not _never_sent(failure))
+            cause = _cause(failure)
+            words = _short(_POOL.sub("", str(cause))) or type(cause).__name__
+            return Transient(words, doubtful=not isinstance(cause, _NEVER_SENT))
 
 
 def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exception:
@@ -158,14 +168,12 @@ def _words(failure: GoogleAPICallError) -> tuple[str, str]:
         return "", str(response.text)
 
 
-def _never_sent(failure: BaseException) -> bool:
-    """Whether not even a connection came about, so that nobody can have carried the request out."""
-    if isinstance(failure, (errors.ConnectTimeout, urllib3.exceptions.NewConnectionError)):
-        return True
+def _cause(failure: BaseException) -> BaseException:
+    """What lies beneath the wrappings of the HTTP libraries."""
     inner = failure.args[0] if failure.args else None
     if isinstance(inner, urllib3.exceptions.MaxRetryError):
         inner = inner.reason
-    return isinstance(inner, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError))
+    return inner if isinstance(inner, BaseException) else failure
 
 
 def _short(words: str) -> str:
