@@ -249,8 +249,9 @@ class Listings:
         small = self._back.pages == 1
         chosen: list[_Part] = [self._front, self._back if small else self._wishes]
         rest: list[_Part] = [self._tail, self._beats, *([] if small else [self._window])]
-        cost = sum(part.pages for part in chosen) + 1  # and the quota file, wherever it lies
+        cost = sum(part.pages for part in chosen)
         budget = max(_BUDGET, cost * 5 // 4) - self._spent
+        cost += 1  # the quota file, wherever it lies
         for part in sorted(rest, key=lambda part: -part.lateness(self._tick)):
             more = part.pages
             if part is self._tail and self._quota is not None:

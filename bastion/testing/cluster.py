@@ -52,7 +52,13 @@ class Cluster:
         daemon: The present daemon; `restart_daemon` replaces it by one that knows nothing.
     """
 
-    def __init__(self, *, quota: bytes | None = QUOTA, daemon_store: ObjectStore | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        quota: bytes | None = QUOTA,
+        daemon_store: ObjectStore | None = None,
+        lease_ttl_seconds: float = 5.0,
+    ) -> None:
         self.clock = ManualClock()
         memory = MemoryStore(now=self.clock.now)
         self.store: ObjectStore = memory
@@ -61,6 +67,7 @@ class Cluster:
         self.hosts = ScriptedHosts(store=self.store, clock=self.clock)
         self._names = itertools.count(1)
         self._daemon_store = daemon_store
+        self._lease_ttl_seconds = lease_ttl_seconds
         self.host_identity = "host-1"
         if quota is not None:
             self.write_quota(quota)
@@ -82,17 +89,17 @@ class Cluster:
                 owner=f"daemon-{number}",
                 process=f"{number}:1",  # no such process lives here: a successor takes over at once
                 tick_seconds=1.0,
-                lease_ttl_seconds=5.0,
+                lease_ttl_seconds=self._lease_ttl_seconds,
             ),
             entropy=lambda: f"entropy {next(self._names)}".encode(),
         )
 
     def restart_daemon(self) -> None:
         """As after `kill -9`: nothing is put away, the successor reads the bucket."""
-        self.clock.advance(6)  # the dead daemon's lease runs out
+        self.clock.advance(self._lease_ttl_seconds + 1)  # the dead daemon's lease runs out
         self.daemon = self.new_daemon()
         self.daemon.tick()  # sees the lease for the first time
-        self.clock.advance(6)
+        self.clock.advance(self._lease_ttl_seconds + 1)
 
     def step(self, seconds: float = 1.0) -> TickReport:
         """One tick, then every host acts once, then time passes."""

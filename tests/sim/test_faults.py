@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.core.job_record import JobRecord
 from bastion.core.objects import ObjectMeta
 from bastion.core.slices import SliceState
@@ -285,6 +285,18 @@ class History:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_invariants_hold_in_a_random_history(seed: int) -> None:
     history = History(seed, split=False)
+    for _ in range(STEPS):
+        history.step()
+    history.finish()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS // 3))
+@pytest.mark.parametrize("split", [False, True])
+def test_invariants_hold_where_a_tick_lists_folders_piece_by_piece(
+    seed: int, split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LIST_PAGE_OBJECTS", 2)  # as in a bucket with thousands of jobs
+    history = History(1000 + seed, split=split)
     for _ in range(STEPS):
         history.step()
     history.finish()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bastion.core import limits
 from bastion.core.errors import InvalidDocument
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
@@ -65,7 +66,9 @@ def tick(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_object_that_anybody_changes_stops_the_daemon(seed: int) -> None:
+@pytest.mark.parametrize("page", [limits.LIST_PAGE_OBJECTS, 2], ids=["listed-whole", "listed-piece-by-piece"])
+def test_no_object_that_anybody_changes_stops_the_daemon(seed: int, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIST_PAGE_OBJECTS", page)
     chances = random.Random(seed)
     cluster = Cluster()
     for number in range(4):
