@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bastion.client import LogPiece, RunLogs
@@ -66,7 +66,6 @@ def check(hosts: Hosts, shown: list[LogPiece]) -> None:
         assert numbers == list(range(1, hosts.lines[worker] + 1))
 
 
-@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(1, 6),
