@@ -37,6 +37,7 @@ from bastion.http1.outgoing import BodyFailed, Outgoing
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Response]
+Admit = Callable[[tuple[str, int], tuple[str, int]], bool]
 
 # What a handler left unread of a body is read for it up to here, so that the connection can go on.
 _DRAIN_MAX_BYTES = 1024 * 1024
@@ -63,11 +64,18 @@ class Connection:
     """
 
     def __init__(
-        self, accepted: socket.socket, handler: Handler, *, tls: ssl.SSLContext | None, limits: ConnectionLimits
+        self,
+        accepted: socket.socket,
+        handler: Handler,
+        *,
+        tls: ssl.SSLContext | None,
+        admit: Admit | None,
+        limits: ConnectionLimits,
     ) -> None:
         self._socket = accepted
         self._handler = handler
         self._tls = tls
+        self._admit = admit
         self._limits = limits
         self._ending = False
         self.idle_since: float | None = None
@@ -91,8 +99,11 @@ class Connection:
     def run(self) -> None:
         """Serves until either side ends."""
         try:
-            self._prepare()
-            self._serve()
+            if self._admit is None or self._admit(self._socket.getpeername(), self._socket.getsockname()):
+                self._prepare()
+                self._serve()
+            else:
+                _log.warning("refused a connection from %s, which is not this user's", self._socket.getpeername())
         except Disconnect as disconnect:
             if disconnect.reset:
                 with contextlib.suppress(OSError):

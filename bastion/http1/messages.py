@@ -203,6 +203,19 @@ class Response:
     body: bytes | Iterable[bytes] | FileSlice = b""
     reason: str = ""
 
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body: what the handler's Content-Length says, or what the body has; None: nobody knows.
+
+        Raises:
+            ValueError: the Content-Length is not a number.
+        """
+        if text := self.headers.get("content-length"):
+            return int(text)
+        if isinstance(self.body, FileSlice):
+            return self.body.length
+        return len(self.body) if isinstance(self.body, bytes) else None
+
     def close(self) -> None:
         """Gives back what the body holds; for a response that is not sent. The server closes what it sends."""
         close = getattr(self.body, "close", None)

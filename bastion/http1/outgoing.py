@@ -172,15 +172,10 @@ def _read(piece: FileSlice, start: int, length: int) -> bytes:
 
 
 def _length(response: Response) -> int | None:
-    """The Content-Length to send, or that the body has; None: nobody knows."""
-    text = response.headers.get("content-length")
-    if text.isdigit():
-        return int(text)
-    if text:
-        raise BodyFailed(f"the Content-Length {text!r} is not a length")
-    if isinstance(response.body, FileSlice):
-        return response.body.length
-    return len(response.body) if isinstance(response.body, bytes) else None
+    try:
+        return response.length
+    except ValueError as error:
+        raise BodyFailed(f"the Content-Length is not a length: {error}") from error
 
 
 def _head(response: Response, *, length: int | None, chunked: bool, keep: bool, version: str) -> bytes:

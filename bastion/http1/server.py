@@ -13,9 +13,9 @@ import ssl
 import threading
 import time
 
-from bastion.http1.connection import Connection, ConnectionLimits, Handler
+from bastion.http1.connection import Admit, Connection, ConnectionLimits, Handler
 
-__all__ = ["Handler", "HttpServer"]
+__all__ = ["Admit", "Handler", "HttpServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ class HttpServer:
         head_seconds: How long a request's head, or the TLS handshake, may take from its first byte.
         head_max_bytes: Longest head.
         connections_max: Most connections at once.
+        admit: Asked about each connection, with the address of the peer's end and of ours, before a byte of it is
+            read; a connection that is not admitted ends at once. None: all are.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class HttpServer:
         head_seconds: float = 30.0,
         head_max_bytes: int = 64 * 1024,
         connections_max: int = 1024,
+        admit: Admit | None = None,
     ) -> None:
         self._handler = handler
+        self._admit = admit
         self._host = host
         self._wanted_port = port
         self._tls = tls
@@ -125,7 +129,7 @@ class HttpServer:
                 _log.warning("no connection could be accepted: %s", error)
                 time.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
-            connection = Connection(accepted, self._handler, tls=self._tls, limits=self._limits)
+            connection = Connection(accepted, self._handler, tls=self._tls, admit=self._admit, limits=self._limits)
             thread = threading.Thread(target=self._run, args=(connection,), name="http-connection", daemon=True)
             with self._changed:
                 self._connections[connection] = thread

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from google.auth.compute_engine import _metadata
 
-from bastion.emulator.tpu import metadata
+from bastion.emulator import peers
 from bastion.emulator.tpu.host import HostFolder, HostSpec
 from bastion.emulator.tpu.metadata import MetadataServer, worker_network_endpoints
 from bastion.worker.metadata import MetadataServer as Agent
@@ -98,8 +98,8 @@ def test_a_request_without_the_flavor_or_through_a_proxy_learns_nothing(
 def test_another_user_of_this_machine_learns_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     uid = os.getuid()
     # The peer is this very process; to the server it looks like another user's, if the server were somebody else.
-    monkeypatch.setattr(metadata, "_TRUSTED_UIDS", ())
-    monkeypatch.setattr(metadata.os, "getuid", lambda: uid + 1)
+    monkeypatch.setattr(peers, "TRUSTED_UIDS", ())
+    monkeypatch.setattr(peers.os, "getuid", lambda: uid + 1)
     status, body, _ = served.ask("/computeMetadata/v1/instance/attributes/bastion-token", **FLAVOR)
     assert (status, body) == (403, "refused: the request comes from another user of this machine\n")
 

@@ -4,25 +4,22 @@ Runs inside the host's supervisor, on the host's own loopback address. Light: th
 
 Who may ask: the metadata holds the node's startup script and run token, and any local user can connect to a loopback
 address. So a request must carry `Metadata-Flavor: Google` and no `X-Forwarded-For` (as on a real VM, where that keeps
-browsers and naive proxies out), and the peer's socket must belong to this user or root, which Linux tells in
-`/proc/net/tcp`. Where that file cannot be read, the address alone protects it.
+browsers and naive proxies out), and the peer's socket must belong to this user or root (`bastion.emulator.peers`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
-import sys
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, ClassVar
 
+from bastion.emulator import peers
 from bastion.emulator.tpu.host import HostFolder, HostSpec
 
 _ROOT = "/computeMetadata/v1/"
@@ -30,8 +27,6 @@ _GUEST_ATTRIBUTES = "instance/guest-attributes/"
 _VALUE_MAX_BYTES = 256 * 1024
 _GUEST_ATTRIBUTES_MAX = 1000
 _WAIT_MAX_SECONDS = 60.0
-
-_TRUSTED_UIDS = (0,)
 
 # A leaf is a value or what computes it; a folder holds more of both.
 Leaf = str | Callable[[], str]
@@ -203,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
             reason = "the request has no 'Metadata-Flavor: Google' header"
         elif "X-Forwarded-For" in self.headers:
             reason = "the request was forwarded (X-Forwarded-For)"
-        elif not _peer_is_ours(self.client_address, self.connection.getsockname()):
+        elif not peers.is_ours(self.client_address, self.connection.getsockname()):
             reason = "the request comes from another user of this machine"
         else:
             return True
@@ -225,25 +220,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-
-
-def _peer_is_ours(client: tuple[str, int], server: tuple[str, int]) -> bool:
-    """Whether the other end of a connection belongs to this user or root; yes where the kernel does not tell."""
-    try:
-        lines = Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]
-        lines += Path("/proc/net/tcp6").read_text("ascii").splitlines()[1:]
-    except OSError:
-        return True
-    local, remote = _hex_port(client), _hex_port(server)
-    for line in lines:
-        fields = line.split()
-        # IPv6 sockets write a mapped IPv4 address, which ends in the same eight digits.
-        if fields[1].endswith(local) and fields[2].endswith(remote):
-            return int(fields[7]) in (os.getuid(), *_TRUSTED_UIDS)
-    return False
-
-
-def _hex_port(address: tuple[str, int]) -> str:
-    """An address as `/proc/net/tcp` spells it: the four bytes in the machine's order, then the port."""
-    number = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
-    return f"{number:08X}:{address[1]:04X}"

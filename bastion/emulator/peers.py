@@ -1,0 +1,87 @@
+"""Whose process is at the other end of a loopback connection.
+
+Layer: emulator; the standard library only. Any local user can connect to a loopback address, and what listens there
+acts as this user: it hands out run tokens, and stores job specs that a daemon will run. So the peer's socket must
+belong to this user or root. Where the kernel tells nothing at all, the address alone protects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+TRUSTED_UIDS = (0,)
+
+_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_REQUEST = 1
+_ANY_COOKIE = 0xFFFFFFFF
+# The message's header, then what precedes owner and inode in an answer.
+_HEADER_BYTES = 16
+_OWNER_AT = _HEADER_BYTES + 4 + 48 + 12
+_ANSWER_SECONDS = 1.0
+
+Address = tuple[str, int]
+
+
+def is_ours(client: Address, server: Address) -> bool:
+    """Whether the client's end of an IPv4 connection belongs to this user or root.
+
+    Args:
+        client: As `accept` returns it.
+        server: Our own end of that connection.
+    """
+    try:
+        found = _ask_kernel(client, server) or _look_up(client, server)
+    except OSError:
+        return True
+    if found is None:
+        return False
+    owner, inode = found
+    # A socket that its process has closed already has no inode, and may count as root's whoever it was.
+    return inode != 0 and owner in (os.getuid(), *TRUSTED_UIDS)
+
+
+def _ask_kernel(client: Address, server: Address) -> tuple[int, int] | None:
+    """Owner and inode of the client's socket by one exact question; None: no answer to that.
+
+    `/proc/net/tcp` says the same, but walks every table of the kernel: milliseconds for each connection.
+    """
+    identity = struct.pack("!HH16s16s", client[1], server[1], socket.inet_aton(client[0]), socket.inet_aton(server[0]))
+    identity += struct.pack("=III", 0, _ANY_COOKIE, _ANY_COOKIE)
+    question = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
+    header = struct.pack("=IHHII", _HEADER_BYTES + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+        kernel.settimeout(_ANSWER_SECONDS)
+        kernel.send(header + question)
+        answer = kernel.recv(4096)
+        if len(answer) >= _OWNER_AT + 8 and struct.unpack_from("=H", answer, 4)[0] == _SOCK_DIAG_BY_FAMILY:
+            owner, inode = struct.unpack_from("=II", answer, _OWNER_AT)
+            return owner, inode
+    return None
+
+
+def _look_up(client: Address, server: Address) -> tuple[int, int] | None:
+    """The same from `/proc/net/tcp`; None: there is no such socket (any more).
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    local, remote = _hex_port(client), _hex_port(server)
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text("ascii").splitlines()[1:]:
+            fields = line.split()
+            # IPv6 sockets write a mapped IPv4 address, which ends in the same eight digits.
+            if fields[1].endswith(local) and fields[2].endswith(remote):
+                return int(fields[7]), int(fields[9])
+    return None
+
+
+def _hex_port(address: Address) -> str:
+    """An address as `/proc/net/tcp` spells it: the four bytes in the machine's order, then the port."""
+    number = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
+    return f"{number:08X}:{address[1]:04X}"
