@@ -1,0 +1,111 @@
+"""A trace of jobs, and the window of it that is replayed."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+DAY_SECONDS = 86_400.0
+_COLUMNS = ("job_id", "project", "submit_s", "duration_s", "chips")
+
+
+class TraceError(ValueError):
+    """The trace is not what it should be; the message names the line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """One job.
+
+    Attributes:
+        submit: Seconds since the beginning of the trace, or of the window once it is cut.
+        duration: Seconds of work it needs.
+        chips: How many it holds while it runs.
+    """
+
+    name: str
+    project: str
+    submit: float
+    duration: float
+    chips: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What is replayed.
+
+    Attributes:
+        jobs: In order of submission; instants count from the window's beginning.
+        seconds: Its length; yardsticks that are integrals stop there.
+        pool: Chips.
+        entitlements: Chips by project, floor(share x pool).
+        shares: Part of the pool by project; they add up to at most 1.
+    """
+
+    jobs: Sequence[TraceJob]
+    seconds: float
+    pool: int
+    entitlements: Mapping[str, int]
+    shares: Mapping[str, float]
+
+
+def read(lines: Iterable[str]) -> list[TraceJob]:
+    """Reads the CSV form: a header, then `job_id, project, user, submit_s, duration_s, chips` in any order.
+
+    Raises:
+        TraceError: a column is missing, or a value is none.
+    """
+    rows = csv.DictReader(lines)
+    missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        raise TraceError(f"the trace has no column {', '.join(missing)}; it needs {', '.join(_COLUMNS)}")
+    jobs = []
+    for row in rows:
+        try:
+            job = TraceJob(
+                name=row["job_id"],
+                project=row["project"],
+                submit=float(row["submit_s"]),
+                duration=float(row["duration_s"]),
+                chips=int(row["chips"]),
+            )
+        except (TypeError, ValueError) as error:
+            raise TraceError(f"line {rows.line_num} of the trace: {error}") from error
+        if not (0 <= job.submit < float("inf") and 0 < job.duration < float("inf") and job.chips > 0):
+            raise TraceError(f"line {rows.line_num} of the trace: instants, durations and chips must be positive")
+        jobs.append(job)
+    return jobs
+
+
+def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: float, days: float, load: float) -> Window:
+    """The jobs submitted in the window, and those that would still run at its beginning with infinite capacity.
+
+    The latter enter at the beginning with what is left of their duration. Jobs of projects without a share are left
+    out. The pool is sized so that the chip-seconds demanded are `load` times those that there are.
+
+    Raises:
+        TraceError: the window is empty.
+    """
+    begin, length = start_day * DAY_SECONDS, days * DAY_SECONDS
+    kept = []
+    for job in sorted(jobs, key=lambda job: job.submit):
+        if job.project not in shares or job.submit >= begin + length or job.submit + job.duration <= begin:
+            continue
+        left = min(job.duration, job.submit + job.duration - begin)
+        kept.append(
+            TraceJob(
+                name=job.name, project=job.project, submit=max(0.0, job.submit - begin), duration=left, chips=job.chips
+            )
+        )
+    if not kept:
+        raise TraceError(f"no job of a project with a share falls into days {start_day:g} to {start_day + days:g}")
+    demanded = sum(job.chips * min(job.duration, length - job.submit) for job in kept)
+    pool = max(1, round(demanded / (load * length)))
+    return Window(
+        jobs=kept,
+        seconds=length,
+        pool=pool,
+        entitlements={project: int(share * pool + 1e-9) for project, share in shares.items()},
+        shares=dict(shares),
+    )
