@@ -71,6 +71,9 @@ def _call(call: Call, segments: list[str]) -> Response:
             _only_post(call)
             copying = json_objects.copy_to if method == "copyTo" else json_objects.rewrite_to
             return copying(call, (decoded(source_bucket), decoded(source)), (decoded(bucket), decoded(name)))
+        case ["b", bucket, "o", source, "moveTo", "o", name]:
+            _only_post(call)
+            return json_objects.move_to(call, decoded(bucket), decoded(source), decoded(name))
         case ["b"] | ["b", ""]:
             return json_buckets.buckets(call)
         case ["b", bucket]:

@@ -14,7 +14,7 @@ from bastion.emulator.gcs import sessions
 from bastion.emulator.gcs.calls import Call, json_response
 from bastion.emulator.gcs.json_resources import Json, attributes_of, etag, object_json, text_field
 from bastion.emulator.gcs.multipart_related import MultipartRelated, boundary_of
-from bastion.emulator.gcs.parameters import both_declared, declared_in_headers, digest
+from bastion.emulator.gcs.parameters import both_declared, declared_in_headers, digest, natural_number
 from bastion.emulator.gcs.refusals import invalid, not_allowed, required
 from bastion.emulator.gcs.resources import Attributes, Declared, ObjectResource
 from bastion.http1 import Headers, Response
@@ -81,11 +81,13 @@ def _begin(call: Call, bucket_name: str) -> Response:
         content_type=headers.get("X-Upload-Content-Type"),
         content_encoding=call.parameters.get("contentEncoding"),
     )
+    length = headers.get("X-Upload-Content-Length")
     upload_id = call.uploads.begin(
         bucket_name,
         _name(call, document),
         attributes,
         call.parameters.preconditions(),
+        size=natural_number("X-Upload-Content-Length", length) if length else None,
         declared=both_declared(declared_in_resource(document), declared_in_headers(headers)),
     )
     address = (
