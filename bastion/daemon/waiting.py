@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bastion.core.instants import from_rfc3339
+from bastion.core.instants import from_rfc3339, to_rfc3339
 from scheduler import Plan, ReasonCode, Verdict
 
 
@@ -42,6 +42,7 @@ class WaitingSince:
             try:
                 name, reason = str(job["name"]), job["reason"]
                 code, since = ReasonCode(reason["code"]), from_rfc3339(reason["since"])
+                to_rfc3339(since)  # one that could be read, and never be published again, is not ours
             except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
                 continue
             self._codes[name], self.since[name] = code, since
