@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 
+from quota.rules import DEFAULT_RULES, ProjectRules
+
 # Matching costs time in proportion to a power of the user id's length, so longer ids are nobody's.
 USER_ID_MAX_CHARS = 128
 
@@ -50,12 +52,16 @@ class Policy:
         weights: Per project and type, its weight; weights need not sum to 1.
         members: Per project, regular expressions; a user belongs to it whose whole id one of them matches.
         warnings: What is probably a mistake, yet has a meaning.
+        default_rules: The rules of projects that have none of their own.
+        project_rules: The whole rules of each project that has some of its own; the defaults are already in them.
     """
 
     tiers: tuple[Mapping[str, int], ...]
     weights: Mapping[str, Mapping[str, float]]
     members: Mapping[str, tuple[str, ...]]
     warnings: tuple[Problem, ...] = ()
+    default_rules: ProjectRules = DEFAULT_RULES
+    project_rules: Mapping[str, ProjectRules] = field(default_factory=dict)
     projects: tuple[str, ...] = field(init=False)
     resource_types: tuple[str, ...] = field(init=False)
     _totals: Mapping[str, int] = field(init=False, repr=False, compare=False)
@@ -78,6 +84,7 @@ class Policy:
             "tiers": tuple(MappingProxyType(dict(tier)) for tier in self.tiers),
             "weights": _frozen({project: MappingProxyType(dict(kinds)) for project, kinds in self.weights.items()}),
             "members": _frozen({project: tuple(texts) for project, texts in self.members.items()}),
+            "project_rules": _frozen(self.project_rules),
             "projects": tuple(sorted({*self.weights, *self.members})),
             "resource_types": tuple(sorted(totals)),
             "_totals": _frozen(totals),
@@ -98,6 +105,10 @@ class Policy:
         without a weight for the type, or unknown, is entitled to 0; its jobs can only borrow.
         """
         return self._entitlements.get(project, {}).get(resource_type, 0)
+
+    def rules(self, project: str) -> ProjectRules:
+        """The project's rules; the default ones if it has none of its own, or is unknown."""
+        return self.project_rules.get(project, self.default_rules)
 
     def is_member(self, user: str, project: str) -> bool:
         """Whether one of the project's patterns matches the whole user id; ids over 128 characters match none."""
