@@ -5,17 +5,21 @@ Layer: emulator. Who a client says it is does not matter here: credentials are a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from bastion.core.errors import StoreError
 from bastion.emulator.gcs import batch, json_api, xml_api
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.parameters import Parameters
-from bastion.emulator.gcs.refusals import Refusal, as_json, as_text, as_xml, not_served, of_storage
+from bastion.emulator.gcs.refusals import Refusal, as_json, as_text, as_xml, not_served, of_storage, of_store
 from bastion.emulator.gcs.resources import StorageError
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.emulator.gcs.xml_multipart import MultipartUploads
 from bastion.http1 import Request, Response
+
+_log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Response]
 
@@ -37,6 +41,9 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
             return xml_api.answer(call)
         except StorageError as error:
             return render(of_storage(error))
+        except StoreError as error:
+            _log.warning("%s %s: %s", request.method, request.path, error)
+            return render(of_store(error))
         except Refusal as refusal:
             return render(refusal)
 

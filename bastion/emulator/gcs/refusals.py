@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from xml.sax.saxutils import escape
 
+from bastion.core.errors import AccessDenied, StoreError, StoreUnavailable
 from bastion.emulator.gcs import resources
 from bastion.http1 import Headers, Response
 
@@ -119,6 +120,15 @@ def of_storage(error: resources.StorageError) -> Refusal:
             return invalid(said, code="BadDigest")
         case _:
             return invalid(said)
+
+
+def of_store(error: StoreError) -> Refusal:
+    """What the folder itself refused: the machine's trouble, not the client's, but for missing rights."""
+    if isinstance(error, AccessDenied):
+        return Refusal(403, "forbidden", str(error), code="AccessDenied")
+    if isinstance(error, StoreUnavailable):
+        return Refusal(503, "backendError", str(error), code="ServiceUnavailable")
+    return Refusal(500, "internalError", str(error), code="InternalError")
 
 
 def as_json(refusal: Refusal) -> Response:
