@@ -196,12 +196,12 @@ def read_file(folder: int, name: str, status: os.stat_result, start: int) -> byt
         after = os.fstat(file)
     finally:
         os.close(file)
-    if generation_of(after) == generation_of(status) or (not after.st_nlink and _same_content(after, status)):
+    if generation_of(after) == generation_of(status) or (not after.st_nlink and is_same_content(after, status)):
         return data
     return None
 
 
-def _same_content(after: os.stat_result, before: os.stat_result) -> bool:
+def is_same_content(after: os.stat_result, before: os.stat_result) -> bool:
     """Whether only the name went, by a put or a deletion: that changes the change time, but not the bytes."""
     return (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
 

@@ -34,6 +34,11 @@ def hidden_name(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+def stripes() -> list[str]:
+    """The names of all lock files, in the order in which whoever needs several takes them."""
+    return [f"{number:02x}" for number in range(_STRIPES)]
+
+
 def stripe(key: str) -> str:
     """The name of the lock file that the writers of a key share: `00` to `3f`."""
     return f"{hashlib.sha256(key.encode()).digest()[0] % _STRIPES:02x}"

@@ -59,14 +59,18 @@ class Temporary:
     name: str
     file: int
 
+    def close(self) -> None:
+        """Closes it and its folder; it stays where it is."""
+        os.close(self.file)
+        os.close(self.folder)
+
     def discard(self) -> None:
         """Closes it, and removes it unless it was moved away."""
-        os.close(self.file)
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.name, dir_fd=self.folder)
         finally:
-            os.close(self.folder)
+            self.close()
 
 
 def find(root: int, key: str) -> Place | None:
@@ -222,10 +226,10 @@ def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> 
             os.close(above)
 
 
-def remove_leftovers(objects: int, *, before_ns: int) -> None:
-    """Removes temporary files last changed before an instant: their writers are dead."""
+def remove_leftovers(objects: int, *, before_ns: int, name: str = _TEMPORARY_FOLDER) -> None:
+    """Removes temporary files in the folder `name` last changed before an instant: their writers are dead."""
     try:
-        folder = files.open_folder(objects, [_TEMPORARY_FOLDER])
+        folder = files.open_folder(objects, [name])
     except OSError:
         return
     try:
@@ -235,9 +239,10 @@ def remove_leftovers(objects: int, *, before_ns: int) -> None:
                 names = [entry.name for entry in entries]
         finally:
             os.close(listing)
-        for name in names:
-            status = files.status_of(folder, name)
+        for leftover in names:
+            status = files.status_of(folder, leftover)
             if status is not None and status.st_ctime_ns < before_ns:
-                os.unlink(name, dir_fd=folder)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(leftover, dir_fd=folder)
     finally:
         os.close(folder)

@@ -1,31 +1,119 @@
-"""Folders as buckets (skeleton).
+"""Folders as buckets: every direct subfolder of one folder that has a valid bucket name.
 
-Layer: emulator.
+Layer: emulator. Keeps nothing in memory but checksums: a folder made or removed by hand is a bucket made or removed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
+import shutil
+import time
 from pathlib import Path
 
+from bastion.core.errors import StoreError
+from bastion.directory import files
+from bastion.directory.keys import HIDDEN_FOLDER
+from bastion.emulator.gcs.checksums import KnownChecksums
+from bastion.emulator.gcs.names import check_bucket_name, is_bucket_name
 from bastion.emulator.gcs.objects import Bucket, OpenObject, Source
+from bastion.emulator.gcs.resources import BucketExists, BucketNotEmpty, NoSuchBucket
 
 __all__ = ["Bucket", "Buckets", "OpenObject", "Source"]
 
+# What a bucket's folder is called while it is deleted; no bucket can have such a name.
+_DELETED_PREFIX = ".deleted-"
+_LEFTOVER_NS = 3600 * 1_000_000_000
+
 
 class Buckets:
-    """Every direct subfolder with a valid bucket name is a bucket."""
+    """The buckets in a folder; safe to use from many threads, and beside other processes.
+
+    Args:
+        folder: Made if it is missing.
+        fsync: Whether a mutation returns only when it would survive a power cut.
+    """
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
-        raise NotImplementedError
+        self._folder = folder.absolute()
+        self._fsync = fsync
+        self._checksums = KnownChecksums()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise files.explain(
+                error, doing="creating", path=str(folder), needs="write permission on the folder above it"
+            ) from error
+        self._sweep()
 
     def names(self) -> list[str]:
-        raise NotImplementedError
+        """The names of all buckets, in order."""
+        with os.scandir(self._folder) as entries:
+            return sorted(
+                entry.name for entry in entries if is_bucket_name(entry.name) and entry.is_dir(follow_symlinks=False)
+            )
 
     def open(self, name: str) -> Bucket:
-        raise NotImplementedError
+        """
+        Raises:
+            NoSuchBucket: there is none of that name.
+        """
+        path = self._folder / name
+        if not is_bucket_name(name) or path.is_symlink() or not path.is_dir():
+            raise NoSuchBucket(f"there is no bucket {name[:80]!r}")
+        return Bucket(str(path), name, checksums=self._checksums, fsync=self._fsync)
 
     def create(self, name: str) -> Bucket:
-        raise NotImplementedError
+        """
+        Raises:
+            BucketExists: a folder (or anything else) of that name is there.
+            InvalidRequest: no bucket can have that name.
+        """
+        check_bucket_name(name)
+        try:
+            (self._folder / name).mkdir()
+        except FileExistsError as error:
+            raise BucketExists(f"the bucket {name} exists") from error
+        except OSError as error:
+            raise files.explain(
+                error, doing="creating", path=str(self._folder / name), needs="write permission on the folder above it"
+            ) from error
+        return self.open(name)
 
     def delete(self, name: str) -> None:
-        raise NotImplementedError
+        """
+        Raises:
+            NoSuchBucket: there is none of that name.
+            BucketNotEmpty: something lies in its folder.
+        """
+        bucket = self.open(name)
+        aside = self._folder / f"{_DELETED_PREFIX}{secrets.token_hex(8)}"
+        with bucket.locked_wholly():
+            stranger = _first_file(bucket.path)
+            if stranger:
+                raise BucketNotEmpty(f"there is {stranger!r} in the bucket {name}")
+            Path(bucket.path).rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Removes what dead writers left behind."""
+        for leftover in self._folder.glob(f"{_DELETED_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        for name in self.names():
+            # Whoever may only read leaves them to others.
+            with contextlib.suppress(StoreError, NoSuchBucket, OSError):
+                self.open(name).sweep(before_ns=time.time_ns() - _LEFTOVER_NS)
+
+
+def _first_file(path: str) -> str:
+    """Something in a bucket's folder that is no folder and not ours; empty if there is nothing."""
+    for above, folders, names in os.walk(path):
+        if above == path and HIDDEN_FOLDER in folders:
+            folders.remove(HIDDEN_FOLDER)
+            hidden = Path(path) / HIDDEN_FOLDER
+            names += [entry.name for entry in hidden.iterdir() if len(entry.name) == 64 and entry.is_file()]
+        names += [folder for folder in folders if (Path(above) / folder).is_symlink()]
+        if names:
+            return names[0]
+    return ""

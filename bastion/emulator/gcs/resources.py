@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 class StorageError(Exception):
@@ -77,7 +78,8 @@ class ObjectResource:
         metageneration: 1 for a new generation, one more for every change of its attributes.
         size: Stored bytes (of a gzipped object: the gzipped ones).
         crc32c: Of the stored bytes, as an unsigned 32-bit number.
-        md5: Of the stored bytes, 16 raw bytes; None for a composite object.
+        md5: Of the stored bytes, 16 raw bytes; None for a composite object, and for a file that came another way than
+            through this endpoint.
         component_count: How many pieces a composite object was put together from; None if it is none.
         time_created: Of this generation, seconds since the epoch.
         updated: Of the last change of its attributes, seconds since the epoch.
@@ -96,6 +98,16 @@ class ObjectResource:
     attributes: Attributes
 
 
+class Versions(Protocol):
+    """What preconditions compare."""
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def metageneration(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
     """What a request demands of the object as it is now; None: nothing. Generation 0 means "does not exist"."""
@@ -105,7 +117,7 @@ class Preconditions:
     metageneration_match: int | None = None
     metageneration_not_match: int | None = None
 
-    def check(self, present: ObjectResource | None, *, reading: bool = False) -> None:
+    def check(self, present: Versions | None, *, reading: bool = False) -> None:
         """Compares.
 
         Args:
@@ -124,8 +136,11 @@ class Preconditions:
                 f"the metageneration is {metageneration}, not {self.metageneration_match} as demanded"
             )
         unchanged = NotModified if reading else ConditionFailed
-        if self.generation_not_match is not None and self.generation_not_match == generation:
-            raise unchanged(f"the generation is {generation}, as it must not be")
+        if self.generation_not_match is not None:
+            if present is None:
+                raise ConditionFailed("there is no live object, as every demand of another generation takes")
+            if self.generation_not_match == generation:
+                raise unchanged(f"the generation is {generation}, as it must not be")
         if self.metageneration_not_match is not None and self.metageneration_not_match == metageneration:
             raise unchanged(f"the metageneration is {metageneration}, as it must not be")
 

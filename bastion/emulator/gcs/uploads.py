@@ -1,42 +1,70 @@
-"""Resumable uploads (skeleton).
+"""Resumable uploads: sessions on disk, so that no end of this program loses one, nor a byte that was acknowledged.
 
 Layer: emulator.
+
+    .objects/uploads/<token>.json    what the client said at the beginning, and how it ended
+    .objects/uploads/<token>.data    the bytes so far; becomes the object
+
+Invariants:
+
+* Bytes are only ever added, each time under the data file's lock; what is there stays as it is.
+* The object is made under that lock, too. So a connection that was given up, and wakes up late, finds the file gone,
+  and never writes into the object.
+* The session says how it ends before the data file becomes the object, so that a repeated last request gets the same
+  answer, also after a crash in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.resources import Attributes, Declared, ObjectResource, Preconditions
+from bastion.core.errors import StoreError
+from bastion.directory import files
+from bastion.directory.places import Temporary
+from bastion.emulator.gcs import sidecars
+from bastion.emulator.gcs.buckets import Bucket, Buckets
+from bastion.emulator.gcs.checksums import Sums
+from bastion.emulator.gcs.names import check_object_name
+from bastion.emulator.gcs.resources import (
+    Attributes,
+    Declared,
+    InvalidRequest,
+    NoSuchBucket,
+    NoSuchUpload,
+    ObjectResource,
+    Preconditions,
+)
+from bastion.emulator.gcs.staging import Staging
+from bastion.emulator.gcs.upload_sessions import Ending, Session, keep, kept, sweep, uploads_folder
 
-_NOTHING = Declared()
-
-
-class Upload:
-    """One session."""
-
-    resource: ObjectResource | None
-
-    @property
-    def persisted(self) -> int:
-        raise NotImplementedError
-
-    def append(self, offset: int, pieces: Iterable[bytes]) -> None:
-        raise NotImplementedError
-
-    def finish(self, declared: Declared = _NOTHING) -> ObjectResource:
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        raise NotImplementedError
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+_LIFE_SECONDS = 7 * 24 * 3600.0
+_SWEEP_SECONDS = 3600.0
+_NOTHING_DECLARED = Declared()
 
 
 class Uploads:
-    """Every session."""
+    """Every resumable upload into these buckets; safe to use from many threads, and beside other processes.
 
-    def __init__(self, buckets: Buckets) -> None:
-        raise NotImplementedError
+    Args:
+        now: Seconds since the epoch.
+    """
+
+    def __init__(self, buckets: Buckets, *, now: Callable[[], float] = time.time) -> None:
+        self._buckets = buckets
+        self._now = now
+        self._lock = threading.Lock()
+        # Of uploads that this process took bytes of: so they need not be read again at the end.
+        self._sums: dict[str, Sums] = {}
+        self._swept_at = 0.0
 
     def begin(
         self,
@@ -46,9 +74,259 @@ class Uploads:
         preconditions: Preconditions,
         *,
         size: int | None = None,
-        declared: Declared = _NOTHING,
+        declared: Declared = _NOTHING_DECLARED,
     ) -> str:
-        raise NotImplementedError
+        """Begins an upload.
+
+        Args:
+            size: Of the object, if the client knows it.
+
+        Returns:
+            Its identity: letters, digits and `-._~`, and nobody's guess.
+
+        Raises:
+            NoSuchBucket, InvalidRequest: there can be no such object.
+            ConditionFailed: a precondition does not hold; all are checked once more at the end.
+        """
+        check_object_name(name)
+        opened = self._buckets.open(bucket)
+        opened.check(name, preconditions)
+        self._sweep()
+        token = secrets.token_urlsafe(32)
+        session = Session(
+            name=name,
+            attributes=attributes,
+            preconditions=preconditions,
+            declared=declared,
+            size=size,
+            begun=self._now(),
+        )
+        with uploads_folder(opened) as folder:
+            file = os.open(f"{token}.data", os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.FILE, 0o666, dir_fd=folder)
+            os.close(file)
+        keep(opened, token, session)
+        return f"{token}~{bucket}"
 
     def find(self, upload_id: str) -> Upload:
-        raise NotImplementedError
+        """
+        Raises:
+            NoSuchUpload: there is none of that identity: it was cancelled, or is more than a week old.
+        """
+        token, _, bucket = upload_id.partition("~")
+        unknown = NoSuchUpload(f"there is no upload {upload_id[:80]!r}; begin it anew")
+        if not _TOKEN.fullmatch(token):
+            raise unknown
+        try:
+            opened = self._buckets.open(bucket)
+        except NoSuchBucket as error:
+            raise unknown from error
+        session = kept(opened, token)
+        if session is None or session.begun < self._now() - _LIFE_SECONDS:
+            raise unknown
+        return Upload(opened, token, session, self)
+
+    def sums(self, token: str) -> Sums:
+        """The running checksums of an upload; whoever changes them holds the lock of its data file."""
+        with self._lock:
+            return self._sums.setdefault(token, Sums())
+
+    def forget(self, token: str) -> None:
+        """Drops the running checksums of an upload that is over."""
+        with self._lock:
+            self._sums.pop(token, None)
+
+    def _sweep(self) -> None:
+        """Removes, once an hour, the files of uploads that are more than a week old."""
+        now = self._now()
+        with self._lock:
+            if now < self._swept_at + _SWEEP_SECONDS:
+                return
+            self._swept_at = now
+        before_ns = int((now - _LIFE_SECONDS) * 1_000_000_000)
+        for name in self._buckets.names():
+            with contextlib.suppress(NoSuchBucket, StoreError):
+                sweep(self._buckets.open(name), before_ns=before_ns)
+
+
+class Upload:
+    """One resumable upload."""
+
+    def __init__(self, bucket: Bucket, token: str, session: Session, uploads: Uploads) -> None:
+        self._bucket = bucket
+        self._token = token
+        self._session = session
+        self._uploads = uploads
+        self._data = f"{token}.data"
+
+    @property
+    def resource(self) -> ObjectResource | None:
+        """The object, if the upload has ended in one."""
+        ending = self._session.ending
+        if ending is None:
+            return None
+        if ending.generation is not None:
+            return ending.resource(self._bucket.name, ending.generation)
+        with self._opened_folder() as folder:
+            if files.status_of(folder, self._data) is not None:
+                # This program died just before the end.
+                return None
+        return self._ended(ending)
+
+    @property
+    def persisted(self) -> int:
+        """Bytes that need not be sent again.
+
+        Raises:
+            NoSuchUpload: the upload was cancelled meanwhile.
+        """
+        with self._opened_folder() as folder:
+            status = files.status_of(folder, self._data)
+        if status is not None:
+            return status.st_size
+        return self._ending_on_disk().size
+
+    def append(self, offset: int, pieces: Iterable[bytes]) -> None:
+        """Adds bytes; those that are here already are passed over.
+
+        Args:
+            offset: Of the first of them in the object.
+            pieces: The bytes, as they come; each is kept at once.
+
+        Raises:
+            InvalidRequest: they begin after what is here, or go past the object's size.
+            NoSuchUpload: the upload ended meanwhile.
+        """
+        with self._opened_folder() as folder:
+            file = self._opened(folder)
+            try:
+                for piece in pieces:
+                    with self._locked(folder, file) as size:
+                        self._add(file, size, offset, piece)
+                    offset += len(piece)
+                if self._bucket.fsync:
+                    os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _add(self, file: int, size: int, offset: int, piece: bytes) -> None:
+        if offset > size:
+            raise InvalidRequest(f"The bytes begin at {offset}, but there are only {size} here.")
+        if self._session.size is not None and offset + len(piece) > self._session.size:
+            raise InvalidRequest(f"More bytes than the {self._session.size} that the upload was begun for.")
+        added = piece[size - offset :] if offset < size else piece
+        if not added:
+            return
+        sums = self._uploads.sums(self._token)
+        if sums.size != size and not sums.add_file(file, size):
+            raise StoreError(f"the data of an upload got shorter than {size} bytes; begin it anew")
+        files.append_all(file, added, size)
+        sums.add(added)
+
+    def finish(self, declared: Declared = _NOTHING_DECLARED) -> ObjectResource:
+        """Makes the object of all bytes; once more, it says the same.
+
+        Raises:
+            InvalidRequest: the bytes are not as many as the upload was begun for.
+            ChecksumMismatch: they are not those that were declared, now or at the beginning.
+            ConditionFailed: a precondition does not hold.
+            NoSuchUpload: the upload was cancelled meanwhile.
+        """
+        with self._opened_folder() as folder:
+            try:
+                file = self._opened(folder)
+                try:
+                    with self._locked(folder, file) as size:
+                        resource = self._finished(folder, file, size, declared)
+                finally:
+                    os.close(file)
+            except NoSuchUpload:
+                # Another request has finished it, or this program died before it could say so.
+                resource = self._ended(self._ending_on_disk())
+        self._uploads.forget(self._token)
+        return resource
+
+    def _finished(self, folder: int, file: int, size: int, declared: Declared) -> ObjectResource:
+        session = self._session
+        if session.size not in (None, size):
+            raise InvalidRequest(f"{size} bytes came; the upload was begun for {session.size}.")
+        sums = self._uploads.sums(self._token)
+        if not sums.add_file(file, size):
+            raise StoreError(f"the data of an upload got shorter than {size} bytes; begin it anew")
+        staging = Staging(Temporary(folder=folder, name=self._data, file=file), sums)
+        staging.check(session.declared)
+        staging.check(declared)
+        sidecar = self._bucket.new_sidecar(session.name, staging, session.attributes)
+
+        def about_to(status: os.stat_result) -> None:
+            content = sidecars.sidecar_name(session.name, status)
+            self._end(
+                Ending(content=content, size=size, stamp=files.stamp_of(status), generation=None, sidecar=sidecar)
+            )
+
+        resource = self._bucket.fill(session.name, staging, sidecar, session.preconditions, about_to=about_to)
+        ending = self._session.ending
+        assert ending is not None, "fill announces what it is about to do"
+        self._end(replace(ending, generation=resource.generation))
+        return resource
+
+    def cancel(self) -> None:
+        """Forgets the upload and its bytes; one that has ended in an object stays as it is."""
+        if self.resource is not None:
+            return
+        with self._opened_folder() as folder, contextlib.suppress(NoSuchUpload):
+            file = self._opened(folder)
+            try:
+                with self._locked(folder, file):
+                    os.unlink(f"{self._token}.json", dir_fd=folder)
+                    os.unlink(self._data, dir_fd=folder)
+            finally:
+                os.close(file)
+        self._uploads.forget(self._token)
+
+    def _ended(self, ending: Ending) -> ObjectResource:
+        """The object that the upload ended in, whose generation may not have been written down."""
+        if ending.generation is not None:
+            return ending.resource(self._bucket.name, ending.generation)
+        generation = self._bucket.generation_of_content(ending.sidecar.name, ending.content)
+        if generation is None:
+            # Replaced since: nobody will ever know it exactly. One that matches nothing is right for preconditions.
+            return ending.resource(self._bucket.name, ending.stamp << files.STAMP_BITS)
+        self._end(replace(ending, generation=generation))
+        return ending.resource(self._bucket.name, generation)
+
+    def _end(self, ending: Ending) -> None:
+        self._session = replace(self._session, ending=ending)
+        keep(self._bucket, self._token, self._session)
+
+    def _ending_on_disk(self) -> Ending:
+        session = kept(self._bucket, self._token)
+        if session is None or session.ending is None:
+            raise _ended_meanwhile()
+        self._session = session
+        return session.ending
+
+    def _opened_folder(self) -> contextlib.AbstractContextManager[int]:
+        return uploads_folder(self._bucket)
+
+    def _opened(self, folder: int) -> int:
+        try:
+            return os.open(self._data, os.O_RDWR | os.O_APPEND | files.FILE, dir_fd=folder)
+        except FileNotFoundError as error:
+            raise _ended_meanwhile() from error
+
+    @contextlib.contextmanager
+    def _locked(self, folder: int, file: int) -> Iterator[int]:
+        """Holds the lock of the data file, and tells its size."""
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            status = os.fstat(file)
+            there = files.status_of(folder, self._data)
+            if there is None or there.st_ino != status.st_ino:
+                raise _ended_meanwhile()
+            yield status.st_size
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _ended_meanwhile() -> NoSuchUpload:
+    return NoSuchUpload("the upload ended meanwhile; begin it anew, unless the object is there")
