@@ -1,7 +1,8 @@
 """The server: a listener, a thread per connection, an orderly end.
 
-Layer: http1. Invariants: at most `connections_max` connections are open; when one more comes, the one that has been
-idle the longest ends. After `close` returns, no thread of the server runs but one whose handler does not come back.
+Layer: http1. Invariants: at most `connections_max` connections are served; when one more comes, the one that has
+been idle the longest ends. After `close` returns, no thread of the server runs but one whose handler does not come
+back.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class HttpServer:
             self._changed.wait_for(lambda: not self._connections, max(0.0, deadline - time.monotonic()))
 
     def _accept(self, listener: socket.socket) -> None:
-        while self._make_room():
+        while not self._closing:
             try:
                 accepted, _ = listener.accept()
             except OSError as error:
@@ -129,6 +130,9 @@ class HttpServer:
                 _log.warning("no connection could be accepted: %s", error)
                 time.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
+            if not self._make_room():
+                accepted.close()
+                return
             connection = Connection(accepted, self._handler, tls=self._tls, admit=self._admit, limits=self._limits)
             thread = threading.Thread(target=self._run, args=(connection,), name="http-connection", daemon=True)
             with self._changed:
@@ -141,7 +145,7 @@ class HttpServer:
                 self._forget(connection)
 
     def _make_room(self) -> bool:
-        """Waits until one more connection may be; False: the server closes."""
+        """Waits until one more connection can be served; False: the server closes."""
         with self._changed:
             while len(self._connections) >= self._connections_max and not self._closing:
                 idle = [c for c in self._connections if c.idle_since is not None]
