@@ -18,6 +18,10 @@ from typing import Protocol
 
 from scheduler.replay.trace import TraceJob, Window
 
+# After so long without an arrival or an end, beyond the longest job where one runs, a policy is taken to be stuck. More
+# than any backoff or deadline of a policy.
+_PATIENCE_SECONDS = 7 * 86_400.0
+
 
 @dataclass(slots=True)
 class ReplayJob:
@@ -78,6 +82,7 @@ class State:
         pending: Indices of waiting jobs by project, in order of submission.
         running: Indices of running jobs by project.
         held: Chips in use by project.
+        changed: Indices of the jobs that arrived, ended, stopped or started since the decision before.
     """
 
     window: Window
@@ -88,6 +93,7 @@ class State:
     running: dict[str, set[int]]
     held: dict[str, int]
     free: int
+    changed: set[int] = field(default_factory=set)
 
 
 class ReplayPolicy(Protocol):
@@ -120,7 +126,11 @@ class Owed:
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened, for the yardsticks."""
+    """What happened, for the yardsticks.
+
+    Attributes:
+        shares: Chips held by project, at instants `sample` apart within the window.
+    """
 
     window: Window
     jobs: list[ReplayJob]
@@ -145,10 +155,21 @@ class Replay:
         tick: float,
         checkpoint: float,
         restart: float,
+        sample: float = 0.0,
         timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`tick`, `checkpoint` (0: none) and `restart` in seconds; `timer` tells how long decisions take."""
+        """Prepares a run.
+
+        Args:
+            tick: Seconds between decisions.
+            checkpoint: Seconds of own progress between checkpoints of a job; 0: there are none.
+            restart: Seconds that a stopped job loses when it goes on.
+            sample: Seconds between the samples in `Outcome.shares`; 0: none are taken.
+            timer: Seconds of some clock, to tell how long decisions take.
+        """
         self._timer = timer
+        self._sample = sample
+        self._longest = max((job.duration for job in window.jobs), default=0.0)
         self._window = window
         self._policy = policy
         self._tick = tick
@@ -169,23 +190,29 @@ class Replay:
         self._outcome = Outcome(window=window, jobs=self._jobs, owed={project: Owed() for project in projects})
 
     def run(self) -> Outcome:
-        """Replays the window, and on until every job has ended."""
+        """Replays the window, and on until every job has ended, or the policy evidently leaves the rest waiting."""
         arriving = deque(self._jobs)
         left = len(self._jobs)
         tick, changed = 0, False
+        now = latest = 0.0
         while left:
             at_tick = tick * self._tick
+            if at_tick > latest + _PATIENCE_SECONDS + (self._longest if self._state.free < self._window.pool else 0.0):
+                break
             while self._ends and self._ends[0][0] <= at_tick:
                 now = self._ends[0][0]
                 ended = self._end_one(now)
                 left -= ended
                 changed = changed or bool(ended)
                 self._settle(now)
+                latest = now
             while arriving and arriving[0].trace.submit <= at_tick:
                 job = arriving.popleft()
                 insort(self._state.pending[job.trace.project], job.index)
                 self._dirty.add(job.trace.project)
+                self._state.changed.add(job.index)
                 changed = True
+                latest = at_tick
             if changed or self._policy.restless:
                 changed = self._decide(at_tick)
             self._settle(at_tick)
@@ -198,8 +225,9 @@ class Replay:
                 )
                 if soon < float("inf"):
                     tick = max(tick, math.ceil(soon / self._tick))
+        self._look(self._window.seconds)
         for project in self._state.held:
-            self._integrate(project, now)
+            self._integrate(project, max(now, self._window.seconds))
         return self._outcome
 
     # -- events -------------------------------------------------------------------------------------------------
@@ -209,15 +237,18 @@ class Replay:
         job = self._jobs[index]
         if job.segment != segment or not job.running:
             return 0  # it was stopped meanwhile
+        self._look(now)
         self._account(job, now, kept=job.trace.duration - job.saved)
         job.saved, job.started, job.end = job.trace.duration, -1.0, now
         self._release(job)
         return 1
 
     def _decide(self, now: float) -> bool:
+        self._look(now)
         began = self._timer()
         stop, start = self._policy.decide(self._state, now)
         self._outcome.decision_seconds.append(self._timer() - began)
+        self._state.changed.clear()
         for index in stop:
             self._stop(self._jobs[index], now)
         for index in start:
@@ -256,15 +287,23 @@ class Replay:
         self._state.running[project].add(job.index)
         self._state.held[project] += job.chips
         self._state.free -= job.chips
+        self._state.changed.add(job.index)
         heapq.heappush(self._ends, (now + job.overhead + job.trace.duration - job.saved, job.index, job.segment))
         self._dirty.add(project)
 
     def _release(self, job: ReplayJob) -> None:
         project = job.trace.project
         self._state.running[project].remove(job.index)
+        self._state.changed.add(job.index)
         self._state.held[project] -= job.chips
         self._state.free += job.chips
         self._dirty.add(project)
+
+    def _look(self, now: float) -> None:
+        """Takes the samples up to `now`, before anything changes there."""
+        shares = self._outcome.shares
+        while self._sample and (at := len(shares) * self._sample) <= min(now, self._window.seconds):
+            shares.append((at, dict(self._state.held)))
 
     # -- yardsticks that are integrals --------------------------------------------------------------------------
 

@@ -19,8 +19,6 @@ class Fifo:
         start, free = [], state.free
         for index in heapq.merge(*state.pending.values()):
             chips = state.jobs[index].chips
-            if chips > state.window.pool:
-                continue
             if chips > free:
                 break
             free -= chips
@@ -66,7 +64,7 @@ class Greedy:
         heap: list[tuple[float, int, str]] = []
         for project, queue in queues.items():
             if queue:
-                heap.append((jobs[queue[0]].chips / shares[project], queue[0], project))
+                heap.append((_part(jobs[queue[0]].chips, shares[project]), queue[0], project))
         heapq.heapify(heap)
         free, admitted = pool, set()
         while heap and free > 0:
@@ -78,7 +76,7 @@ class Greedy:
             place[project] += 1
             if place[project] < len(queues[project]):
                 following = queues[project][place[project]]
-                rank = (granted[project] + jobs[following].chips) / shares[project]
+                rank = _part(granted[project] + jobs[following].chips, shares[project])
                 heapq.heappush(heap, (rank, following, project))
         running = {index for indices in state.running.values() for index in indices}
         return sorted(running - admitted), sorted(admitted - running)
@@ -88,3 +86,8 @@ def private_window(window: Window) -> Window:
     """The window without the jobs that no private quota could ever run."""
     kept = [job for job in window.jobs if job.chips <= window.entitlements[job.project]]
     return replace(window, jobs=kept)
+
+
+def _part(chips: int, share: float) -> float:
+    """A project without a share comes last."""
+    return chips / share if share else float("inf")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 DAY_SECONDS = 86_400.0
 _COLUMNS = ("job_id", "project", "submit_s", "duration_s", "chips")
@@ -22,6 +22,7 @@ class TraceJob:
         submit: Seconds since the beginning of the trace, or of the window once it is cut.
         duration: Seconds of work it needs.
         chips: How many it holds while it runs.
+        user: Whose it is; empty where the trace does not tell.
     """
 
     name: str
@@ -29,6 +30,7 @@ class TraceJob:
     submit: float
     duration: float
     chips: int
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +56,14 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
     """Reads the CSV form: a header, then `job_id, project, user, submit_s, duration_s, chips` in any order.
 
     Raises:
-        TraceError: a column is missing, or a value is none.
+        TraceError: a column is missing, a value is none, or two jobs have the same id.
     """
     rows = csv.DictReader(lines)
     missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
     if missing:
         raise TraceError(f"the trace has no column {', '.join(missing)}; it needs {', '.join(_COLUMNS)}")
     jobs = []
+    names: set[str] = set()
     for row in rows:
         try:
             job = TraceJob(
@@ -69,11 +72,15 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
                 submit=float(row["submit_s"]),
                 duration=float(row["duration_s"]),
                 chips=int(row["chips"]),
+                user=row.get("user") or "",
             )
         except (TypeError, ValueError) as error:
             raise TraceError(f"line {rows.line_num} of the trace: {error}") from error
         if not (0 <= job.submit < float("inf") and 0 < job.duration < float("inf") and job.chips > 0):
             raise TraceError(f"line {rows.line_num} of the trace: instants, durations and chips must be positive")
+        if job.name in names:
+            raise TraceError(f"line {rows.line_num} of the trace: the job_id {job.name!r} occurs twice")
+        names.add(job.name)
         jobs.append(job)
     return jobs
 
@@ -93,11 +100,7 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
         if job.project not in shares or job.submit >= begin + length or job.submit + job.duration <= begin:
             continue
         left = min(job.duration, job.submit + job.duration - begin)
-        kept.append(
-            TraceJob(
-                name=job.name, project=job.project, submit=max(0.0, job.submit - begin), duration=left, chips=job.chips
-            )
-        )
+        kept.append(replace(job, submit=max(0.0, job.submit - begin), duration=left))
     if not kept:
         raise TraceError(f"no job of a project with a share falls into days {start_day:g} to {start_day + days:g}")
     demanded = sum(job.chips * min(job.duration, length - job.submit) for job in kept)
@@ -109,3 +112,22 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
         entitlements={project: int(share * pool + 1e-9) for project, share in shares.items()},
         shares=dict(shares),
     )
+
+
+def fitting(window: Window) -> Window:
+    """The window without the jobs that are larger than the pool: no policy could ever run them.
+
+    The pool stays as it is, although they were part of the load that it was sized for.
+    """
+    return replace(window, jobs=[job for job in window.jobs if job.chips <= window.pool])
+
+
+def jittered(jobs: Iterable[TraceJob], seconds: float, draw: Callable[[], float]) -> list[TraceJob]:
+    """A copy in which every job comes up to `seconds` earlier or later.
+
+    What differs between the results of such copies is luck.
+
+    Args:
+        draw: Gives numbers from 0 to 1, evenly spread.
+    """
+    return [replace(job, submit=max(0.0, job.submit + (2.0 * draw() - 1.0) * seconds)) for job in jobs]

@@ -14,14 +14,19 @@ _LIVELOCK_SEGMENTS = 3
 _RHO_LIMIT = 1.05
 
 
-def measure(outcome: Outcome, private: Mapping[str, float]) -> dict[str, float]:
+def measure(outcome: Outcome, private: Mapping[str, float], *, demanded: Window | None = None) -> dict[str, float]:
     """All yardsticks of one replay by name.
 
+    Waits, slowdowns and rho are those of the jobs that ended; `unfinished` tells of others.
+
     Args:
-        outcome: Of a replay that ran until every job had ended.
-        private: Job completion time by name under hard private quotas, for `rho_violation_fraction`.
+        private: Job completion time by name under hard private quotas, for `rho_violation_fraction`. Jobs that are not
+            in it are left out of that one.
+        demanded: The window with the jobs that were left out of the replay because the policy could never run them;
+            `eff` holds what was done against it.
     """
-    window, jobs = outcome.window, outcome.jobs
+    window = outcome.window
+    jobs = [job for job in outcome.jobs if job.end >= 0]
     waits = sorted(job.first_start - job.trace.submit for job in jobs)
     total = sum(owed.due_integral for owed in outcome.owed.values())
     deficits = [
@@ -32,29 +37,44 @@ def measure(outcome: Outcome, private: Mapping[str, float]) -> dict[str, float]:
     never = [j.first_start - j.trace.submit for j in jobs if j.chips > window.entitlements[j.trace.project]]
     times = sorted(outcome.decision_seconds)
     return {
-        "eff": outcome.useful / useful_at_most(window),
+        "eff": outcome.useful / useful_at_most(demanded or window),
         "share_deficit_total": sum(owed.owed_integral for owed in outcome.owed.values()) / total if total else 0.0,
         "share_deficit_worst": max(deficits, default=0.0),
         "owner_return_max_s": max((owed.longest_return for owed in outcome.owed.values()), default=0.0),
         "in_quota_evictions": outcome.in_quota_evictions,
         "preemptions": outcome.preemptions,
         "waste_fraction": outcome.wasted / outcome.allocated if outcome.allocated else 0.0,
-        "livelocked_jobs": sum(job.most_futile >= _LIVELOCK_SEGMENTS for job in jobs),
-        "max_preemptions": max(job.evictions for job in jobs),
-        "wait_mean_s": sum(waits) / len(waits),
+        "livelocked_jobs": sum(job.most_futile >= _LIVELOCK_SEGMENTS for job in outcome.jobs),
+        "max_preemptions": max((job.evictions for job in outcome.jobs), default=0),
+        "wait_mean_s": _mean(waits),
         "wait_p95_s": percentile(waits, 0.95),
-        "wait_max_s": waits[-1],
+        "wait_max_s": max(waits, default=0.0),
         "never_entitled_wait_max_s": max(never, default=0.0),
-        "bounded_slowdown_mean": sum(_bounded_slowdown(job) for job in jobs) / len(jobs),
+        "bounded_slowdown_mean": _mean([_bounded_slowdown(job) for job in jobs]),
         "rho_violation_fraction": _rho_violations(jobs, window, private),
         "decision_ms_p50": 1000 * percentile(times, 0.5),
         "decision_ms_max": 1000 * (times[-1] if times else 0.0),
     }
 
 
+def spread(measurements: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
+    """The mean and the standard deviation (of a sample; 0 of a single one) of each yardstick over several replays."""
+    means = {name: _mean([one[name] for one in measurements]) for name in measurements[0]}
+    deviations = {}
+    for name, mean in means.items():
+        squares = sum((one[name] - mean) ** 2 for one in measurements)
+        deviations[name] = math.sqrt(squares / max(1, len(measurements) - 1))
+    return means, deviations
+
+
+def unfinished(outcome: Outcome) -> list[ReplayJob]:
+    """The jobs that the policy never ran to their end."""
+    return [job for job in outcome.jobs if job.end < 0]
+
+
 def completion_times(outcome: Outcome) -> dict[str, float]:
-    """Seconds from submission to end, by name."""
-    return {job.trace.name: job.end - job.trace.submit for job in outcome.jobs}
+    """Seconds from submission to end, by name, of the jobs that ended."""
+    return {job.trace.name: job.end - job.trace.submit for job in outcome.jobs if job.end >= 0}
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
@@ -84,6 +104,10 @@ def useful_at_most(window: Window) -> float:
     return min(least, done)
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
 def _bounded_slowdown(job: ReplayJob) -> float:
     return max(1.0, (job.end - job.trace.submit) / max(job.trace.duration, _SHORT_SECONDS))
 
@@ -92,6 +116,6 @@ def _rho_violations(jobs: Sequence[ReplayJob], window: Window, private: Mapping[
     ratios = sorted(
         (job.end - job.trace.submit) / private[job.trace.name]
         for job in jobs
-        if job.chips <= window.entitlements[job.trace.project]
+        if job.chips <= window.entitlements[job.trace.project] and job.trace.name in private
     )
     return (len(ratios) - bisect_right(ratios, _RHO_LIMIT)) / len(ratios) if ratios else 0.0
