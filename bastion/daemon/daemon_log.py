@@ -1,7 +1,8 @@
 """The daemon's own log in the bucket: `logs/<bastion>`, rolled at 16 MiB or midnight (UTC).
 
 Lines are collected and appended once a tick; a bucket that does not answer costs nothing but the delay, up to a bound
-beyond which the oldest lines are dropped and the number of them is said.
+beyond which the oldest lines are dropped and the number of them is said. Lines of which nobody knows whether they landed
+are written again: one may be there twice, none is missing.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ class DaemonLog:
                 0, f"{to_rfc3339(self._clock.now())} {self._dropped} lines were dropped: the bucket did not answer\n"
             )
         data = "".join(lines).encode()
+        # Whatever fails, the generation is looked up again next time: the lines may have landed all the same.
+        generation, self._generation = self._generation or 0, None
         try:
-            meta = self._store.append(self._key, data, generation=self._generation or 0)
+            meta = self._store.append(self._key, data, generation=generation)
         except PreconditionFailed:
-            self._generation = None  # another daemon's line; look again next time
-            return
+            return  # another daemon's line
         self._generation, self._size, self._dropped = meta.generation, meta.size, 0
         self._day = self._day or utc_day(self._clock.now())
         self._lines.clear()

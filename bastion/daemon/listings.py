@@ -170,8 +170,10 @@ class _Window:
 
     def refresh(self, store: ObjectStore, tick: int) -> None:
         shelf = self._shelves[self._index]
-        found = list(islice(store.list(shelf.prefix, start_after=self._after), limits.LIST_PAGE_OBJECTS))
-        ended = len(found) < limits.LIST_PAGE_OBJECTS
+        # One less than a page: a bucket in the cloud begins its page with the object that was the last one before.
+        most = limits.LIST_PAGE_OBJECTS - 1
+        found = list(islice(store.list(shelf.prefix, start_after=self._after), most))
+        ended = len(found) < most
         shelf.take(found, after=self._after, until="" if ended else found[-1].key)
         if ended:
             self._index, self._after = (self._index + 1) % len(self._shelves), ""
