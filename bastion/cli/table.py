@@ -45,11 +45,15 @@ ENTRIES = (
     Entry("quota diff", "bastion.cli.quota_diff:DIFF", "tell what a quota file changes against another"),
     Entry("quota show", "bastion.cli.quota_show:SHOW", "show the quota file in force"),
     Entry("quota upload", "bastion.cli.quota_upload:UPLOAD", "check a quota file and put it in force"),
+    Entry("simulate decide", "bastion.cli.simulate_decide:DECIDE", "show one decision on jobs from a file"),
+    Entry("simulate replay", "bastion.cli.simulate_replay:REPLAY", "replay a trace of jobs through a policy"),
+    Entry("simulate bench", "bastion.cli.simulate_bench:BENCH", "measure the scheduler on synthetic jobs"),
     Entry("instance-types", "bastion.cli.types:TYPES", "list the instance types"),
     Entry("local up", "bastion.cli.local:UP", "start the bastion on this machine"),
     Entry("local down", "bastion.cli.local:DOWN", "stop the bastion on this machine"),
     Entry("local status", "bastion.cli.local:STATUS", "show the bastion on this machine"),
     Entry("daemon run", "bastion.cli.daemon:RUN", "run a bastion's daemon"),
+    Entry("emulator gcs", "bastion.cli.emulator:GCS", "serve Cloud Storage from folders on this machine"),
     Entry("config set", "bastion.cli.config:SET", "remember a setting"),
     Entry("config show", "bastion.cli.config:SHOW", "show the settings and which bastion is used"),
     Entry("completion", "bastion.cli.completion:COMPLETION", "print a shell's completion script"),
@@ -59,7 +63,9 @@ ENTRIES = (
 # What `bastion GROUP --help` says above the group's commands.
 GROUPS = {
     "quota": "Quota files: who may use which project, and how much of the pool it is entitled to.",
+    "simulate": "The scheduler without a bastion: one decision, a replayed trace, a measurement.",
     "local": "The bastion on this machine: a daemon and emulated TPU slices, no cloud account needed.",
     "daemon": "The daemon: the one process that runs on a bastion's VM.",
+    "emulator": "Clouds on this machine, for trying things out and for tests.",
     "config": "Settings of this user, in $BASTION_HOME/config.toml.",
 }

@@ -17,7 +17,7 @@ from bastion.directory import files
 from bastion.directory.keys import HIDDEN_FOLDER
 from bastion.emulator.gcs.checksums import KnownChecksums
 from bastion.emulator.gcs.names import check_bucket_name, is_bucket_name
-from bastion.emulator.gcs.objects import Bucket, OpenObject, Source
+from bastion.emulator.gcs.objects import BeforeChange, Bucket, OpenObject, Source
 from bastion.emulator.gcs.resources import BucketExists, BucketNotEmpty, NoSuchBucket
 
 __all__ = ["Bucket", "Buckets", "OpenObject", "Source"]
@@ -33,11 +33,15 @@ class Buckets:
     Args:
         folder: Made if it is missing.
         fsync: Whether a mutation returns only when it would survive a power cut.
+        before_change: Told bucket and object of each change whose preconditions hold; what it raises prevents that.
     """
 
-    def __init__(self, folder: Path, *, fsync: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, fsync: bool = False, before_change: BeforeChange = lambda _bucket, _name: None
+    ) -> None:
         self._folder = folder.absolute()
         self._fsync = fsync
+        self._before_change = before_change
         self._checksums = KnownChecksums()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +66,7 @@ class Buckets:
         path = self._folder / name
         if not is_bucket_name(name) or path.is_symlink() or not path.is_dir():
             raise NoSuchBucket(f"there is no bucket {name[:80]!r}")
-        return Bucket(str(path), name, checksums=self._checksums, fsync=self._fsync)
+        return Bucket(str(path), name, checksums=self._checksums, fsync=self._fsync, before_change=self._before_change)
 
     def create(self, name: str) -> Bucket:
         """

@@ -52,6 +52,9 @@ _READING = "read permission on it and search permission (x) on its folders"
 _WRITING = "write and search permission on its folder and on the bucket's .objects"
 
 
+BeforeChange = Callable[[str, str], None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One piece of a composite object.
@@ -133,13 +136,17 @@ class Bucket:
         name: Its name.
         checksums: Of files without a sidecar; shared by all buckets.
         fsync: Whether a mutation returns only when it would survive a power cut.
+        before_change: Told bucket and object of each change whose preconditions hold; what it raises prevents that.
     """
 
-    def __init__(self, path: str, name: str, *, checksums: KnownChecksums, fsync: bool) -> None:
+    def __init__(
+        self, path: str, name: str, *, checksums: KnownChecksums, fsync: bool, before_change: BeforeChange
+    ) -> None:
         self.name = name
         self.path = path
         self.fsync = fsync
         self._checksums = checksums
+        self._before_change = before_change
 
     def __repr__(self) -> str:
         return f"Bucket({self.path!r})"
@@ -379,6 +386,7 @@ class Bucket:
                 os.fsync(file)
             with self._writing(name) as writing:
                 preconditions.check(writing.present)
+                self._before_change(self.name, name)
                 present = None if writing.present is None else writing.present.place
                 generation = 0 if present is None else present.generation
                 stamp = files.next_stamp(time.time_ns(), writing.mark.stamp, generation)
@@ -517,6 +525,7 @@ class Bucket:
         if present is None or generation not in (None, present.generation):
             raise self._no_such(name, generation)
         preconditions.check(present)
+        self._before_change(self.name, name)
         return present
 
     @contextlib.contextmanager

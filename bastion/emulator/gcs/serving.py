@@ -1,0 +1,48 @@
+"""The endpoint as a program: serves until SIGTERM or SIGINT, and says how clients are pointed at it.
+
+Layer: emulator. `python -m bastion.emulator.gcs` and `bastion emulator gcs` are two spellings of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from bastion.emulator.gcs.address import StorageAddress
+from bastion.emulator.gcs.server import StorageEndpoint
+
+
+def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
+    """Opens the endpoint, waits for the signal that ends it, and closes it.
+
+    Args:
+        endpoint: Not open yet.
+        say: Told the lines for a person who started it.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    address = endpoint.open()
+    try:
+        say(f"serving the buckets in {endpoint.folder} to processes of this user, as {address.process.pid}\n")
+        for line in instructions(address):
+            say(line)
+        ended.wait()
+    finally:
+        endpoint.close()
+
+
+def instructions(address: StorageAddress) -> list[str]:
+    """How clients are pointed at an endpoint, as lines for a shell with comments."""
+    lines = ["# google-cloud-storage, gcsfs and tensorstore:"]
+    lines += [f"export {name}={value}" for name, value in address.environment.items()]
+    lines += [f"# or in Python: gcsfs.GCSFileSystem(token='anon', endpoint_url={address.url!r})"]
+    if address.https_url:
+        lines += [f"# over TLS: {address.https_url}, for clients that trust its authority:"]
+        names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "TENSORSTORE_CA_BUNDLE")
+        lines += [f"#   export {name}={address.ca_file}" for name in names]
+    return lines
