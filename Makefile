@@ -5,10 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint unit e2e soak docs clean
+.PHONY: demo demo-gs test lint unit e2e soak docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
+
+# The same with its bucket behind Cloud Storage's API.
+demo-gs: $(VENV)/.local
+	@./demo_gs.sh $(BIN)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal

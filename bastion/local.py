@@ -1,11 +1,14 @@
-"""The local bastion: a daemon and an emulated Cloud TPU on this machine, with a folder as the bucket.
+"""The local bastion: a daemon, an emulated Cloud TPU and a Cloud Storage on this machine, with a folder as the bucket.
 
 Everything lives under one home folder:
 
     buckets/permanent/local-bastion/   the bastion's ROOT, quota file included
     emulator/                          the Cloud TPU emulator's state and its VMs
     hosts/                             jobs without a slice, one folder each
-    run/                               pid files and output of the daemon and the emulator
+    run/                               pid files and output of the daemon, the emulator and the storage endpoint
+
+The storage endpoint serves the folders in `buckets/` as `gs://` buckets: jobs use them with the libraries they use in
+the cloud, and `gs://permanent/...` is the bastion's own bucket.
 
 Layer: wiring. The processes are detached: they outlive the command that started them, and find each other again by pid
 and start time. `down` ends all of them and everything they started.
@@ -22,15 +25,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bastion.core import keys
 from bastion.core.errors import BastionError, NotFound, PreconditionFailed
+from bastion.emulator.gcs.address import StorageAddress
+from bastion.emulator.gcs.address import locate as locate_storage
 from bastion.emulator.tpu.address import EmulatorAddress, locate
 from bastion.processes import ProcessId, end_marked, marked
-from bastion.wiring import Root, open_root, parse_root
+from bastion.wiring import Root, open_root, parse_root, storage_emulator
 
 BASTION_NAME = "local-bastion"
 IDLE_EXIT_SECONDS = 3600.0
@@ -63,6 +68,10 @@ class LocalHome:
         return self.path / "emulator"
 
     @property
+    def buckets_dir(self) -> Path:
+        return self.path / "buckets"
+
+    @property
     def run_dir(self) -> Path:
         return self.path / "run"
 
@@ -83,6 +92,7 @@ class LocalStatus:
     root: str
     daemon: ProcessId | None
     emulator: EmulatorAddress | None
+    storage: StorageAddress | None
     processes: int
 
     @property
@@ -132,6 +142,7 @@ def status(home: LocalHome) -> LocalStatus:
         root=home.root.url,
         daemon=_daemon(home),
         emulator=locate(home.emulator_dir),
+        storage=locate_storage(home.buckets_dir),
         processes=len(marked(HOME_MARKER, home.marker)),
     )
 
@@ -152,13 +163,14 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
             folder.chmod(0o700)
         Path(home.root.bucket).mkdir(parents=True, exist_ok=True)
         with _exclusive(home):
+            storage = _begin_storage(home)
             _write_starter_quota(home, user)
             daemon = _daemon(home)
             # One that ran before renews its lease all the time, but its status only when there is news.
             signs = [keys.STATUS, keys.LEASE]
             if daemon is None:
                 say(f"starting the local bastion in {home.path}")
-                daemon = _start_daemon(home)
+                daemon = _start_daemon(home, _await_storage(home, storage, say))
                 signs = [keys.STATUS]
             _await_daemon(home, daemon, signs)
     except OSError as error:
@@ -184,6 +196,7 @@ def down(home: LocalHome, *, say: Callable[[str], None]) -> None:
             daemon.signal(signal.SIGTERM)
             _await_end(daemon)
         stop_emulator(home.emulator_dir)
+        stop_storage(home.buckets_dir)
         if not end_marked(HOME_MARKER, home.marker, grace_seconds=5.0):
             left = ", ".join(str(process.pid) for process in marked(HOME_MARKER, home.marker))
             raise LocalBastionError(f"these processes of {home.path} did not end: {left}; kill them by hand")
@@ -196,6 +209,39 @@ def stop_emulator(state_dir: Path) -> None:
     if address is not None:
         address.process.signal(signal.SIGTERM)
         _await_end(address.process)
+
+
+def stop_storage(buckets_dir: Path) -> None:
+    """Ends the storage endpoint of a folder of buckets."""
+    address = locate_storage(buckets_dir)
+    if address is not None:
+        address.process.signal(signal.SIGTERM)
+        _await_end(address.process)
+
+
+def _begin_storage(home: LocalHome) -> ProcessId | None:
+    """Starts the storage endpoint unless there is one, or the user has chosen another; it comes up meanwhile."""
+    if storage_emulator() or locate_storage(home.buckets_dir) is not None:
+        return None
+    environment = {**os.environ, HOME_MARKER: home.marker}
+    command = [sys.executable, "-m", "bastion.emulator.gcs", f"--dir={home.buckets_dir}"]
+    return _detach(command, home.run_dir / "storage.log", environment)
+
+
+def _await_storage(home: LocalHome, starting: ProcessId | None, say: Callable[[str], None]) -> dict[str, str]:
+    """What the environment of jobs needs in order to use it; without an endpoint jobs run all the same."""
+    if storage_emulator():
+        return {}
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        address = locate_storage(home.buckets_dir)
+        if address is not None:
+            return address.environment
+        if starting is None or not starting.alive:
+            break
+        time.sleep(0.02)
+    say(f"gs:// is not available to jobs: the storage endpoint did not start, see {home.run_dir / 'storage.log'}")
+    return {}
 
 
 def start_emulator(state_dir: Path, log: Path) -> EmulatorAddress | None:
@@ -215,12 +261,12 @@ def start_emulator(state_dir: Path, log: Path) -> EmulatorAddress | None:
     return None
 
 
-def _start_daemon(home: LocalHome) -> ProcessId:
+def _start_daemon(home: LocalHome, storage: Mapping[str, str]) -> ProcessId:
     command = [
         sys.executable, "-m", "bastion.cli.main", "daemon", "run", f"--root={home.root.url}",
         f"--idle_exit_seconds={IDLE_EXIT_SECONDS:.0f}", "--stop_emulator_when_idle",
     ]  # fmt: skip
-    environment = {**os.environ, "BASTION_HOME": str(home.path), HOME_MARKER: home.marker}
+    environment = {**os.environ, **storage, "BASTION_HOME": str(home.path), HOME_MARKER: home.marker}
     process = _detach(command, home.run_dir / "daemon.log", environment)
     if process is None:
         raise LocalBastionError(f"the daemon ended at once:\n{_tail(home.run_dir / 'daemon.log')}")

@@ -17,7 +17,7 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.cli.target import bastion_home, resolve
 from bastion.daemon_setup import SLICES, build_daemon
-from bastion.local import LocalHome, stop_emulator
+from bastion.local import LocalHome, stop_emulator, stop_storage
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -48,7 +48,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_bool(
         "stop_emulator_when_idle",
         False,
-        "End the Cloud TPU emulator, too, when ending for idleness.",
+        "End the emulators of $BASTION_HOME, too, when ending for idleness.",
         flag_values=values,
     )
 
@@ -77,6 +77,7 @@ def _run(call: Invocation) -> int:
     daemon.run(lambda: bool(stopping))
     if not stopping and call.flags.stop_emulator_when_idle:
         stop_emulator(home.emulator_dir)
+        stop_storage(home.buckets_dir)
     _narrate("ended" + (f" by signal {stopping[0]}" if stopping else ""))
     return 0
 

@@ -46,6 +46,8 @@ def _status(call: Invocation) -> int:
             "daemon_pid": found.daemon.pid if found.daemon else None,
             "emulator": found.emulator.endpoint if found.emulator else None,
             "emulator_pid": found.emulator.process.pid if found.emulator else None,
+            "storage": found.storage.url if found.storage else None,
+            "storage_pid": found.storage.process.pid if found.storage else None,
         }
         emit_json(document)
     else:
@@ -55,6 +57,8 @@ def _status(call: Invocation) -> int:
             f"process {found.emulator.process.pid} at {found.emulator.endpoint}" if found.emulator else "not running"
         )
         print(f"emulator  {where}")
+        where = f"process {found.storage.process.pid} at {found.storage.url}" if found.storage else "not running"
+        print(f"storage   {where}")
     return 0 if found.up else 1
 
 

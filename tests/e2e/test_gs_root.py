@@ -1,0 +1,137 @@
+"""The whole path with the bucket on Cloud Storage's API, and jobs that use gs:// themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bastion.local import LocalHome, down, starter_quota
+from tests.e2e.conftest import USER, StorageProcess, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+ROOT = "gs://team/e2e-bastion"
+
+# Every host writes an object of its own and reads what all hosts wrote.
+USES_STORAGE = """
+import os, time
+from google.cloud import storage
+bucket = storage.Client().bucket("team")
+me, all_hosts = os.environ["BASTION_HOST_INDEX"], int(os.environ["BASTION_NUM_HOSTS"])
+bucket.blob("data/host-" + me).upload_from_string("from " + me, if_generation_match=0)
+while len(found := [*bucket.list_blobs(prefix="data/host-")]) < all_hosts:
+    time.sleep(0.1)
+print(sorted(blob.download_as_text() for blob in found))
+"""
+
+
+class Machine:
+    """One home, one storage endpoint, one daemon, and the CLI as a user types it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.storage = StorageProcess(folder / "buckets", bucket="team")
+        self.buckets = folder / "buckets"
+        self.home = LocalHome(folder / "home")
+        self.home.run_dir.mkdir(parents=True)
+        self.environment = {
+            **os.environ,
+            "BASTION_HOME": str(self.home.path),
+            "BASTION_ROOT": ROOT,
+            "USER": USER,
+            "LOGNAME": USER,
+        }
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.storage.start()
+        self.environment["STORAGE_EMULATOR_HOST"] = self.storage.url
+        quota = self.home.path / "quota.toml"
+        quota.write_bytes(starter_quota(USER))
+        uploaded = self.bastion("quota", "upload", str(quota))
+        assert uploaded.returncode == 0, uploaded.stderr
+        with (self.home.path / "daemon.log").open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [sys.executable, "-m", "bastion.cli.main", "daemon", "run", "--tick_seconds=0.3"],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def stop(self) -> None:
+        if self.daemon is not None:
+            self.daemon.terminate()
+            self.daemon.wait(20)
+        down(self.home, say=lambda _: None)
+        self.storage.stop()
+
+    def bastion(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "bastion.cli.main", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    machine = Machine(tmp_path_factory.mktemp("gs"))
+    try:
+        machine.start()
+        yield machine
+    finally:
+        machine.stop()
+
+
+def test_a_job_on_the_bastion_prints_into_the_bucket_and_returns_its_exit_code(machine: Machine) -> None:
+    done = machine.bastion("launch", "--name=hello", "--wait", "--", "bash", "-c", "echo out; echo err >&2; exit 7")
+    assert done.returncode == 7, done.stderr
+    assert "out" in done.stdout
+    logs = machine.bastion("logs", "hello")
+    assert "out" in logs.stdout
+    # With a plain file reader on the endpoint's folder, too: what a client of the API writes is a file.
+    assert "COMPLETED" in (machine.buckets / "team" / "e2e-bastion" / "history" / "jobs" / "hello").read_text()
+
+
+def test_every_host_of_a_slice_uses_gs_for_its_own_data(machine: Machine) -> None:
+    done = machine.bastion(
+        "launch", "--name=data", "--instance_type=tpu-v4-16", "--wait", "--", "python3", "-c", USES_STORAGE
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("['from 0', 'from 1']") == 2, done.stdout
+    assert (machine.buckets / "team" / "data" / "host-1").read_text() == "from 1"
+
+
+def test_following_cancelling_listing_and_asking_why_work_on_gs(machine: Machine) -> None:
+    launched = machine.bastion("launch", "--name=long", "--", "bash", "-c", "echo begun; sleep 600")
+    assert launched.returncode == 0, launched.stderr
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "bastion.cli.main", "logs", "-f", "long"],
+        env=machine.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert follower.stdout is not None
+    assert "begun" in follower.stdout.readline()
+    wait_for(lambda: '"running"' in machine.bastion("list", "--output=json").stdout, 30)
+    assert machine.bastion("why", "long").returncode == 0
+    cancelled = machine.bastion("cancel", "long", "--wait")
+    assert follower.wait(30) == 0
+    follower.stdout.close()
+    result = json.loads((machine.buckets / "team" / "e2e-bastion" / "jobs" / "complete" / "long").read_text())
+    assert result["result"]["outcome"] == "cancelled", cancelled.stderr
+
+
+def test_a_bucket_that_does_not_exist_is_an_error_that_says_so(machine: Machine) -> None:
+    listed = machine.bastion("list", "--root=gs://no-such-bucket/x-bastion")
+    assert listed.returncode != 0
+    assert "no-such-bucket" in listed.stderr
+    assert "Traceback" not in listed.stderr
