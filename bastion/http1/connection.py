@@ -60,7 +60,8 @@ class Connection:
     """Serves one accepted socket in the thread that calls `run`.
 
     Attributes:
-        idle_since: When it began to wait for a request, on the monotonic clock; None while it is busy.
+        idle_since: When it began to wait for a request, or for the peer's end, on the monotonic clock; None while it
+            is busy.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class Connection:
 
     def _linger(self) -> None:
         """Ends our direction, then reads what the peer still sends until it ends its own."""
+        self.idle_since = time.monotonic()
         set_receive_timeout(self._socket, _LINGER_SILENCE_SECONDS)
         if isinstance(self._socket, ssl.SSLSocket):
             with contextlib.suppress(OSError, ValueError):
