@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import requests
 
 # What `gcsfs.GCSFileSystem` is with GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false: the other one asks over gRPC what kind of
 # bucket it has before it, and this endpoint speaks no gRPC.
@@ -23,6 +24,7 @@ from google.cloud.storage import transfer_manager
 
 from bastion.emulator.gcs.api import handler
 from bastion.emulator.gcs.buckets import Buckets
+from bastion.emulator.gcs.server import StorageEndpoint
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.http1 import HttpServer
 
@@ -54,7 +56,7 @@ def client(endpoint: str) -> Iterator[storage.Client]:
 
 
 @pytest.fixture
-def bucket(client: storage.Client, request: pytest.FixtureRequest) -> Iterator[storage.Bucket]:
+def bucket(client: storage.Client) -> Iterator[storage.Bucket]:
     """An empty bucket."""
     bucket = client.create_bucket("pond")
     yield bucket
@@ -107,11 +109,15 @@ class TestGoogleCloudStorage:
             reader.seek(100)
             assert reader.read() == data[100:]
 
-    def test_a_session_can_be_left_and_ended(self, bucket: storage.Bucket) -> None:
-        address = bucket.blob("a").create_resumable_upload_session(content_type="text/x", size=4)
+    def test_a_session_can_be_begun_here_and_used_elsewhere(self, bucket: storage.Bucket) -> None:
+        used = bucket.blob("a").create_resumable_upload_session(content_type="text/x", size=4)
+        cancelled = bucket.blob("b").create_resumable_upload_session()
 
-        assert address is not None
-        assert bucket.get_blob("a") is None
+        assert requests.put(used, data=b"data", timeout=10).status_code == 200
+        assert requests.delete(cancelled, timeout=10).status_code == 499
+        assert requests.put(cancelled, data=b"data", timeout=10).status_code == 404
+        assert bucket.blob("a").download_as_bytes() == b"data"
+        assert bucket.get_blob("b") is None
 
     def test_ranges_are_read(self, bucket: storage.Bucket) -> None:
         bucket.blob("a").upload_from_string(b"0123456789")
@@ -319,16 +325,36 @@ class TestGoogleCloudStorage:
         assert refused.acquire(blocking=False), "nobody ever came second: this was no race"
 
 
+def test_google_cloud_storage_and_tensorstore_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with StorageEndpoint(tmp_path, https_port=0, buckets=["lake"]) as endpoint:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", endpoint.address.ca_file)
+        monkeypatch.setenv("TENSORSTORE_CA_BUNDLE", endpoint.address.ca_file)
+        bucket = make_client(endpoint.address.https_url).bucket("lake")
+        data = os.urandom(9 * MIB)
+
+        bucket.blob("a").upload_from_string(data)
+
+        assert bucket.blob("a").download_as_bytes() == data
+        assert bucket.blob("a").download_as_bytes(start=MIB, end=MIB + 9) == data[MIB : MIB + 10]
+        found = bucket.get_blob("a")
+        assert found is not None
+        assert found.self_link.startswith(endpoint.address.https_url)
+        run_tensorstore(endpoint.address.https_url, "zarr3")
+
+
 @pytest.mark.parametrize("part", ["conditional_writes", "counting_together", "listing", "ocdbt", "zarr", "zarr3"])
 def test_tensorstore(endpoint: str, part: str) -> None:
+    run_tensorstore(endpoint, part)
+
+
+def run_tensorstore(url: str, part: str) -> None:
     ended = subprocess.run(
-        [sys.executable, str(HERE / "tensorstore_session.py"), endpoint, part],
+        [sys.executable, str(HERE / "tensorstore_session.py"), url, part],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-
     assert ended.returncode == 0, ended.stderr
 
 

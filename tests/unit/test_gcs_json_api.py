@@ -535,6 +535,14 @@ def test_a_move_is_a_copy_without_the_source(endpoint: Endpoint) -> None:
     assert listed(endpoint, "") == (["b/c"], [])
 
 
+def test_a_folder_that_cannot_be_used_is_the_endpoint_s_fault(endpoint: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "lake" / ".objects").write_text("in the way")
+
+    response = endpoint.ask("POST", "/upload/storage/v1/b/lake/o?uploadType=media&name=a", b"x")
+
+    assert reason(response) == (500, "internalError")
+
+
 def batch(endpoint: Endpoint, calls: list[str], newline: str = "\r\n") -> tuple[Response, list[str]]:
     body = "".join(
         f"--x=y{newline}Content-Type: application/http{newline}Content-ID: <id+{number}>{newline * 2}{call}{newline}"

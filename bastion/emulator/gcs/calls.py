@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.json_resources import projected, projection
+from bastion.emulator.gcs.json_fields import projected, projection
 from bastion.emulator.gcs.multipart_related import json_document
 from bastion.emulator.gcs.parameters import Parameters
 from bastion.emulator.gcs.refusals import Refusal

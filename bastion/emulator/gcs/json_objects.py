@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from bastion.emulator.gcs.buckets import Source
 from bastion.emulator.gcs.calls import Call
+from bastion.emulator.gcs.json_fields import projection
 from bastion.emulator.gcs.json_resources import (
     WRITABLE,
     Json,
@@ -19,7 +20,6 @@ from bastion.emulator.gcs.json_resources import (
     etag,
     object_json,
     patched,
-    projection,
 )
 from bastion.emulator.gcs.media import download, object_headers
 from bastion.emulator.gcs.parameters import check_tags, natural_number
