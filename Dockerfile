@@ -1,22 +1,32 @@
-# The bastion's image: one daemon. What it needs beside this is a ROOT (a folder or, later, a bucket) and a place for
-# BASTION_HOME; both are volumes here.
+# The bastion's image: one daemon. It needs a ROOT and credentials for it; docs/how-to/run-on-gcp.md tells which.
+#
+#   docker build --tag bastion .
+#   docker run --env BASTION_ROOT=gs://BUCKET/NAME-bastion bastion
+#   docker run bastion --root=gs://BUCKET/NAME-bastion --quota=gs://PRIVATE-BUCKET/NAME-bastion
+#   docker run --rm --entrypoint bastion bastion version
 FROM python:3.12-slim
 
-# tini reaps what jobs without a slice leave behind; curl is what startup scripts read the metadata server with.
-RUN apt-get update && apt-get install --yes --no-install-recommends curl tini && rm -rf /var/lib/apt/lists/*
+# tini reaps what jobs without a slice leave behind.
+RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
+
+# Nothing by default: a daemon needs no jax. EXTRAS=local brings it, for jobs on emulated slices inside the container.
+ARG EXTRAS=""
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 WORKDIR /opt/bastion
 COPY pyproject.toml README.md ./
 COPY quota quota
 COPY scheduler scheduler
 COPY bastion bastion
-# "local" brings jax for emulated slices; an image that only schedules can do without it.
-RUN python -m pip install --no-cache-dir '.[local]'
+RUN python -m pip install ".${EXTRAS:+[$EXTRAS]}"
 
 RUN useradd --create-home --uid 10001 bastion && install -d -o bastion /var/lib/bastion /buckets
 USER bastion
-ENV BASTION_HOME=/var/lib/bastion PYTHONUNBUFFERED=1
+# Not where the sources lie: what runs is the installed package.
+WORKDIR /var/lib/bastion
+# The ROOT that is served if the container is told no other: a folder, which a volume should be mounted on.
+ENV BASTION_ROOT=/buckets/team-bastion BASTION_HOME=/var/lib/bastion PYTHONUNBUFFERED=1
 VOLUME ["/var/lib/bastion", "/buckets"]
 
-ENTRYPOINT ["tini", "--", "bastion"]
-CMD ["daemon", "run", "--root=/buckets/team-bastion"]
+ENTRYPOINT ["tini", "--", "bastion", "daemon", "run"]
+CMD []

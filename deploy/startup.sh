@@ -1,0 +1,186 @@
+#!/bin/bash
+# Makes a Debian VM (12 or later) a bastion: the VM's startup script, run as root at every boot. It may be run any number
+# of times; what is there already is left alone.
+#
+# The VM's metadata say what to install; each value is checked before it is used, and none is ever run as code:
+#
+#   bastion-root            gs://BUCKET/NAME-bastion
+#   bastion-package         gs://BUCKET/PATH/NAME.whl, or git+https://HOST/PATH@COMMIT with all 40 digits of the commit
+#   bastion-package-sha256  of the wheel; needed for gs://
+#   bastion-quota-root      optional: gs://PRIVATE-BUCKET/NAME-bastion
+#   bastion-unit            the text of bastion.service
+#
+# What it leaves behind:
+#
+#   /opt/bastion/releases/ID/   a virtual environment; ID is the wheel's SHA-256 or the commit
+#   /opt/bastion/current        a link to one of them. Programs know their release by its own path, so that jobs which
+#                               run while the link moves keep the code that they began with.
+#   /etc/bastion/daemon.env     the daemon's settings
+#   /etc/systemd/system/bastion.service
+#   /var/lib/bastion            home of the user bastion; nothing in it is needed by another VM
+#
+# With --prefix=DIR all of it is made below DIR, by anybody, and no package, user or service of this machine is touched.
+# GCE_METADATA_HOST and STORAGE_EMULATOR_HOST name other servers than Google's.
+set -euo pipefail
+umask 022
+
+prefix=""
+metadata="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance"
+storage="${STORAGE_EMULATOR_HOST:-https://storage.googleapis.com}"
+scratch=""
+changed=false
+
+say() { printf 'bastion startup: %s\n' "$*" >&2; }
+
+fail() {
+  say "$*"
+  exit 1
+}
+
+# attribute NAME: its value, or nothing if the VM has no such attribute. For $(...): whoever calls checks the status.
+attribute() {
+  local code
+  code="$(curl --silent --show-error --retry 5 --retry-connrefused --max-time 20 --header 'Metadata-Flavor: Google' \
+    --output "$scratch/attribute" --write-out '%{http_code}' "$metadata/attributes/$1")" ||
+    fail "the metadata server does not answer"
+  case "$code" in
+    200) cat "$scratch/attribute" ;;
+    404) ;;
+    *) fail "the metadata server answers $code when asked for $1" ;;
+  esac
+}
+
+# check NAME VALUE PATTERN FORM: ends the script unless the whole value fits.
+check() {
+  [[ "$2" =~ ^$3$ ]] || fail "the attribute $1 is '${2:0:200}'; it must look like $4"
+}
+
+read_settings() {
+  local place='gs://[a-z0-9][a-z0-9._-]*[a-z0-9](/[A-Za-z0-9._-]+)*'
+  root="$(attribute bastion-root)"
+  check bastion-root "$root" "$place/[A-Za-z0-9._-]+-bastion" gs://BUCKET/NAME-bastion
+  quota_root="$(attribute bastion-quota-root)"
+  [[ -z "$quota_root" ]] ||
+    check bastion-quota-root "$quota_root" "$place/[A-Za-z0-9._-]+-bastion" gs://BUCKET/NAME-bastion
+  package="$(attribute bastion-package)"
+  sha256="$(attribute bastion-package-sha256)"
+  case "$package" in
+    gs://*)
+      check bastion-package "$package" "$place/[A-Za-z0-9._+-]+[.]whl" gs://BUCKET/PATH/NAME.whl
+      check bastion-package-sha256 "$sha256" '[0-9a-f]{64}' "64 hexadecimal digits: sha256sum NAME.whl"
+      release="$sha256"
+      ;;
+    *)
+      check bastion-package "$package" 'git\+https://[A-Za-z0-9.-]+(/[A-Za-z0-9._-]+)+@[0-9a-f]{40}' \
+        'gs://BUCKET/PATH/NAME.whl or git+https://HOST/PATH@COMMIT'
+      release="${package##*@}"
+      ;;
+  esac
+  attribute bastion-unit >"$scratch/unit"
+  grep --quiet '^ExecStart=' "$scratch/unit" || fail "the attribute bastion-unit must hold the text of bastion.service"
+}
+
+# install_packages: what Debian's image may lack.
+install_packages() {
+  local missing=()
+  python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  if [[ "$package" == git+* ]] && ! command -v git >/dev/null; then
+    missing+=(git)
+  fi
+  ((${#missing[@]} == 0)) && return
+  say "installing ${missing[*]}"
+  apt-get update --quiet --quiet
+  DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends "${missing[@]}"
+}
+
+create_user() {
+  id --user bastion >/dev/null 2>&1 ||
+    useradd --system --user-group --home-dir /var/lib/bastion --shell /usr/sbin/nologin bastion
+}
+
+# download URL FILE: an object of Cloud Storage, with the VM's own identity.
+download() {
+  local path="${1#gs://}" token name
+  local bucket="${path%%/*}"
+  name="$(python3 -c 'import sys, urllib.parse; print(urllib.parse.quote(sys.argv[1], safe=""))' "${path#*/}")"
+  token="$(curl --silent --show-error --fail --retry 5 --max-time 20 --header 'Metadata-Flavor: Google' \
+    "$metadata/service-accounts/default/token" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])')" ||
+    fail "the VM has no access token; it needs a service account and the scope cloud-platform"
+  # The token goes through a pipe: arguments can be read by everyone on the machine.
+  printf 'Authorization: Bearer %s\n' "$token" |
+    curl --silent --show-error --fail --retry 5 --header @- --output "$2" \
+      "$storage/storage/v1/b/$bucket/o/$name?alt=media" ||
+    fail "$1 cannot be read; the VM's service account needs storage.objects.get on it"
+}
+
+# install_release: a virtual environment that is complete or not there.
+install_release() {
+  local folder="$prefix/opt/bastion/releases/$release" requirement
+  if [[ ! -e "$folder/.complete" ]]; then
+    say "installing $package"
+    if [[ "$package" == gs://* ]]; then
+      requirement="$scratch/${package##*/}"
+      download "$package" "$requirement"
+      printf '%s  %s\n' "$sha256" "$requirement" | sha256sum --check --quiet --strict ||
+        fail "$package is not the file with the SHA-256 $sha256"
+    else
+      requirement="bastion @ $package"
+    fi
+    rm -rf -- "$folder"
+    mkdir -p -- "${folder%/*}"
+    python3 -m venv "$folder"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$requirement"
+    touch "$folder/.complete"
+  fi
+  if [[ "$(readlink "$prefix/opt/bastion/current" || true)" != "releases/$release" ]]; then
+    ln --symbolic --force --no-dereference "releases/$release" "$prefix/opt/bastion/current.new"
+    mv --no-target-directory -- "$prefix/opt/bastion/current.new" "$prefix/opt/bastion/current"
+    changed=true
+  fi
+}
+
+# put FILE: installs what comes on stdin, if it differs from what is there.
+put() {
+  cat >"$scratch/new"
+  cmp --silent "$scratch/new" "$1" && return
+  install -D --mode=0644 "$scratch/new" "$1"
+  changed=true
+}
+
+configure() {
+  {
+    printf 'BASTION_ROOT=%s\n' "$root"
+    printf 'BASTION_DAEMON_FLAGS=%s\n' "${quota_root:+--quota=$quota_root}"
+  } | put "$prefix/etc/bastion/daemon.env"
+  put "$prefix/etc/systemd/system/bastion.service" <"$scratch/unit"
+}
+
+start_service() {
+  systemctl daemon-reload
+  systemctl enable --quiet bastion.service
+  if "$changed"; then
+    systemctl restart bastion.service
+  else
+    systemctl start bastion.service
+  fi
+}
+
+main() {
+  case "${1:-}" in
+    "") ;;
+    --prefix=/*) prefix="${1#--prefix=}" ;;
+    *) fail "usage: startup.sh [--prefix=/ABSOLUTE/FOLDER]" ;;
+  esac
+  scratch="$(mktemp --directory)"
+  trap 'rm -rf -- "$scratch"' EXIT
+  read_settings
+  [[ -n "$prefix" ]] || install_packages
+  [[ -n "$prefix" ]] || create_user
+  install_release
+  configure
+  [[ -n "$prefix" ]] || start_service
+  say "release $release serves $root"
+}
+
+main "$@"
