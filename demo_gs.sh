@@ -10,11 +10,11 @@ export BASTION_HOME=$work/home BASTION_ROOT=gs://demo/demo-bastion
 mkdir "$BASTION_HOME"
 end() {
   { set +x; } 2> /dev/null
-  trap - EXIT
+  # The daemon first: at its end it gives its lease back to the bucket.
+  for process in ${daemon:-} ${endpoint:-}; do
+    kill "$process" 2> /dev/null && wait "$process" || true
+  done
   "$bin/bastion" local down > /dev/null 2>&1 || true
-  # shellcheck disable=SC2046
-  kill $(jobs -p) 2> /dev/null || true
-  wait
   rm -rf "$work"
 }
 trap end EXIT
@@ -31,8 +31,9 @@ v4 = 1.0
 QUOTA
 
 "$bin/bastion" emulator gcs --dir="$work/buckets" --bucket=demo > "$work/endpoint" &
+endpoint=$!
 until grep -q STORAGE_EMULATOR_HOST "$work/endpoint"; do
-  kill -0 $! 2> /dev/null || exit 1
+  kill -0 "$endpoint" 2> /dev/null || exit 1
   sleep 0.1
 done
 eval "$(grep '^export STORAGE_EMULATOR_HOST=' "$work/endpoint")"
@@ -40,6 +41,7 @@ eval "$(grep '^export STORAGE_EMULATOR_HOST=' "$work/endpoint")"
 set -x
 "$bin/bastion" quota upload "$work/quota.toml"
 "$bin/bastion" daemon run 2> "$work/daemon.log" &
+daemon=$!
 "$bin/bastion" launch --name=demo --instance_type=tpu-v4-32 --wait -- \
   python3 -c 'import jax; print(jax.process_index(), jax.devices())'
 "$bin/bastion" history demo
