@@ -59,18 +59,14 @@ class Temporary:
     name: str
     file: int
 
-    def close(self) -> None:
-        """Closes it and its folder; it stays where it is."""
-        os.close(self.file)
-        os.close(self.folder)
-
     def discard(self) -> None:
         """Closes it, and removes it unless it was moved away."""
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.name, dir_fd=self.folder)
         finally:
-            self.close()
+            os.close(self.file)
+            os.close(self.folder)
 
 
 def find(root: int, key: str) -> Place | None:
@@ -132,12 +128,26 @@ def fill(root: int, objects: int, key: str, content: Temporary, present: Place |
         present: Where the object lies now; None if there is none.
         sync: Whether the file's new name must survive a power cut.
     """
+    if present is not None and present.natural and _replace(content, present, sync=sync):
+        _empty_hidden(objects, key)
+        return
     stays_hidden = present is not None and not present.natural
     if stays_hidden or not _fill_natural(root, key, content, sync=sync):
         _fill_hidden(objects, key, content, sync=sync)
     elif present is not None:
         # What lay there before somebody copied a file to the natural path.
         _empty_hidden(objects, key)
+
+
+def _replace(content: Temporary, present: Place, *, sync: bool) -> bool:
+    """Moves a complete file over the present one; False if its folder is gone, or another thing took its name."""
+    try:
+        _move(content, present.folder, present.name, sync=sync)
+    except OSError as error:
+        if error.errno in files.ABSENT:
+            return False
+        raise
+    return True
 
 
 def _fill_natural(root: int, key: str, content: Temporary, *, sync: bool) -> bool:

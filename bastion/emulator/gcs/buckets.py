@@ -17,7 +17,8 @@ from bastion.directory import files
 from bastion.directory.keys import HIDDEN_FOLDER
 from bastion.emulator.gcs.checksums import KnownChecksums
 from bastion.emulator.gcs.names import check_bucket_name, is_bucket_name
-from bastion.emulator.gcs.objects import BeforeChange, Bucket, OpenObject, Source
+from bastion.emulator.gcs.objects import BeforeChange, Bucket, Source
+from bastion.emulator.gcs.reading import OpenObject
 from bastion.emulator.gcs.resources import BucketExists, BucketNotEmpty, NoSuchBucket
 
 __all__ = ["Bucket", "Buckets", "OpenObject", "Source"]

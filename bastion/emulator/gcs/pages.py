@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import stat_result
-from typing import NamedTuple
 
 from bastion.directory import listing
 from bastion.directory.listing import Fold
@@ -39,20 +38,18 @@ class Wanted:
     match_glob: str
 
 
-class Listed(NamedTuple):
-    """An object with what its resource cost: bytes read for a checksum."""
-
-    resource: ObjectResource
-    bytes_read: int
+# The resource of an object of that name, whose file had that status, and how many bytes had to be read for it; None: it
+# is gone.
+Look = Callable[[str, stat_result], tuple[ObjectResource, int] | None]
 
 
-def page(root: str, wanted: Wanted, look: Callable[[str, stat_result], Listed | None]) -> Page:
+def page(root: str, wanted: Wanted, look: Look) -> Page:
     """One page.
 
     Args:
         root: The bucket's folder.
         wanted: What is asked for.
-        look: The resource of an object of that name, whose file had that status; None: it is gone.
+        look: Looks an object up that the listing found.
 
     Raises:
         InvalidRequest: the token or the glob is none.
@@ -84,8 +81,8 @@ def page(root: str, wanted: Wanted, look: Callable[[str, stat_result], Listed | 
         if found is not None:
             listed = look(found.key, found.status)
             if listed is not None:
-                items.append(listed.resource)
-                bytes_read += listed.bytes_read
+                items.append(listed[0])
+                bytes_read += listed[1]
         if folded:
             prefixes.append(entry.key)
         token = _encoded(_AFTER_PREFIX if folded else _AFTER_NAME, entry.key)

@@ -16,14 +16,13 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
 from bastion.directory import files, places
-from bastion.directory.keys import HIDDEN_FOLDER, hidden_name
-from bastion.emulator.gcs.resources import Attributes, InvalidRequest
+from bastion.directory.keys import hidden_name
+from bastion.emulator.gcs.resources import Attributes, InvalidRequest, ObjectResource
 
 FOLDER = "attributes"
 _SIDECAR_MAX_BYTES = 64 * 1024
@@ -48,6 +47,22 @@ class Sidecar:
     created: float
     updated: float
     attributes: Attributes
+
+    def resource(self, bucket: str, *, generation: int, size: int) -> ObjectResource:
+        """The object, of a bucket, generation and size."""
+        return ObjectResource(
+            bucket=bucket,
+            name=self.name,
+            generation=generation,
+            metageneration=self.metageneration,
+            size=size,
+            crc32c=self.crc32c,
+            md5=self.md5,
+            component_count=self.component_count,
+            time_created=self.created,
+            updated=self.updated,
+            attributes=self.attributes,
+        )
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -125,32 +140,6 @@ def decoded(data: bytes) -> Sidecar | None:
 def sidecar_name(key: str, status: os.stat_result) -> str:
     """The name of the sidecar of the content with that status."""
     return f"{hidden_name(key)}.{status.st_mtime_ns:x}.{status.st_size:x}.{status.st_ino:x}"
-
-
-@contextlib.contextmanager
-def opened_for_reading(root: int) -> Iterator[int | None]:
-    """The folder of the sidecars in the open bucket `root`; None if there is none."""
-    try:
-        folder = files.open_folder(root, (HIDDEN_FOLDER, FOLDER))
-    except OSError as error:
-        if error.errno not in files.ABSENT:
-            raise
-        yield None
-        return
-    try:
-        yield folder
-    finally:
-        os.close(folder)
-
-
-@contextlib.contextmanager
-def opened_for_writing(objects: int, *, sync: bool) -> Iterator[int]:
-    """The folder of the sidecars in the open hidden folder `objects`, made if it is missing."""
-    folder = files.open_folder(objects, (FOLDER,), create=True, sync=sync)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
 
 
 def read(folder: int | None, key: str, status: os.stat_result) -> Sidecar | None:

@@ -12,6 +12,7 @@ from bastion.core.errors import StoreUnavailable
 from bastion.directory import files
 from bastion.directory.places import Temporary
 from bastion.emulator.gcs.checksums import Sums, crc32c_combined
+from bastion.emulator.gcs.opened_bucket import OpenedBucket
 from bastion.emulator.gcs.resources import ChecksumMismatch, Declared
 
 _PIECE_BYTES = 1024 * 1024
@@ -24,11 +25,13 @@ class Staging:
     """A file that grows until it becomes an object or is discarded; as a context manager, discarded at the end.
 
     Args:
-        content: The file, which is the staging's from now on.
+        opened: The bucket, which is the staging's from now on.
+        content: The file, too.
         sums: Of what it holds already.
     """
 
-    def __init__(self, content: Temporary, sums: Sums | None = None) -> None:
+    def __init__(self, opened: OpenedBucket, content: Temporary, sums: Sums | None = None) -> None:
+        self.opened = opened
         self.content = content
         self._sums = Sums() if sums is None else sums
         self._size = self._sums.size
@@ -101,13 +104,10 @@ class Staging:
         """Closes the file, and removes it unless it became an object; a second time it does nothing."""
         if not self._closed:
             self._closed = True
-            self.content.discard()
-
-    def close(self) -> None:
-        """Closes the file, which stays where it is."""
-        if not self._closed:
-            self._closed = True
-            self.content.close()
+            try:
+                self.content.discard()
+            finally:
+                self.opened.close()
 
     def __enter__(self) -> Staging:
         return self

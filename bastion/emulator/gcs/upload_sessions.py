@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bastion.directory import files, places
-from bastion.directory.keys import HIDDEN_FOLDER
 from bastion.emulator.gcs import sidecars
 from bastion.emulator.gcs.objects import Bucket
-from bastion.emulator.gcs.resources import Attributes, Declared, ObjectResource, Preconditions
+from bastion.emulator.gcs.opened_bucket import OpenedBucket, explained
+from bastion.emulator.gcs.resources import Attributes, Declared, Preconditions
 from bastion.emulator.gcs.sidecars import Sidecar, attributes_document, attributes_of
 
-UPLOADS_FOLDER = "uploads"
+_FOLDER = "uploads"
 _SESSION_MAX_BYTES = 1 << 20
 _NEEDS = "write and search permission on the bucket's .objects"
 
@@ -41,22 +41,6 @@ class Ending:
     stamp: int
     generation: int | None
     sidecar: Sidecar
-
-    def resource(self, bucket: str, generation: int) -> ObjectResource:
-        sidecar = self.sidecar
-        return ObjectResource(
-            bucket=bucket,
-            name=sidecar.name,
-            generation=generation,
-            metageneration=sidecar.metageneration,
-            size=self.size,
-            crc32c=sidecar.crc32c,
-            md5=sidecar.md5,
-            component_count=sidecar.component_count,
-            time_created=sidecar.created,
-            updated=sidecar.updated,
-            attributes=sidecar.attributes,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,33 +118,24 @@ def _ending(document: dict[str, Any]) -> Ending:
 
 
 @contextlib.contextmanager
-def uploads_folder(bucket: Bucket) -> Iterator[int]:
+def uploads_folder(opened: OpenedBucket) -> Iterator[int]:
     """The folder of a bucket's uploads, open; made if it is missing."""
-    with (
-        bucket.explained("uploading into", HIDDEN_FOLDER, _NEEDS),
-        bucket.root() as root,
-        bucket.hidden(root) as objects,
-    ):
-        folder = files.open_folder(objects, (UPLOADS_FOLDER,), create=True, sync=bucket.fsync)
-        try:
-            yield folder
-        finally:
-            os.close(folder)
+    folder = files.open_folder(opened.hidden, (_FOLDER,), create=True)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def keep(bucket: Bucket, token: str, session: Session) -> None:
     """Writes a session, over what it was before."""
-    with (
-        bucket.root() as root,
-        bucket.hidden(root) as objects,
-        uploads_folder(bucket) as folder,
-    ):
-        sidecars.replace(objects, folder, f"{token}.json", session.encoded(), sync=bucket.fsync)
+    with uploading(bucket), bucket.opened() as opened, uploads_folder(opened) as folder:
+        sidecars.replace(opened.hidden, folder, f"{token}.json", session.encoded(), sync=bucket.fsync)
 
 
 def kept(bucket: Bucket, token: str) -> Session | None:
     """The session of that token; None if there is none."""
-    with uploads_folder(bucket) as folder:
+    with uploading(bucket), bucket.opened() as opened, uploads_folder(opened) as folder:
         try:
             file = os.open(f"{token}.json", os.O_RDONLY | files.FILE, dir_fd=folder)
         except FileNotFoundError:
@@ -173,5 +148,10 @@ def kept(bucket: Bucket, token: str) -> Session | None:
 
 def sweep(bucket: Bucket, *, before_ns: int) -> None:
     """Removes the files of uploads that were last changed before an instant."""
-    with bucket.explained("sweeping", HIDDEN_FOLDER, _NEEDS), bucket.root() as root, bucket.hidden(root) as objects:
-        places.remove_leftovers(objects, before_ns=before_ns, name=UPLOADS_FOLDER)
+    with uploading(bucket), bucket.opened() as opened:
+        places.remove_leftovers(opened.hidden, before_ns=before_ns, name=_FOLDER)
+
+
+def uploading(bucket: Bucket) -> contextlib.AbstractContextManager[None]:
+    """Turns what the system says of an upload into an error of our tree."""
+    return explained("uploading into", bucket.path, _NEEDS)

@@ -24,7 +24,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bastion.core.errors import StoreError
 from bastion.directory import files
@@ -33,6 +33,7 @@ from bastion.emulator.gcs import sidecars
 from bastion.emulator.gcs.buckets import Bucket, Buckets
 from bastion.emulator.gcs.checksums import Sums
 from bastion.emulator.gcs.names import check_object_name
+from bastion.emulator.gcs.opened_bucket import OpenedBucket
 from bastion.emulator.gcs.resources import (
     Attributes,
     Declared,
@@ -43,12 +44,31 @@ from bastion.emulator.gcs.resources import (
     Preconditions,
 )
 from bastion.emulator.gcs.staging import Staging
-from bastion.emulator.gcs.upload_sessions import Ending, Session, keep, kept, sweep, uploads_folder
+from bastion.emulator.gcs.upload_sessions import Ending, Session, keep, kept, sweep, uploading, uploads_folder
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 _LIFE_SECONDS = 7 * 24 * 3600.0
 _SWEEP_SECONDS = 3600.0
 _NOTHING_DECLARED = Declared()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Data:
+    """The data file of an upload, locked.
+
+    Attributes:
+        opened: The bucket.
+        folder: Of the uploads.
+        name: Of the file.
+        file: The file.
+        size: Of the file.
+    """
+
+    opened: OpenedBucket
+    folder: int
+    name: str
+    file: int
+    size: int
 
 
 class Uploads:
@@ -89,8 +109,8 @@ class Uploads:
             ConditionFailed: a precondition does not hold; all are checked once more at the end.
         """
         check_object_name(name)
-        opened = self._buckets.open(bucket)
-        opened.check(name, preconditions)
+        into = self._buckets.open(bucket)
+        into.check(name, preconditions)
         self._sweep()
         token = secrets.token_urlsafe(32)
         session = Session(
@@ -101,10 +121,9 @@ class Uploads:
             size=size,
             begun=self._now(),
         )
-        with uploads_folder(opened) as folder:
-            file = os.open(f"{token}.data", os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.FILE, 0o666, dir_fd=folder)
-            os.close(file)
-        keep(opened, token, session)
+        with uploading(into), into.opened() as opened, uploads_folder(opened) as folder:
+            os.close(os.open(f"{token}.data", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder))
+        keep(into, token, session)
         return f"{token}~{bucket}"
 
     def find(self, upload_id: str) -> Upload:
@@ -117,13 +136,13 @@ class Uploads:
         if not _TOKEN.fullmatch(token):
             raise unknown
         try:
-            opened = self._buckets.open(bucket)
+            into = self._buckets.open(bucket)
+            session = kept(into, token)
         except NoSuchBucket as error:
             raise unknown from error
-        session = kept(opened, token)
         if session is None or session.begun < self._now() - _LIFE_SECONDS:
             raise unknown
-        return Upload(opened, token, session, self)
+        return Upload(into, token, session, self)
 
     def sums(self, token: str) -> Sums:
         """The running checksums of an upload; whoever changes them holds the lock of its data file."""
@@ -156,20 +175,15 @@ class Upload:
         self._token = token
         self._session = session
         self._uploads = uploads
-        self._data = f"{token}.data"
+        self._name = f"{token}.data"
 
     @property
     def resource(self) -> ObjectResource | None:
         """The object, if the upload has ended in one."""
         ending = self._session.ending
-        if ending is None:
+        if ending is None or (ending.generation is None and self._data_size() is not None):
+            # Of the second kind: this program died just before the end.
             return None
-        if ending.generation is not None:
-            return ending.resource(self._bucket.name, ending.generation)
-        with self._opened_folder() as folder:
-            if files.status_of(folder, self._data) is not None:
-                # This program died just before the end.
-                return None
         return self._ended(ending)
 
     @property
@@ -179,11 +193,8 @@ class Upload:
         Raises:
             NoSuchUpload: the upload was cancelled meanwhile.
         """
-        with self._opened_folder() as folder:
-            status = files.status_of(folder, self._data)
-        if status is not None:
-            return status.st_size
-        return self._ending_on_disk().size
+        size = self._data_size()
+        return self._ending_on_disk().size if size is None else size
 
     def append(self, offset: int, pieces: Iterable[bytes]) -> None:
         """Adds bytes; those that are here already are passed over.
@@ -196,31 +207,35 @@ class Upload:
             InvalidRequest: they begin after what is here, or go past the object's size.
             NoSuchUpload: the upload ended meanwhile.
         """
-        with self._opened_folder() as folder:
-            file = self._opened(folder)
-            try:
-                for piece in pieces:
-                    with self._locked(folder, file) as size:
-                        self._add(file, size, offset, piece)
-                    offset += len(piece)
-                if self._bucket.fsync:
-                    os.fsync(file)
-            finally:
-                os.close(file)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(uploading(self._bucket))
+            opened = stack.enter_context(self._bucket.opened())
+            folder = stack.enter_context(uploads_folder(opened))
+            file = stack.enter_context(self._file(folder))
+            for piece in pieces:
+                with self._locked(opened, folder, file) as data:
+                    self._add(data, offset, piece)
+                offset += len(piece)
+            if self._bucket.fsync:
+                os.fsync(file)
 
-    def _add(self, file: int, size: int, offset: int, piece: bytes) -> None:
-        if offset > size:
-            raise InvalidRequest(f"The bytes begin at {offset}, but there are only {size} here.")
+    def _add(self, data: _Data, offset: int, piece: bytes) -> None:
+        if offset > data.size:
+            raise InvalidRequest(f"The bytes begin at {offset}, but there are only {data.size} here.")
         if self._session.size is not None and offset + len(piece) > self._session.size:
             raise InvalidRequest(f"More bytes than the {self._session.size} that the upload was begun for.")
-        added = piece[size - offset :] if offset < size else piece
-        if not added:
-            return
+        added = piece[data.size - offset :]
+        if added:
+            sums = self._sums(data)
+            files.append_all(data.file, added, data.size)
+            sums.add(added)
+
+    def _sums(self, data: _Data) -> Sums:
+        """The checksums of what is here; what an earlier process took is read once more."""
         sums = self._uploads.sums(self._token)
-        if sums.size != size and not sums.add_file(file, size):
-            raise StoreError(f"the data of an upload got shorter than {size} bytes; begin it anew")
-        files.append_all(file, added, size)
-        sums.add(added)
+        if not sums.add_file(data.file, data.size):
+            raise StoreError(f"the data of an upload got shorter than {data.size} bytes; begin it anew")
+        return sums
 
     def finish(self, declared: Declared = _NOTHING_DECLARED) -> ObjectResource:
         """Makes the object of all bytes; once more, it says the same.
@@ -231,68 +246,54 @@ class Upload:
             ConditionFailed: a precondition does not hold.
             NoSuchUpload: the upload was cancelled meanwhile.
         """
-        with self._opened_folder() as folder:
-            try:
-                file = self._opened(folder)
-                try:
-                    with self._locked(folder, file) as size:
-                        resource = self._finished(folder, file, size, declared)
-                finally:
-                    os.close(file)
-            except NoSuchUpload:
-                # Another request has finished it, or this program died before it could say so.
-                resource = self._ended(self._ending_on_disk())
+        try:
+            with self._data() as data:
+                resource = self._finished(data, declared)
+        except NoSuchUpload:
+            # Another request has finished it, or this program died before it could say so.
+            resource = self._ended(self._ending_on_disk())
         self._uploads.forget(self._token)
         return resource
 
-    def _finished(self, folder: int, file: int, size: int, declared: Declared) -> ObjectResource:
+    def _finished(self, data: _Data, declared: Declared) -> ObjectResource:
         session = self._session
-        if session.size not in (None, size):
-            raise InvalidRequest(f"{size} bytes came; the upload was begun for {session.size}.")
-        sums = self._uploads.sums(self._token)
-        if not sums.add_file(file, size):
-            raise StoreError(f"the data of an upload got shorter than {size} bytes; begin it anew")
-        staging = Staging(Temporary(folder=folder, name=self._data, file=file), sums)
+        if session.size not in (None, data.size):
+            raise InvalidRequest(f"{data.size} bytes came; the upload was begun for {session.size}.")
+        content = Temporary(folder=data.folder, name=data.name, file=data.file)
+        staging = Staging(data.opened, content, self._sums(data))
         staging.check(session.declared)
         staging.check(declared)
         sidecar = self._bucket.new_sidecar(session.name, staging, session.attributes)
 
         def about_to(status: os.stat_result) -> None:
-            content = sidecars.sidecar_name(session.name, status)
-            self._end(
-                Ending(content=content, size=size, stamp=files.stamp_of(status), generation=None, sidecar=sidecar)
-            )
+            name = sidecars.sidecar_name(session.name, status)
+            stamp = files.stamp_of(status)
+            self._end(Ending(content=name, size=data.size, stamp=stamp, generation=None, sidecar=sidecar))
 
         resource = self._bucket.fill(session.name, staging, sidecar, session.preconditions, about_to=about_to)
-        ending = self._session.ending
-        assert ending is not None, "fill announces what it is about to do"
-        self._end(replace(ending, generation=resource.generation))
+        if self._session.ending is not None:
+            self._end(replace(self._session.ending, generation=resource.generation))
         return resource
 
     def cancel(self) -> None:
         """Forgets the upload and its bytes; one that has ended in an object stays as it is."""
         if self.resource is not None:
             return
-        with self._opened_folder() as folder, contextlib.suppress(NoSuchUpload):
-            file = self._opened(folder)
-            try:
-                with self._locked(folder, file):
-                    os.unlink(f"{self._token}.json", dir_fd=folder)
-                    os.unlink(self._data, dir_fd=folder)
-            finally:
-                os.close(file)
+        with contextlib.suppress(NoSuchUpload), self._data() as data:
+            os.unlink(f"{self._token}.json", dir_fd=data.folder)
+            os.unlink(data.name, dir_fd=data.folder)
         self._uploads.forget(self._token)
 
     def _ended(self, ending: Ending) -> ObjectResource:
         """The object that the upload ended in, whose generation may not have been written down."""
-        if ending.generation is not None:
-            return ending.resource(self._bucket.name, ending.generation)
-        generation = self._bucket.generation_of_content(ending.sidecar.name, ending.content)
+        size, generation = ending.size, ending.generation
         if generation is None:
-            # Replaced since: nobody will ever know it exactly. One that matches nothing is right for preconditions.
-            return ending.resource(self._bucket.name, ending.stamp << files.STAMP_BITS)
-        self._end(replace(ending, generation=generation))
-        return ending.resource(self._bucket.name, generation)
+            generation = self._bucket.generation_of_content(ending.sidecar.name, ending.content)
+            if generation is None:
+                # Replaced since: nobody will ever know it. One that matches nothing is right for preconditions.
+                generation = ending.stamp << files.STAMP_BITS
+            self._end(replace(ending, generation=generation))
+        return ending.sidecar.resource(self._bucket.name, generation=generation, size=size)
 
     def _end(self, ending: Ending) -> None:
         self._session = replace(self._session, ending=ending)
@@ -305,25 +306,47 @@ class Upload:
         self._session = session
         return session.ending
 
-    def _opened_folder(self) -> contextlib.AbstractContextManager[int]:
-        return uploads_folder(self._bucket)
-
-    def _opened(self, folder: int) -> int:
-        try:
-            return os.open(self._data, os.O_RDWR | os.O_APPEND | files.FILE, dir_fd=folder)
-        except FileNotFoundError as error:
-            raise _ended_meanwhile() from error
+    def _data_size(self) -> int | None:
+        with uploading(self._bucket), self._bucket.opened() as opened, uploads_folder(opened) as folder:
+            status = files.status_of(folder, self._name)
+        return None if status is None else status.st_size
 
     @contextlib.contextmanager
-    def _locked(self, folder: int, file: int) -> Iterator[int]:
-        """Holds the lock of the data file, and tells its size."""
+    def _data(self) -> Iterator[_Data]:
+        with (
+            uploading(self._bucket),
+            self._bucket.opened() as opened,
+            uploads_folder(opened) as folder,
+            self._file(folder) as file,
+            self._locked(opened, folder, file) as data,
+        ):
+            yield data
+
+    @contextlib.contextmanager
+    def _file(self, folder: int) -> Iterator[int]:
+        try:
+            file = os.open(self._name, os.O_RDWR | os.O_APPEND | files.FILE, dir_fd=folder)
+        except FileNotFoundError as error:
+            raise _ended_meanwhile() from error
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    @contextlib.contextmanager
+    def _locked(self, opened: OpenedBucket, folder: int, file: int) -> Iterator[_Data]:
+        """Holds the lock of the data file.
+
+        Raises:
+            NoSuchUpload: it is no longer the data file.
+        """
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             status = os.fstat(file)
-            there = files.status_of(folder, self._data)
+            there = files.status_of(folder, self._name)
             if there is None or there.st_ino != status.st_ino:
                 raise _ended_meanwhile()
-            yield status.st_size
+            yield _Data(opened=opened, folder=folder, name=self._name, file=file, size=status.st_size)
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
 
