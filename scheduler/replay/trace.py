@@ -76,8 +76,10 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
             )
         except (TypeError, ValueError) as error:
             raise TraceError(f"line {rows.line_num} of the trace: {error}") from error
-        if not (0 <= job.submit < float("inf") and 0 < job.duration < float("inf") and job.chips > 0):
-            raise TraceError(f"line {rows.line_num} of the trace: instants, durations and chips must be positive")
+        if not (0 <= job.submit < float("inf") and 0 < job.duration < float("inf") and job.chips > 0 and job.name):
+            raise TraceError(
+                f"line {rows.line_num} of the trace: a job needs an id, an instant, and a duration and chips above 0"
+            )
         if job.name in names:
             raise TraceError(f"line {rows.line_num} of the trace: the job_id {job.name!r} occurs twice")
         names.add(job.name)

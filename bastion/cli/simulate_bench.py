@@ -1,0 +1,136 @@
+"""`bastion simulate bench`: how long the scheduler takes, and how much memory, on synthetic jobs.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import sys
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.output import emit_json, table
+
+if TYPE_CHECKING:
+    from scheduler.replay.synthetic import SyntheticLoad
+
+# The first passes carry out what the synthetic start made due, and are no steady state.
+_WARMING_DECISIONS = 5
+_CHANGES = 3
+
+
+def _define(values: flags.FlagValues) -> None:
+    most = 1_000_000
+    for name, default, meaning in (
+        ("jobs", 10_000, "Jobs that wait."),
+        ("projects", 16, "Projects."),
+        ("running", 1_000, "Jobs that run; they fill the pool."),
+        ("decisions", 200, "Decisions to measure."),
+    ):
+        least = 0 if name in ("jobs", "running") else 1
+        flags.DEFINE_integer(name, default, meaning, lower_bound=least, upper_bound=most, flag_values=values)
+    flags.DEFINE_float(
+        "seconds", 60.0, "Measure no longer than this, yet at least five decisions.", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_integer("seed", 1, "Of the synthetic jobs.", lower_bound=0, flag_values=values)
+
+
+def _run(call: Invocation) -> int:
+    values = call.flags
+    load = _load(call, values.jobs)
+    cold, times = _measure(load, values.decisions, values.seconds)
+    # Before memory is traced, which takes memory of its own.
+    peak = _peak_rss_mb()
+    del load
+    waiting, idle = _traced_bytes(call, values.jobs), _traced_bytes(call, 0)
+    from scheduler.replay.yardsticks import percentile
+
+    found = {
+        "decision_ms_p50": round(1000 * percentile(times, 0.5), 3),
+        "decision_ms_p99": round(1000 * percentile(times, 0.99), 3),
+        "cold_ms": round(1000 * cold, 3),
+        "peak_rss_mb": round(peak, 1),
+        "bytes_per_pending_job": round(max(0, waiting - idle) / values.jobs) if values.jobs else 0,
+        "decision_ms_max": round(1000 * times[-1], 3),
+        "decisions": len(times),
+        "jobs": values.jobs,
+        "projects": values.projects,
+        "running": values.running,
+    }
+    if call.json:
+        emit_json(found)
+    else:
+        print(table(("WHAT", "FIGURE"), [(name, f"{value:,}") for name, value in found.items()]), end="")
+    return 0
+
+
+def _load(call: Invocation, pending: int) -> SyntheticLoad:
+    from scheduler.replay.synthetic import SyntheticLoad
+
+    values = call.flags
+    draw = random.Random(values.seed).random
+    return SyntheticLoad(pending=pending, projects=values.projects, running=values.running, draw=draw)
+
+
+def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float, list[float]]:
+    """Seconds of the first decision ever, and of those in the steady state, sorted."""
+    from scheduler import schedule
+
+    gc.collect()
+    times: list[float] = []
+    plan = None
+    deadline = time.perf_counter() + seconds
+    for number in range(decisions + _WARMING_DECISIONS):
+        if plan is not None:
+            load.step(plan, changes=_CHANGES)
+        snapshot = load.snapshot()
+        began = time.perf_counter()
+        plan = schedule(snapshot, load.now)
+        times.append(time.perf_counter() - began)
+        if began > deadline and number >= _WARMING_DECISIONS + 4:
+            break
+    return times[0], sorted(times[_WARMING_DECISIONS:])
+
+
+def _traced_bytes(call: Invocation, pending: int) -> int:
+    """What is in memory after a decision: the jobs, the plan with its reasons, and all that the scheduler remembers."""
+    from scheduler import schedule
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        load = _load(call, pending)
+        plan = schedule(load.snapshot(), load.now)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(plan.decisions) == pending + call.flags.running
+    return held
+
+
+def _peak_rss_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+BENCH = Command(
+    summary="Measures the scheduler on synthetic jobs of several sizes, types, users and priorities.",
+    usage="[--jobs=N] [--projects=M] [--running=K] [--output=json]",
+    details="""cold_ms is the first decision, in which all is new; decision_ms_p50 and decision_ms_p99 are those of the
+        steady state, in which three jobs come, three end and three are cancelled between two decisions, besides what
+        the plan starts and stops. bytes_per_pending_job is what the waiting jobs, their decisions with reasons, and
+        what the scheduler remembers of them take; peak_rss_mb is the whole process while it decides.""",
+    examples=("bastion simulate bench --jobs=10000 --projects=16 --running=1000 --output=json",),
+    define=_define,
+    takes_target=False,
+    takes_output=True,
+    run=_run,
+)

@@ -1,0 +1,105 @@
+"""Synthetic jobs to measure the scheduler with: projects of different weights, jobs of many shapes, a full pool.
+
+Layer: scheduler, pure; randomness comes in as `draw`, numbers from 0 to 1. The load goes on by `step`: the plan is
+carried out, and a few jobs come, end and are cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from quota import Policy
+from scheduler import Job, JobStatus, Plan, Snapshot, Verdict
+
+_KINDS = ("v4", "v5e")
+# Units, and how many of a hundred jobs ask for so many.
+_SIZES = ((8, 52), (16, 20), (32, 12), (64, 8), (128, 5), (256, 3))
+_USERS_PER_PROJECT = 20
+_TICK_SECONDS = 10.0
+_DAY_SECONDS = 86_400.0
+
+
+class SyntheticLoad:
+    """Jobs that wait and run.
+
+    Attributes:
+        now: The instant of the next decision.
+    """
+
+    def __init__(self, *, pending: int, projects: int, running: int, draw: Callable[[], float]) -> None:
+        """`running` jobs fill the pool exactly; `pending` more wait."""
+        self.now = 30 * _DAY_SECONDS
+        self._draw = draw
+        self._number = 0
+        self._projects = [f"project-{number}" for number in range(projects)]
+        self._shapes: dict[tuple[str, int], Mapping[str, int]] = {
+            (kind, size): {kind: size} for kind in _KINDS for size, _ in _SIZES
+        }
+        self._jobs: dict[str, Job] = {}
+        for _ in range(running):
+            self._run(self._new_job(age=7 * _DAY_SECONDS))
+        totals = dict.fromkeys(_KINDS, max(size for size, _ in _SIZES))
+        for kind in _KINDS:
+            totals[kind] = max(totals[kind], sum(job.charged.get(kind, 0) for job in self._jobs.values()))
+        self._policy = Policy(
+            tiers=(totals,),
+            weights={project: dict.fromkeys(_KINDS, 1.0 + number % 4) for number, project in enumerate(self._projects)},
+            members={project: (f"user-{number}-[0-9]+",) for number, project in enumerate(self._projects)},
+        )
+        for _ in range(pending):
+            self._add(self._new_job(age=2 * _DAY_SECONDS))
+
+    def snapshot(self) -> Snapshot:
+        """What the scheduler is to decide on."""
+        return Snapshot(policy=self._policy, jobs=(*self._jobs.values(),))
+
+    def step(self, plan: Plan, *, changes: int) -> None:
+        """Carries out the plan, and then lets so many jobs each come, end and be cancelled; a tick passes.
+
+        What the plan evicts is gone by the next decision and waits again.
+        """
+        for decision in plan.decisions:
+            if decision.verdict is Verdict.START:
+                self._run(self._jobs[decision.name])
+            elif decision.verdict is Verdict.EVICT:
+                job = self._jobs[decision.name]
+                self._add(replace(job, status=JobStatus.PENDING, tier=None, charged={}, started_at=None))
+        self.now += _TICK_SECONDS
+        for status in (JobStatus.RUNNING, JobStatus.PENDING):
+            names = [name for name, job in self._jobs.items() if job.status is status]
+            for _ in range(min(changes, len(names))):
+                place = int(self._draw() * len(names))
+                names[place], names[-1] = names[-1], names[place]
+                del self._jobs[names.pop()]
+        for _ in range(2 * changes):
+            self._add(self._new_job(age=0.0))
+
+    def _add(self, job: Job) -> None:
+        self._jobs[job.name] = job
+
+    def _run(self, job: Job) -> None:
+        started = self.now - (self.now - job.queued_at) * self._draw()
+        self._add(replace(job, status=JobStatus.RUNNING, tier=0, charged=job.demand, started_at=started))
+
+    def _new_job(self, *, age: float) -> Job:
+        self._number += 1
+        project = int(self._draw() ** 1.5 * len(self._projects))  # some ask for more than others
+        user = int(self._draw() * _USERS_PER_PROJECT)
+        kind = _KINDS[self._draw() < 0.3]
+        return Job(
+            name=f"job-{self._number:07d}",
+            project_id=self._projects[project],
+            user_id=f"user-{project}-{user}",
+            priority=1 + int(self._draw() * 5),
+            queued_at=self.now - age * self._draw(),
+            demand=self._shapes[kind, self._size()],
+        )
+
+    def _size(self) -> int:
+        point = self._draw() * 100
+        for size, weight in _SIZES:
+            point -= weight
+            if point < 0:
+                return size
+        return _SIZES[0][0]
