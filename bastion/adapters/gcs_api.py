@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 import requests
+from google.api_core.exceptions import NotFound as ApiNotFound
 from google.api_core.exceptions import from_http_response
 from google.cloud.storage import Client
 
@@ -38,7 +39,8 @@ FOLLOWS = "bastion-follows"
 
 _META_FIELDS = "name,size,generation,updated"
 _PIECE_BYTES = 256 * 1024
-# Beyond 8 MiB the library uploads in parts of this size; each is sent whole before its answer is awaited.
+# What the library uploads in one request. Larger objects go in parts, each sent whole before its answer is awaited.
+_SINGLE_UPLOAD_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 16 * 1024 * 1024
 _CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
 _CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
@@ -134,21 +136,15 @@ class BucketApi:
         blob.metadata = stamp.metadata()
         # The service compares. The library's own check would delete the object, whatever generation it is by then.
         blob.crc32c = _crc32c(data)
-        with self._explained(f"writing {self.shown(key)}"):
-            try:
-                blob.upload_from_string(
-                    data,
-                    content_type=content_type(data),
-                    if_generation_match=stamp.follows,
-                    checksum=None,
-                    retry=None,
-                    timeout=limit.timeouts(),
-                )
-            except ValueError as error:
-                if len(data) <= _CHUNK_BYTES // 2 or isinstance(error, requests.RequestException):
-                    raise
-                # How the library says that the service kept less of a chunk than it was sent.
-                raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
+        with self._explained(f"writing {self.shown(key)}"), _session_may_end(len(data)):
+            blob.upload_from_string(
+                data,
+                content_type=content_type(data),
+                if_generation_match=stamp.follows,
+                checksum=None,
+                retry=None,
+                timeout=limit.timeouts(),
+            )
         return _meta(blob._properties)
 
     def compose(self, key: str, part: ObjectMeta, kind: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
@@ -160,10 +156,9 @@ class BucketApi:
         blob = self._bucket.blob(key)
         blob.metadata = stamp.metadata()
         blob.content_type = kind
-        sources = [
-            self._bucket.blob(key, generation=stamp.follows),
-            self._bucket.blob(part.key, generation=part.generation),
-        ]
+        # The object's own generation need not be named: if it is another one when it is read, it is still another one
+        # when the whole is written, and the condition does not hold then.
+        sources = [self._bucket.blob(key), self._bucket.blob(part.key, generation=part.generation)]
         with self._explained(f"appending to {self.shown(key)}"):
             blob.compose(sources, if_generation_match=stamp.follows, retry=None, timeout=limit.timeouts())
         return _meta(blob._properties)
@@ -237,6 +232,22 @@ class BucketApi:
             yield
         except FAILURES as failure:
             raise explain(failure, bucket=self.name, doing=doing) from failure
+
+
+@contextlib.contextmanager
+def _session_may_end(size: int) -> Iterator[None]:
+    """An upload in parts that cannot go on is begun anew."""
+    try:
+        yield
+    except ApiNotFound as error:
+        if size <= _SINGLE_UPLOAD_BYTES or "bucket does not exist" in str(error):
+            raise
+        raise Transient("the upload's session is gone", doubtful=True) from error
+    except ValueError as error:
+        if size <= _SINGLE_UPLOAD_BYTES or isinstance(error, requests.RequestException):
+            raise
+        # How the library says that the service kept less of a part than it was sent.
+        raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
 
 
 def content_type(data: bytes) -> str:

@@ -107,15 +107,16 @@ class Retries:
         self._patience = patience
         self._budget = RetryBudget(patience)
 
-    def limit(self, *, sent_bytes: int = 0, asks_after: bool = False) -> TimeLimit:
+    def limit(self, *, sent_bytes: int = 0, asks_after: bool = False, most_seconds: float = float("inf")) -> TimeLimit:
         """The time limit of an operation that begins now.
 
         Args:
             sent_bytes: What it sends.
             asks_after: Whether it may have to find out what came of it: a sixth of the time is kept for that.
+            most_seconds: Of an operation that is not worth more.
         """
         sending = sent_bytes / _SLOWEST_BYTES_PER_SECOND
-        seconds = self._patience.deadline_seconds + sending
+        seconds = min(self._patience.deadline_seconds + sending, most_seconds)
         now = self._clock.monotonic()
         return TimeLimit(
             clock=self._clock,

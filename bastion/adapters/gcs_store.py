@@ -146,7 +146,7 @@ class GcsStore:
         finally:
             # Once, whatever comes of it: a lifecycle rule takes what is left.
             with contextlib.suppress(Transient, StoreError, NoSuchObject, ConditionNotMet):
-                self._api.delete(part_key, generation=part.generation, limit=self._retries.limit())
+                self._api.delete(part_key, generation=part.generation, limit=self._retries.limit(most_seconds=5))
 
     def delete(self, key: str, *, generation: int) -> None:
         check_key(key)
@@ -199,12 +199,15 @@ class GcsStore:
                 raise self._refusal(key, None, generation) from None
             return self._outcome(key, stamp, limit, f"the last try was refused ({refused})")
         except NoSuchObject as missing:
-            # A compose misses either the object or the part.
-            if not doubtful:
-                found = self._look_up(key, limit)
-                if found is None or found.meta.generation != generation:
-                    raise self._refusal(key, found.meta.generation if found else 0, generation) from None
-            return self._outcome(key, stamp, limit, f"what it needs is missing ({missing})")
+            # A compose misses the object, or its part.
+            cause = f"what it needs is missing ({missing})"
+            if doubtful:
+                return self._outcome(key, stamp, limit, cause)
+            found = self._look_up(key, limit)
+            present = 0 if found is None else found.meta.generation
+            if present != generation:
+                raise self._refusal(key, present, generation) from None
+            raise StoreUnavailable(f"{self._api.shown(key)} was not written: {cause}; try again") from None
         except Transient as failure:
             if not doubtful:
                 raise StoreUnavailable(f"{self._api.shown(key)} was not written: {failure}; try again") from failure

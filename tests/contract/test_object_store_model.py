@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,8 +19,10 @@ from bastion.adapters.directory_store import DirectoryStore
 from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.core.objects import ObjectMeta
+from bastion.emulator.gcs.fault_rules import FaultRule
 from bastion.ports import ObjectStore
 from bastion.testing.memory_store import MemoryStore
+from tests.contract.gcs_storage import HASTY, Storage
 
 # Few, so that they meet: files in the way of folders, folders in the way of files, and what cannot be either.
 KEYS = st.sampled_from(
@@ -33,11 +37,10 @@ CHOICES = st.sampled_from(["present", "present", "present", "zero", "former"])
 
 
 class StoreAgainstModel(RuleBasedStateMachine):
-    """Generations differ between the two stores, so calls choose them by role."""
+    """Generations differ between the two stores, so calls choose them by role. Children say which store it is."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="store-model-"))
         self.model = MemoryStore()
         self.store: ObjectStore = MemoryStore()
         # Per key, the generations so far as (model's, store's).
@@ -50,11 +53,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        store = DirectoryStore(self.folder / "bucket", fsync=False)
+        store = self.connect()
         self.store = PrefixedStore(store, "x-bastion/") if self.prefixed else store
 
-    def teardown(self) -> None:
-        shutil.rmtree(self.folder)
+    def connect(self) -> ObjectStore:
+        """Another client of this machine's bucket."""
+        raise NotImplementedError
 
     def _choose(self, key: str, choice: str) -> tuple[int, int]:
         known = self.generations.get(key, [])
@@ -123,7 +127,48 @@ class StoreAgainstModel(RuleBasedStateMachine):
         assert [(meta.key, meta.size, meta.generation) for meta in self.store.list("")] == expected
 
 
-StoreAgainstModel.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-TestStoreAgainstModel = StoreAgainstModel.TestCase
+class DirectoryAgainstModel(StoreAgainstModel):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="store-model-"))
+
+    def connect(self) -> ObjectStore:
+        return DirectoryStore(self.folder / "bucket", fsync=False)
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+class GcsAgainstModel(StoreAgainstModel):
+    """Cloud Storage, where some requests have to be made again."""
+
+    storage: ClassVar[Storage]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bucket = self.storage.new_bucket()
+
+    def connect(self) -> ObjectStore:
+        return self.storage.store(self.bucket, patience=HASTY)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    # 429 leaves no doubt; after a doubtful failure a refused creation is not told from an accepted one.
+    rules = [FaultRule(fault="429", percent=5), FaultRule(fault="reset-body", method="GET", percent=3)]
+    GcsAgainstModel.storage = Storage(tmp_path_factory.mktemp("storage"), rules=rules)
+    GcsAgainstModel.storage.open()
+    yield
+    GcsAgainstModel.storage.close()
+
+
+def _settings(examples: int) -> settings:
+    return settings(
+        max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+
+DirectoryAgainstModel.TestCase.settings = _settings(120)
+GcsAgainstModel.TestCase.settings = _settings(40)
+TestDirectoryAgainstModel = DirectoryAgainstModel.TestCase
+TestGcsAgainstModel = GcsAgainstModel.TestCase

@@ -1,0 +1,122 @@
+"""Cloud Storage for tests: the endpoint's own handler in this process, with faults, and a note of each request."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.storage import Client
+
+from bastion.adapters.gcs_client import prepared
+from bastion.adapters.gcs_retry import Patience
+from bastion.adapters.gcs_store import GcsStore
+from bastion.emulator.gcs.api import handler
+from bastion.emulator.gcs.buckets import Buckets
+from bastion.emulator.gcs.fault_rules import FaultRule
+from bastion.emulator.gcs.faults import Faults
+from bastion.emulator.gcs.uploads import Uploads
+from bastion.http1 import HttpServer, Request, Response
+from bastion.ports import Clock
+
+# Every seventh request or so fails, in each way that a request can.
+ALL_FAULTS = (
+    FaultRule(fault="lost-reply", percent=4),
+    FaultRule(fault="503", percent=3),
+    FaultRule(fault="429", percent=2),
+    FaultRule(fault="500", percent=1),
+    FaultRule(fault="408", percent=1),
+    FaultRule(fault="reset", percent=2),
+    FaultRule(fault="reset-body", percent=1),
+    FaultRule(fault="stall", percent=0.5, seconds=0.5),
+    FaultRule(fault="stall", percent=0.5, seconds=0.5, then="drop"),
+    FaultRule(fault="slow", percent=1, rate=8 * 1024 * 1024),
+)
+# The store's patience with the pauses and timeouts of a test; its budget does not end, because the faults do not.
+HASTY = Patience(
+    connect_seconds=5,
+    read_seconds=0.25,
+    first_pause_seconds=0.005,
+    longest_pause_seconds=0.05,
+    spare_retries=1e9,
+)
+
+
+class Storage:
+    """An endpoint on its own folder.
+
+    Attributes:
+        asked: What was asked since `forget`, in order: `media`, `metadata`, `page`, `upload`, `compose`, `delete`.
+        targets: The same, as paths with their queries.
+        faults: What goes wrong.
+    """
+
+    def __init__(self, folder: Path, *, rules: Sequence[FaultRule] = (), seed: int = 0) -> None:
+        self.folder = folder
+        self._buckets = Buckets(folder)
+        self.faults = Faults(rules, seed=seed)
+        self._handler = self.faults.wrap(handler(self._buckets, Uploads(self._buckets)))
+        self._server = HttpServer(self._answer)
+        self._numbers = itertools.count(1)
+        self.asked: list[str] = []
+        self.targets: list[str] = []
+
+    def open(self) -> None:
+        self._server.open()
+        self.client = self.new_client()
+
+    def close(self) -> None:
+        self.client.close()
+        self.faults.close()
+        self._server.close(grace_seconds=1)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.port}"
+
+    def new_client(self) -> Client:
+        return prepared(
+            Client(project=None, credentials=AnonymousCredentials(), client_options={"api_endpoint": self.url})
+        )
+
+    def new_bucket(self) -> str:
+        name = f"bucket-{next(self._numbers)}"
+        self._buckets.create(name)
+        return name
+
+    def store(
+        self, bucket: str, *, clock: Clock | None = None, patience: Patience | None = None, interval: float = 0.0
+    ) -> GcsStore:
+        return GcsStore(
+            bucket,
+            client=self.client,
+            clock=clock,
+            rng=random.Random(bucket),
+            write_interval_seconds=interval,
+            patience=patience,
+        )
+
+    def forget(self) -> None:
+        self.asked.clear()
+        self.targets.clear()
+
+    def _answer(self, request: Request) -> Response:
+        self.asked.append(_kind(request))
+        self.targets.append(request.target)
+        return self._handler(request)
+
+
+def _kind(request: Request) -> str:
+    match request.method:
+        case "GET" if "alt=media" in request.query:
+            return "media"
+        case "GET":
+            return "page" if request.path.endswith("/o") else "metadata"
+        case "POST":
+            return "compose" if request.path.endswith("/compose") else "upload"
+        case "PUT":
+            return "chunk"
+        case method:
+            return method.lower()
