@@ -1,0 +1,111 @@
+"""A daemon that knows nothing reads a bucket full of specs: `python bench/cold_load.py [--jobs=10000]`.
+
+Against the local storage endpoint, over loopback. The floor is the plain library fetching the same objects with 32
+threads; a second one is our own store doing so. Then the daemon accepts all jobs, dies, and another one starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from endpoint import BUCKET, endpoint
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from bastion.core import documents, jobspec, keys
+from bastion.daemon.daemon import Daemon
+from bastion.testing.cluster import BASTION, QUOTA, Cluster
+from bastion.testing.counting_store import CountingStore
+from bastion.wiring import open_root
+
+THREADS = 32
+ROOT = f"gs://{BUCKET}/{BASTION}"
+# Whoever accepts ten thousand jobs writes for longer than a lease lasts, and goes on in the next tick.
+LEASE_TTL_SECONDS = 3600.0
+
+
+def seconds(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+def submit(count: int) -> list[str]:
+    """Writes so many specs; returns their keys."""
+    store = open_root(ROOT)
+    store.put(keys.PROJECT_QUOTAS, QUOTA, generation=0)
+
+    def write(number: int) -> str:
+        name = f"job-{number:05}"
+        spec = jobspec.new(
+            name=name,
+            bastion=BASTION,
+            command=f"python3 train.py --seed={random.randrange(10**9)}",
+            user_id="alice",
+            project_id="a",
+            now=time.time(),
+            instance_type="tpu-v4-64",
+        )
+        return store.put(keys.active(name), documents.dumps(spec.document), generation=0).key
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(write, range(count)))
+
+
+def plain_library(names: list[str], url: str) -> None:
+    """Each object with `Blob.download_as_bytes`, its own retries left on."""
+    client = storage.Client(project="bench", credentials=AnonymousCredentials(), client_options={"api_endpoint": url})
+    bucket = client.bucket(BUCKET)
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(lambda name: bucket.blob(f"{BASTION}/{name}").download_as_bytes(), names))
+
+
+def our_store(names: list[str]) -> None:
+    store = open_root(ROOT)
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(store.get, names))
+
+
+def load(daemon: Daemon) -> None:
+    """All that comes before a daemon's first decision: the listings, and one download per object."""
+    daemon._listings.begin(spent=0)
+    daemon._listings.look(whole=True)
+    daemon._observer.observe(entropy=b"", dry_run=False, whole=True)
+
+
+def report(what: str, taken: float, floor: float, counting: CountingStore) -> None:
+    calls = ", ".join(f"{count} {name}" for name, count in sorted(counting.calls.items()))
+    print(f"{what}: {taken:.1f} s, {taken / floor:.2f} x the library; {counting.requests} requests ({calls})")
+    counting.reset()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    jobs = parser.parse_args().jobs
+    with endpoint() as url:
+        names = submit(jobs)
+        floor = seconds(lambda: plain_library(names, url))
+        print(f"{jobs} specs with the plain library and {THREADS} threads: {floor:.1f} s")
+        own = seconds(lambda: our_store(names))
+        print(f"the same with our store: {own:.1f} s, {own / floor:.2f} x the library")
+        cluster = Cluster(quota=None, lease_ttl_seconds=LEASE_TTL_SECONDS)
+        counting = CountingStore(open_root(ROOT))
+        daemon = cluster.new_daemon(counting)
+        report("cold load", seconds(lambda: load(daemon)), floor, counting)
+        report("first tick, which accepts them", seconds(daemon.tick), floor, counting)
+        daemon.close()
+        counting.reset()
+        successor = cluster.new_daemon(counting)
+        report("load after a restart", seconds(lambda: load(successor)), floor, counting)
+        report("first tick after it", seconds(successor.tick), floor, counting)
+        report("the next one", seconds(successor.tick), floor, counting)
+        successor.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Log segments a second from many hosts: `python bench/log_segments.py [--writers=100] [--seconds=10]`.
+
+Each writer is a thread with the worker's own `SegmentStore` on its own job's host, as fast as it can; a few processes
+share them, over loopback against the local storage endpoint. At the end a listing must show every segment of every
+writer, without a hole, and with the size that it was written with. The floor does the same with bare HTTP requests
+(`http.client`, one connection for each writer), which is what the endpoint can take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import quote, urlsplit
+
+from endpoint import BUCKET, endpoint
+
+from bastion.core import keys
+from bastion.wiring import open_root
+from bastion.worker.log_segments import SegmentStore
+
+ROOT = f"gs://{BUCKET}/bench-bastion"
+RUN = "aaaaaaaaaa-1"
+LINES = 20
+
+
+def job_of(writer: int) -> str:
+    return f"job-{writer:03}"
+
+
+def text(writer: int, number: int) -> bytes:
+    """A segment, a little under 2 KiB; each has a size of its own, so that none can stand for another."""
+    line = f"2027-01-15T08:00:00.000000Z stdout F writer {writer} step {number} loss 0.{number:06}"
+    return b"".join(f"{line} {'x' * (number % 17)}\n".encode() for _ in range(LINES))
+
+
+def stack(_url: str, writer: int) -> Callable[[bytes, int], None]:
+    segments = SegmentStore(open_root(ROOT), job=job_of(writer), run=RUN, host=0)
+    return lambda data, _number: segments.write(data)
+
+
+def bare(url: str, writer: int) -> Callable[[bytes, int], None]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+
+    def write(data: bytes, number: int) -> None:
+        key = quote(f"bench-bastion/{keys.log_segment(job_of(writer), RUN, 0, number)}", safe="")
+        target = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&ifGenerationMatch=0&name={key}"
+        connection.request("POST", target, body=data, headers={"Content-Type": "text/plain"})
+        response = connection.getresponse()
+        answer = response.read()
+        assert response.status == http.client.OK, answer
+
+    return write
+
+
+KINDS = {"the worker's own stack": stack, "bare HTTP": bare}
+
+
+def work(kind: str, url: str, writers: list[int], seconds: float, start, results) -> None:  # type: ignore[no-untyped-def]
+    """One process: all of its writers at once, until the time is up. Puts (writer, segments) for each."""
+    writes = {writer: KINDS[kind](url, writer) for writer in writers}
+
+    def one(writer: int) -> None:
+        number = 0
+        while time.monotonic() < ends:
+            number += 1
+            writes[writer](text(writer, number), number)
+        results.put((writer, number))
+
+    start.wait()
+    ends = time.monotonic() + seconds
+    threads = [threading.Thread(target=one, args=(writer,)) for writer in writers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
+    """Segments a second.
+
+    Raises:
+        AssertionError: something is missing.
+    """
+    with endpoint() as url:
+        spawning = multiprocessing.get_context("spawn")
+        start, results = spawning.Barrier(processes + 1), spawning.Queue()
+        shares = [list(range(writers))[n::processes] for n in range(processes)]
+        workers = [spawning.Process(target=work, args=(kind, url, share, seconds, start, results)) for share in shares]
+        for worker in workers:
+            worker.start()
+        start.wait()
+        began = time.monotonic()
+        written = dict(results.get() for _ in range(writers))
+        taken = time.monotonic() - began
+        for worker in workers:
+            worker.join()
+        store = open_root(ROOT)
+        for writer, count in written.items():
+            folder = keys.log_segments(job_of(writer), RUN, 0)
+            found = [(meta.key, meta.size) for meta in store.list(folder)]
+            expected = [
+                (keys.log_segment(job_of(writer), RUN, 0, n), len(text(writer, n))) for n in range(1, count + 1)
+            ]
+            assert found == expected, f"writer {writer}: {len(found)} of {count} segments, or others"
+    rate = sum(written.values()) / taken
+    print(
+        f"{kind}: {rate:.0f} segments/s from {writers} writers in {processes} processes, {sum(written.values())} in "
+        f"{taken:.1f} s, all there; the slowest writer {min(written.values())}, the fastest {max(written.values())}"
+    )
+    return rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--writers", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    given = parser.parse_args()
+    rates = [measure(kind, given.writers, given.processes, given.seconds) for kind in KINDS]
+    print(f"the stack reaches {rates[0] / rates[1]:.2f} of what bare HTTP does")
+
+
+if __name__ == "__main__":
+    main()
