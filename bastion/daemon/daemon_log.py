@@ -1,8 +1,8 @@
 """The daemon's own log in the bucket: `logs/<bastion>`, rolled at 16 MiB or midnight (UTC).
 
 Lines are collected and appended once a tick; a bucket that does not answer costs nothing but the delay, up to a bound
-beyond which the oldest lines are dropped and the number of them is said. Lines of which nobody knows whether they landed
-are written again: one may be there twice, none is missing.
+beyond which the oldest lines are dropped and the number of them is said. Lines of which nobody knows whether they
+landed are written again: one may be there twice, none is missing.
 """
 
 from __future__ import annotations
