@@ -1,7 +1,9 @@
 """The quota file: bytes of TOML in, a validated `Policy` out.
 
-Layer: lowest, pure (no I/O, clock, randomness or logging). The format is a contract: the ancestor's quota files are
-read as they are, and ours adds tiers (a list of tables in `total_resources`), regular expressions as members and rules of projects.
+Layer: lowest, pure (no I/O, clock, randomness or logging).
+
+The format is a contract: the ancestor's quota files are read as they are, and ours adds tiers (a list of tables in
+`total_resources`), regular expressions as members and rules of projects.
 """
 
 from __future__ import annotations

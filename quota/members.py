@@ -1,36 +1,37 @@
-"""Which regular expressions may name a project's members.
+"""Who belongs to a project: the patterns of a quota file, bounded so that none of them can hang the daemon.
 
-Layer: `quota`, pure. The daemon matches every user against every pattern, and Python's `re` backtracks: `(a+)+b` takes
-longer than the universe has existed on a user id that everybody may choose. So a pattern is taken apart before its
-first use, and refused if the number of ways in which it could match a user id has no small bound.
+Layer: lowest, pure. The daemon matches every user against every pattern, and Python's `re` backtracks: on a user id,
+which everybody may choose, `(a+)+b` takes longer than the universe has existed. So `quota.matching` matches them, and
+what takes it more than some milliseconds, on the longest id, is refused when the file is read.
 """
 
 from __future__ import annotations
 
-import importlib
+import functools
 import re
-import sys
-from typing import Any
+from collections.abc import Iterable
 
-from quota.policy import USER_ID_MAX_CHARS
+from quota.matching import TEXT_MAX_CHARS, Matcher, NotMatchable, Text
 
+# Longer ids are nobody's.
+USER_ID_MAX_CHARS = TEXT_MAX_CHARS
 PATTERN_MAX_CHARS = 256
-# Three open repetitions (`.*a.*b.*`) on the longest user id: at most some milliseconds.
-_WAYS_MAX = 2 * (USER_ID_MAX_CHARS + 1) ** 3
+# A whole file's patterns together: what one user costs at most, in steps of well under a microsecond.
+FILE_COST_MAX = 200_000
 
-# Python 3.10 has the parser under its old name, which later versions warn about.
-_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
-
-_ONE_WAY = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY", "RANGE", "AT", "FAILURE"})
-_REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
+# Nothing in it is special, so it matches itself and nothing else.
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}", re.ASCII)
 
 
 class UnsafePattern(ValueError):
     """The pattern is no regular expression, or could take too long; the message says what to change."""
 
 
-def check_pattern(pattern: str) -> None:
+def check_pattern(pattern: str) -> int:
     """Refuses what is not a regular expression, and what could take long to match.
+
+    Returns:
+        The most steps that it takes; 0 for a plain user id.
 
     Raises:
         UnsafePattern: with what to change.
@@ -42,48 +43,39 @@ def check_pattern(pattern: str) -> None:
             f"the pattern has {len(pattern)} characters, {PATTERN_MAX_CHARS} are the most; "
             "split it into several patterns"
         )
+    return 0 if _PLAIN_ID.fullmatch(pattern) else _matcher(pattern).cost
+
+
+class Members:
+    """The members of one project."""
+
+    __slots__ = ("_ids", "_matchers", "cost")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        """Takes the patterns apart; afterwards `cost` is the most steps that one question takes.
+
+        Raises:
+            UnsafePattern: one of them cannot be used.
+        """
+        costs = {pattern: check_pattern(pattern) for pattern in patterns}
+        self._ids = frozenset(pattern for pattern, cost in costs.items() if not cost)
+        self._matchers = tuple(_matcher(pattern) for pattern, cost in costs.items() if cost)
+        self.cost = 1 + sum(costs.values())
+
+    def has(self, user: str) -> bool:
+        """Whether one of the patterns matches the whole user id; ids over 128 characters match none."""
+        if user in self._ids:
+            return True
+        if not self._matchers or len(user) > USER_ID_MAX_CHARS:
+            return False
+        text = Text(user)
+        return any(matcher.matches(text) for matcher in self._matchers)
+
+
+# A file is checked, and then used: the second time its patterns are not taken apart again.
+@functools.lru_cache(maxsize=4096)
+def _matcher(pattern: str) -> Matcher:
     try:
-        tree = _parser.parse(pattern)
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UnsafePattern(
-            f"{pattern!r} is not a regular expression ({error}); escape special characters with a backslash"
-        ) from error
-    if _ways(tree, pattern) > _WAYS_MAX:
-        raise UnsafePattern(
-            f"{pattern!r} has too many repetitions and could take very long to match; use at most three of * + ?"
-        )
-
-
-def _ways(sequence: Any, pattern: str) -> int:
-    """An upper bound for the ways in which a sequence of parsed items can match one user id."""
-    ways = 1
-    for operation, argument in sequence:
-        ways *= _ways_of_item(str(operation), argument, pattern)
-        if ways > _WAYS_MAX:
-            return ways
-    return ways
-
-
-def _ways_of_item(operation: str, argument: Any, pattern: str) -> int:
-    if operation in _ONE_WAY:
-        return 1
-    if operation in _REPEATS:
-        least, most, body = argument
-        body_ways = _ways(body, pattern)
-        if int(most) > 1 and body_ways > 1:
-            raise UnsafePattern(
-                f"{pattern!r} repeats a part that itself repeats or has alternatives, like (a+)+, and could take "
-                "very long to match; write it without the inner one"
-            )
-        # Zero or one times something that matches in several ways: those ways, or none.
-        return max(body_ways, 1) + 1 if int(most) <= 1 else min(int(most) - int(least), USER_ID_MAX_CHARS) + 1
-    if operation == "SUBPATTERN":
-        return _ways(argument[3], pattern)
-    if operation == "ATOMIC_GROUP":
-        return _ways(argument, pattern)
-    if operation == "BRANCH":
-        return sum(_ways(branch, pattern) for branch in argument[1])
-    if operation in ("ASSERT", "ASSERT_NOT"):
-        return _ways(argument[1], pattern)
-    raise UnsafePattern(f"{pattern!r} refers back to a group, which quota files do not support; write it out")
+        return Matcher(pattern)
+    except NotMatchable as error:
+        raise UnsafePattern(f"{pattern!r} cannot be a pattern: {error}") from error

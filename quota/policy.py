@@ -5,17 +5,18 @@ Layer: lowest, pure. A `Policy` is a value: it never changes, and everything it 
 
 from __future__ import annotations
 
+import functools
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 
+from quota.members import Members
 from quota.rules import DEFAULT_RULES, ProjectRules
 
-# Matching costs time in proportion to a power of the user id's length, so longer ids are nobody's.
-USER_ID_MAX_CHARS = 128
+# Answers that a policy remembers: more users than ever have jobs at once.
+_REMEMBERED_MAX = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class Policy:
     resource_types: tuple[str, ...] = field(init=False)
     _totals: Mapping[str, int] = field(init=False, repr=False, compare=False)
     _entitlements: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
-    _patterns: Mapping[str, tuple[re.Pattern[str], ...]] = field(init=False, repr=False, compare=False)
+    _withheld: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _is_member: Callable[[str, str], bool] = field(init=False, repr=False, compare=False)
+    _projects_of: Callable[[str], tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         totals: dict[str, int] = {}
@@ -79,7 +82,19 @@ class Policy:
             whole = sum(parts.values(), Fraction(0))
             for project, part in parts.items():
                 entitlements[project][kind] = math.floor(part * total / whole) if whole else 0
-        patterns = {project: tuple(re.compile(text) for text in texts) for project, texts in self.members.items()}
+        withheld = {
+            kind: sum(self._own_only(project, kind, shares.get(kind, 0)) for project, shares in entitlements.items())
+            for kind in totals
+        }
+        groups = {project: Members(patterns) for project, patterns in sorted(self.members.items())}
+
+        def is_member(user: str, project: str) -> bool:
+            group = groups.get(project)
+            return group is not None and group.has(user)
+
+        def projects_of(user: str) -> tuple[str, ...]:
+            return tuple(project for project, group in groups.items() if group.has(user))
+
         frozen: dict[str, object] = {
             "tiers": tuple(MappingProxyType(dict(tier)) for tier in self.tiers),
             "weights": _frozen({project: MappingProxyType(dict(kinds)) for project, kinds in self.weights.items()}),
@@ -89,7 +104,10 @@ class Policy:
             "resource_types": tuple(sorted(totals)),
             "_totals": _frozen(totals),
             "_entitlements": _frozen({project: MappingProxyType(kinds) for project, kinds in entitlements.items()}),
-            "_patterns": _frozen(patterns),
+            "_withheld": _frozen(withheld),
+            # Pure, so it is only asked once.
+            "_is_member": functools.lru_cache(_REMEMBERED_MAX)(is_member),
+            "_projects_of": functools.lru_cache(_REMEMBERED_MAX)(projects_of),
         }
         for name, value in frozen.items():
             object.__setattr__(self, name, value)
@@ -106,19 +124,33 @@ class Policy:
         """
         return self._entitlements.get(project, {}).get(resource_type, 0)
 
+    def ceiling(self, project: str, resource_type: str) -> int:
+        """The most units that the project may ever hold, in an empty pool.
+
+        That is the pool without what other projects never lend, and its own entitlement with what it may borrow.
+        """
+        own = self.entitlement(project, resource_type)
+        others = self._withheld.get(resource_type, 0) - self._own_only(project, resource_type, own)
+        most = self.total(resource_type) - others
+        limit = self.rules(project).borrowing_limit.get(resource_type)
+        return most if limit is None else min(most, own + limit)
+
+    def _own_only(self, project: str, resource_type: str, entitlement: int) -> int:
+        """Units of its entitlement that it never lends."""
+        limit = self.rules(project).lending_limit.get(resource_type)
+        return 0 if limit is None else max(0, entitlement - limit)
+
     def rules(self, project: str) -> ProjectRules:
         """The project's rules; the default ones if it has none of its own, or is unknown."""
         return self.project_rules.get(project, self.default_rules)
 
     def is_member(self, user: str, project: str) -> bool:
         """Whether one of the project's patterns matches the whole user id; ids over 128 characters match none."""
-        if len(user) > USER_ID_MAX_CHARS:
-            return False
-        return any(pattern.fullmatch(user) for pattern in self._patterns.get(project, ()))
+        return self._is_member(user, project)
 
     def projects_of(self, user: str) -> tuple[str, ...]:
         """The projects that the user belongs to, sorted."""
-        return tuple(project for project in self.projects if self.is_member(user, project))
+        return self._projects_of(user)
 
 
 def _exact(weight: float) -> Fraction:

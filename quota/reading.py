@@ -6,28 +6,32 @@ left alone (a newer writer may have added them), unless they look like a misspel
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tomli
 
+from quota import rules_reading
 from quota.lines import Lines
-from quota.members import UnsafePattern, check_pattern
+from quota.members import FILE_COST_MAX, Members, UnsafePattern, check_pattern
+from quota.names import AMOUNT_MAX, PLAIN_NAME, PLAIN_NAME_RULE
 from quota.policy import Policy, Problem, QuotaFileError
+from quota.rules import ProjectRules
+from quota.rules_reading import RulesReader
+from quota.wording import Guesses, shown
 
 FILE_MAX_BYTES = 1024 * 1024
 SCHEMA_VERSION = "1"
-# Sums of amounts stay far below what JSON readers hold exactly.
-AMOUNT_MAX = 10**9
+# Of problems, and of warnings: nobody reads on, and they are published as an alarm.
+FINDINGS_MAX = 200
 
-# Project ids become object names in the bucket, resource types keys of its documents.
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_PLAIN_NAME_RULE = "use letters, digits, '.', '_' and '-', a letter or digit at both ends, at most 63 characters"
 _SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)\Z| \(at end of document\)\Z")
 _TABLES = ("toml-schema", "total_resources", "project_membership", "project_resources")
+_OPTIONAL_TABLES = (rules_reading.TABLE,)
+# To find users with a weight who are no members: a quarter of a second.
+_USER_CHECKS_COST_MAX = 2_000_000
 
 
 def load(data: bytes) -> Policy:
@@ -84,18 +88,11 @@ def _parse(text: str) -> dict[str, Any]:
         raise _refuse(None, f"a number cannot be read ({error}); amounts are at most {AMOUNT_MAX}") from error
 
 
-def _sorted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    return tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.message)))
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
+def _sorted(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    told = sorted(problems[:FINDINGS_MAX], key=lambda problem: (problem.line or 0, problem.message))
+    if len(problems) > FINDINGS_MAX:
+        told.append(Problem(None, f"and more, of which nothing is told here; correct these {FINDINGS_MAX} first"))
+    return tuple(told)
 
 
 class _Reader:
@@ -106,6 +103,8 @@ class _Reader:
         self._lines = lines
         self.problems: list[Problem] = []
         self._warnings: list[Problem] = []
+        self._pattern_cost = 0
+        self.guesses = Guesses()
 
     def policy(self) -> Policy | None:
         """The policy, or None if there are problems."""
@@ -115,30 +114,44 @@ class _Reader:
         kinds = {kind for tier in tiers for kind in tier}
         members = self._members()
         weights = self._weights(kinds)
+        rules = RulesReader(self._document, kinds, {*members, *weights}, self)
         if self.problems:
             return None
         self._warn_about_projects(members, weights)
-        return Policy(tiers=tuple(tiers), weights=weights, members=members, warnings=_sorted(self._warnings))
+        self._warn_about_users(members, rules.projects)
+        return Policy(
+            tiers=tuple(tiers),
+            weights=weights,
+            members=members,
+            warnings=_sorted(self._warnings),
+            default_rules=rules.default,
+            project_rules=rules.projects,
+        )
 
-    def _problem(self, message: str, *path: str | int) -> None:
-        self.problems.append(Problem(self._lines.of(*path), message))
+    def problem(self, message: str, *path: str | int) -> None:
+        self._add(self.problems, message, *path)
 
-    def _warning(self, message: str, *path: str | int) -> None:
-        self._warnings.append(Problem(self._lines.of(*path), message))
+    def warning(self, message: str, *path: str | int) -> None:
+        self._add(self._warnings, message, *path)
+
+    def _add(self, found: list[Problem], message: str, *path: str | int) -> None:
+        if len(found) <= FINDINGS_MAX:
+            found.append(Problem(self._lines.of(*path), message))
 
     def _check_table_names(self) -> set[str]:
         missing = {name for name in _TABLES if name not in self._document}
+        known = (*_TABLES, *_OPTIONAL_TABLES)
         explained: set[str] = set()
         for name in self._document:
-            near = difflib.get_close_matches(name, _TABLES, n=1, cutoff=0.75)
-            if name in _TABLES or not near:
+            near = self.guesses.meant(name, known, cutoff=0.75)
+            if name in known or near is None:
                 continue
-            message = f"[{name}] is not a table of a quota file; did you mean [{near[0]}]?"
-            if near[0] in missing:
-                self._problem(message, name)
-                explained.add(near[0])
+            message = f"[{name}] is not a table of a quota file; did you mean [{near}]?"
+            if near not in self._document:
+                self.problem(message, name)
+                explained.add(near)
             else:
-                self._warning(f"{message} It is ignored", name)
+                self.warning(f"{message} It is ignored", name)
         for name in sorted(missing - explained):
             example = {
                 "toml-schema": '; begin the file with [toml-schema] and version = "1"',
@@ -146,13 +159,13 @@ class _Reader:
                 "project_membership": '; add it with the members of each project, like project1 = ["user1"]',
                 "project_resources": "; add [project_resources.<project>] tables with weights, like v4 = 0.6",
             }[name]
-            self._problem(f"the table [{name}] is missing{example}")
+            self.problem(f"the table [{name}] is missing{example}")
         return missing
 
     def _table(self, value: object, title: str, *path: str | int) -> Mapping[str, Any]:
         if isinstance(value, dict):
             return value
-        self._problem(f"{title} must be a table, not {_shown(value)}", *path)
+        self.problem(f"{title} must be a table, not {shown(value)}", *path)
         return {}
 
     def _check_version(self, missing: bool) -> None:
@@ -161,8 +174,8 @@ class _Reader:
         table = self._table(self._document["toml-schema"], "[toml-schema]", "toml-schema")
         version = table.get("version")
         if version != SCHEMA_VERSION and isinstance(self._document["toml-schema"], dict):
-            found = "is missing" if version is None else f"is {_shown(version)}"
-            self._problem(
+            found = "is missing" if version is None else f"is {shown(version)}"
+            self.problem(
                 f'the version in [toml-schema] {found}; this bastion reads version = "{SCHEMA_VERSION}"',
                 "toml-schema",
                 "version",
@@ -176,18 +189,18 @@ class _Reader:
         if not isinstance(value, list):
             return [self._tier(value, name)]
         if not value:
-            self._problem("total_resources is an empty list; write one table per tier, the best first", name)
+            self.problem("total_resources is an empty list; write one table per tier, the best first", name)
         return [self._tier(tier, name, index) for index, tier in enumerate(value)]
 
     def _tier(self, value: object, *path: str | int) -> dict[str, int]:
         title = "[total_resources]" if len(path) == 1 else f"tier {path[1]} of total_resources"
         tier: dict[str, int] = {}
         for kind, amount in self._table(value, title, *path).items():
-            if not _PLAIN_NAME.fullmatch(kind):
-                self._problem(f"the resource type {_shown(kind)} is not allowed; {_PLAIN_NAME_RULE}", *path, kind)
+            if not PLAIN_NAME.fullmatch(kind):
+                self.problem(f"the resource type {shown(kind)} is not allowed; {PLAIN_NAME_RULE}", *path, kind)
             elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
-                self._problem(
-                    f"the amount of {kind} is {_shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}",
+                self.problem(
+                    f"the amount of {kind} is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}",
                     *path,
                     kind,
                 )
@@ -196,9 +209,9 @@ class _Reader:
         return tier
 
     def _project(self, project: str, table: str) -> bool:
-        if _PLAIN_NAME.fullmatch(project):
+        if PLAIN_NAME.fullmatch(project):
             return True
-        self._problem(f"the project id {_shown(project)} is not allowed; {_PLAIN_NAME_RULE}", table, project)
+        self.problem(f"the project id {shown(project)} is not allowed; {PLAIN_NAME_RULE}", table, project)
         return False
 
     def _members(self) -> dict[str, tuple[str, ...]]:
@@ -208,8 +221,8 @@ class _Reader:
             if not self._project(project, name):
                 continue
             if not isinstance(patterns, list):
-                self._problem(
-                    f'the members of {project} are {_shown(patterns)}; write a list like ["user1", "team-.*"]',
+                self.problem(
+                    f'the members of {project} are {shown(patterns)}; write a list like ["user1", "team-.*"]',
                     name,
                     project,
                 )
@@ -221,12 +234,21 @@ class _Reader:
 
     def _pattern(self, pattern: object, *path: str | int) -> bool:
         if not isinstance(pattern, str):
-            self._problem(f'a member of {path[1]} is {_shown(pattern)}; write a string like "user1"', *path)
+            self.problem(f'a member of {path[1]} is {shown(pattern)}; write a string like "user1"', *path)
             return False
+        if self._pattern_cost > FILE_COST_MAX:
+            return False  # as was said of the pattern that was one too many
         try:
-            check_pattern(pattern)
+            self._pattern_cost += check_pattern(pattern)
         except UnsafePattern as error:
-            self._problem(f"a member of {path[1]} cannot be used: {error}", *path)
+            self.problem(f"a member of {path[1]} cannot be used: {error}", *path)
+            return False
+        if self._pattern_cost > FILE_COST_MAX:
+            self.problem(
+                "the patterns up to this one take too long to match, all together; use fewer or simpler ones, or plain "
+                "user ids, of which there may be any number",
+                *path,
+            )
             return False
         return True
 
@@ -240,17 +262,17 @@ class _Reader:
             weights[project] = {}
             for kind, weight in self._table(table, title, name, project).items():
                 if kind not in kinds:
-                    near = _did_you_mean(kind, sorted(kinds)) or "; add it there or delete it here"
-                    self._problem(f"{title} has {_shown(kind)}, which total_resources lacks{near}", name, project, kind)
+                    near = self.guesses.question(kind, sorted(kinds)) or "; add it there or delete it here"
+                    self.problem(f"{title} has {shown(kind)}, which total_resources lacks{near}", name, project, kind)
                 elif isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
-                    self._problem(
-                        f"the weight of {kind} in {title} is {_shown(weight)}; write a number of at least 0, like 0.6",
+                    self.problem(
+                        f"the weight of {kind} in {title} is {shown(weight)}; write a number of at least 0, like 0.6",
                         name,
                         project,
                         kind,
                     )
                 elif weight > AMOUNT_MAX:
-                    self._problem(
+                    self.problem(
                         f"the weight of {kind} in {title} is over {AMOUNT_MAX}; only the ratio to the other "
                         "projects' weights counts, so write smaller ones",
                         name,
@@ -262,18 +284,32 @@ class _Reader:
         return weights
 
     def _warn_about_projects(self, members: Mapping[str, object], weights: Mapping[str, object]) -> None:
+        without_weights = sorted(set(members) - set(weights))
+        without_members = sorted(set(weights) - set(members))
         for project in weights:
             if project not in members:
-                near = _did_you_mean(project, sorted(set(members) - set(weights))) or "; add it to [project_membership]"
-                self._warning(f"the project {project} has no members{near}", "project_resources", project)
+                near = self.guesses.question(project, without_weights) or "; add it to [project_membership]"
+                self.warning(f"the project {project} has no members{near}", "project_resources", project)
             elif not members[project]:
-                self._warning(f"the project {project} has an empty list of members", "project_membership", project)
-        for project in members:
-            if project not in weights:
-                near = (
-                    _did_you_mean(project, sorted(set(weights) - set(members)))
-                    or f"; add [project_resources.{project}]"
-                )
-                self._warning(
-                    f"the project {project} has no resources and can only borrow{near}", "project_membership", project
-                )
+                self.warning(f"the project {project} has an empty list of members", "project_membership", project)
+        for project in without_weights:
+            near = self.guesses.question(project, without_members) or f"; add [project_resources.{project}]"
+            self.warning(
+                f"the project {project} has no resources and can only borrow{near}", "project_membership", project
+            )
+
+    def _warn_about_users(self, members: Mapping[str, tuple[str, ...]], rules: Mapping[str, ProjectRules]) -> None:
+        """Users with a weight in a project that is not theirs; the default weights are for any of the projects."""
+        cost_left = _USER_CHECKS_COST_MAX
+        for project, own in rules.items():
+            group = Members(members.get(project, ()))
+            for user in own.user_weights:
+                cost_left -= group.cost
+                if cost_left < 0:
+                    return
+                if not group.has(user):
+                    near = self.guesses.question(user, members.get(project, ()))
+                    self.warning(
+                        f"{shown(user)} has a weight in {project} and is none of its members{near}",
+                        *(rules_reading.TABLE, project, "user_weights", user),
+                    )

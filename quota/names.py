@@ -1,0 +1,15 @@
+"""What project ids and resource types may be called, and how large amounts may be.
+
+Layer: lowest, pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Sums of amounts stay far below what JSON readers hold exactly.
+AMOUNT_MAX = 10**9
+
+# Project ids become object names in the bucket, resource types keys of its documents.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+PLAIN_NAME_RULE = "use letters, digits, '.', '_' and '-', a letter or digit at both ends, at most 63 characters"

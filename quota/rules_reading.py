@@ -1,0 +1,173 @@
+"""Reads `[project_rules]`: the rules of all projects, and the tables of single ones that override them.
+
+Layer: quota, pure. A key that looks like a misspelt one is a problem, because whoever wrote it relies on it; any other
+unknown one is a warning, because a newer writer may know it. A project's own key replaces the default one whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from quota.members import USER_ID_MAX_CHARS
+from quota.names import AMOUNT_MAX, PLAIN_NAME, PLAIN_NAME_RULE
+from quota.rules import DEFAULT_RULES, ProjectRules
+from quota.wording import Guesses, shown
+
+TABLE = "project_rules"
+
+_HOUR = 3600.0
+_TEN_YEARS = 87_600
+# Per key: the attribute, the unit in seconds, the least and the most.
+_DURATIONS: Mapping[str, tuple[str, float, float, float]] = {
+    "half_life_hours": ("half_life_seconds", _HOUR, 0.01, _TEN_YEARS),
+    "minimum_runtime_minutes": ("minimum_runtime_seconds", 60.0, 0, 7 * 24 * 60),
+    "grace_seconds": ("grace_seconds", 1.0, 0, 3600),
+    "maximum_runtime_hours": ("maximum_runtime_seconds", _HOUR, 0, _TEN_YEARS),
+}
+_SWITCHES = ("fifo", "hold")
+_LIMITS = ("borrowing_limit", "lending_limit")
+_USER_WEIGHTS = "user_weights"
+USER_WEIGHT_LEAST, USER_WEIGHT_MOST = 0.001, 1000
+# As close as a slip of the finger: a newer version's key is rarely so close to one of ours.
+_MISSPELT = 0.75
+
+_VALUE_KEYS = (*_DURATIONS, *_SWITCHES)
+_TABLE_KEYS = (*_LIMITS, _USER_WEIGHTS)
+KEYS = (*_VALUE_KEYS, *_TABLE_KEYS)
+
+
+class Findings(Protocol):
+    """Where a reader tells what it found; the path leads to the line."""
+
+    @property
+    def guesses(self) -> Guesses: ...
+
+    def problem(self, message: str, *path: str | int) -> None: ...
+    def warning(self, message: str, *path: str | int) -> None: ...
+
+
+class RulesReader:
+    """Reads one file's rules.
+
+    Attributes:
+        default: The rules of projects without their own.
+        projects: Those of the others, complete.
+    """
+
+    def __init__(self, document: Mapping[str, Any], kinds: set[str], projects: set[str], findings: Findings) -> None:
+        """Reads and checks all of the table.
+
+        Args:
+            document: The whole file.
+            kinds: The resource types of the pool.
+            projects: The projects that the file has.
+        """
+        self.default = DEFAULT_RULES
+        self.projects: dict[str, ProjectRules] = {}
+        self._kinds = kinds
+        self._known = projects
+        self._findings = findings
+        table = document.get(TABLE, {})
+        if not isinstance(table, dict):
+            findings.problem(f"[{TABLE}] must be a table, not {shown(table)}", TABLE)
+            return
+        own = {name: value for name, value in table.items() if self._is_project(name, value)}
+        common = {name: value for name, value in table.items() if name not in own}
+        self.default = self._rules(common, DEFAULT_RULES, TABLE)
+        ordered = sorted(projects)
+        for project, value in own.items():
+            rules = self._rules(value, self.default, TABLE, project)
+            if project in projects:
+                self.projects[project] = rules
+            else:
+                near = findings.guesses.question(project, ordered) or "; delete them here or add the project"
+                findings.warning(
+                    f"there are rules of {shown(project)}, which is no project of this file{near}", TABLE, project
+                )
+
+    def _is_project(self, name: str, value: object) -> bool:
+        """Whether an entry of the table is about one project, and not one of the rules of all."""
+        if not isinstance(value, dict) or name in _TABLE_KEYS:
+            return False
+        if name in self._known:
+            return True
+        if name in _VALUE_KEYS or self._findings.guesses.meant(name, _TABLE_KEYS, cutoff=_MISSPELT):
+            return False
+        if not PLAIN_NAME.fullmatch(name):
+            self._findings.problem(f"the project id {shown(name)} is not allowed; {PLAIN_NAME_RULE}", TABLE, name)
+        return True
+
+    def _rules(self, table: Mapping[str, Any], base: ProjectRules, *path: str) -> ProjectRules:
+        changes: dict[str, object] = {}
+        for key, value in table.items():
+            if key in _DURATIONS:
+                attribute, unit, least, most = _DURATIONS[key]
+                seconds = self._number(value, least, most, *path, key) * unit
+                changes[attribute] = None if key == "maximum_runtime_hours" and not seconds else seconds
+            elif key in _SWITCHES:
+                if not isinstance(value, bool):
+                    self._problem(f"is {shown(value)}; write true or false", *path, key)
+                changes[key] = value is True
+            elif key in _LIMITS:
+                changes[key] = self._limits(value, *path, key)
+            elif key == _USER_WEIGHTS:
+                changes[key] = self._user_weights(value, *path, key)
+            else:
+                self._unknown(key, value, *path)
+        return base.evolve(**changes)
+
+    def _problem(self, message: str, *path: str) -> None:
+        """About the rule at the end of the path."""
+        *table, key = path
+        self._findings.problem(f"{key} in [{'.'.join(table)}] {message}", *path)
+
+    def _unknown(self, key: str, value: object, *path: str) -> None:
+        near = self._findings.guesses.meant(key, KEYS, cutoff=_MISSPELT)
+        if near is not None:
+            self._problem(f"is not a rule; did you mean {near}?", *path, key)
+        elif len(path) == 1 and key in self._known:
+            self._problem(f"is {shown(value)}; the rules of one project are a table, like [{TABLE}.{key}]", *path, key)
+        else:
+            self._findings.warning(
+                f"{shown(key)} in [{'.'.join(path)}] is not a rule that this version knows, and is ignored", *path, key
+            )
+
+    def _number(self, value: object, least: float, most: float, *path: str) -> float:
+        if not isinstance(value, bool) and isinstance(value, (int, float)) and least <= value <= most:
+            return float(value)
+        self._problem(f"is {shown(value)}; write a number from {least:g} to {most:g}", *path)
+        return least
+
+    def _table(self, value: object, example: str, *path: str) -> Mapping[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self._problem(f"is {shown(value)}; write a table, like {path[-1]} = {{ {example} }}", *path)
+        return {}
+
+    def _limits(self, value: object, *path: str) -> dict[str, int]:
+        limits: dict[str, int] = {}
+        for kind, amount in self._table(value, f"{min(self._kinds, default='v4')} = 64", *path).items():
+            if kind not in self._kinds:
+                near = self._findings.guesses.question(kind, sorted(self._kinds)) or "; add it there or delete it here"
+                self._problem(f"has {shown(kind)}, which total_resources lacks{near}", *path, kind)
+            elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
+                self._problem(f"is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}", *path, kind)
+            else:
+                limits[kind] = amount
+        return limits
+
+    def _user_weights(self, value: object, *path: str) -> dict[str, float]:
+        weights: dict[str, float] = {}
+        for user, weight in self._table(value, "alice = 2.0", *path).items():
+            if isinstance(weight, dict):
+                self._problem('is a table; a user id with dots needs quotes, like "a.b@example.com" = 2.0', *path, user)
+            elif not 0 < len(user) <= USER_ID_MAX_CHARS:
+                self._findings.problem(
+                    f"a user id in [{'.'.join(path)}] has {len(user)} characters; 1 to {USER_ID_MAX_CHARS} are allowed",
+                    *path,
+                    user,
+                )
+            else:
+                weights[user] = self._number(weight, USER_WEIGHT_LEAST, USER_WEIGHT_MOST, *path, user)
+        return weights
