@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from bastion.core.errors import StoreUnavailable
 from bastion.directory import files, places
 from bastion.directory.keys import stripe, stripes
-from bastion.directory.lock import HighWaterMark
 from bastion.emulator.gcs import pages, sidecars
 from bastion.emulator.gcs.checksums import KnownChecksums
 from bastion.emulator.gcs.names import check_object_name
@@ -239,7 +238,7 @@ class Bucket:
         with self._explained("writing", name, _WRITING):
             if self.fsync:
                 os.fsync(file)
-            with self._locked(opened, name) as mark, _present(opened, name) as present:
+            with opened.locked(stripe(name)) as mark, _present(opened, name) as present:
                 preconditions.check(present)
                 self._before_change(self.name, name)
                 place = None if present is None else present.place
@@ -337,7 +336,7 @@ class Bucket:
         with self._explained("changing", name, _WRITING), self.opened() as opened:
             # Of a file without a sidecar the checksum is needed: computed before others have to wait for it.
             self._reader.stat(opened, name, generation)
-            with self._locked(opened, name), _present(opened, name) as found:
+            with opened.locked(stripe(name)), _present(opened, name) as found:
                 present = self._checked(found, name, preconditions, generation)
                 former = present.sidecar or self._default_sidecar(opened, present, name)
                 sidecar = replace(
@@ -373,7 +372,7 @@ class Bucket:
         with (
             self._explained("deleting", name, _WRITING),
             self.opened() as opened,
-            self._locked(opened, name) as mark,
+            opened.locked(stripe(name)) as mark,
             _present(opened, name) as found,
         ):
             present = self._checked(found, name, preconditions, generation)
@@ -397,18 +396,11 @@ class Bucket:
     # The folder
 
     @contextlib.contextmanager
-    def _locked(self, opened: OpenedBucket, name: str) -> Iterator[HighWaterMark]:
-        with opened.locked(stripe(name)) as mark:
-            opened.check_not_deleted()
-            yield mark
-
-    @contextlib.contextmanager
     def locked_wholly(self) -> Iterator[None]:
         """Holds off all writers of the bucket."""
         with self._explained("locking", "", _WRITING), self.opened() as opened, contextlib.ExitStack() as stack:
             for name in stripes():
                 stack.enter_context(opened.locked(name))
-            opened.check_not_deleted()
             yield
 
     def sweep(self, *, before_ns: int) -> None:

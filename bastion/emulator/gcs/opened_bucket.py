@@ -79,17 +79,27 @@ class OpenedBucket:
                 return None
         return self._sidecars
 
-    def locked(self, stripe: str) -> contextlib.AbstractContextManager[HighWaterMark]:
-        """Holds a lock file."""
-        path = f"{self._path}/{HIDDEN_FOLDER}"
-        return locked(self.hidden, stripe, path=path, timeout_seconds=_LOCK_TIMEOUT_SECONDS)
-
-    def check_not_deleted(self) -> None:
-        """Under a lock: whoever deletes the bucket holds all of them, and moves the folder away meanwhile.
+    @contextlib.contextmanager
+    def locked(self, stripe: str) -> Iterator[HighWaterMark]:
+        """Holds a lock file of the bucket.
 
         Raises:
-            NoSuchBucket: it was deleted.
+            NoSuchBucket: the bucket was deleted meanwhile.
         """
+        path = f"{self._path}/{HIDDEN_FOLDER}"
+        with contextlib.ExitStack() as stack:
+            try:
+                mark = stack.enter_context(
+                    locked(self.hidden, stripe, path=path, timeout_seconds=_LOCK_TIMEOUT_SECONDS)
+                )
+            except FileNotFoundError:
+                self._check_not_deleted()
+                raise
+            # Whoever deletes the bucket holds all locks, and moves the folder away meanwhile.
+            self._check_not_deleted()
+            yield mark
+
+    def _check_not_deleted(self) -> None:
         deleted = NoSuchBucket(f"the bucket {self._path} was deleted meanwhile")
         try:
             there = Path(self._path).lstat()
