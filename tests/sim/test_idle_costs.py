@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
 from bastion.core import keys, limits
+from bastion.daemon import execute
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
@@ -81,6 +83,40 @@ def test_running_jobs_change_nothing_by_themselves_in_a_hundred_ticks() -> None:
     assert set(counting.calls) == {"list", "put"}
     assert counting.calls["list"] == 4 * 100
     assert set(counting.written) == {keys.LEASE}
+
+
+def test_new_jobs_cost_three_writes_each_and_nothing_is_looked_up_first() -> None:
+    cluster, counting = in_the_cloud()
+    settle(cluster)
+    counting.reset()
+    for number in range(20):
+        cluster.submit(f"job-{number}", instance_type="tpu-v4-128")
+    cluster.step(TICK_SECONDS)
+    read = [key for key in counting.read if not key.startswith("history/projects/")]
+    assert sorted(read) == sorted(keys.active(f"job-{number}") for number in range(20))
+    written = Counter(key.partition("/")[0] for key in counting.written if key != keys.LEASE)
+    assert written == {"jobs": 20, "history": 20 + 1, "logs": 20 + 1, "status": 1}  # project, daemon's own log
+    assert counting.calls["head"] <= 2  # of the project's history, and of the daemon's log
+
+
+def test_a_restarted_daemon_looks_after_the_history_of_waiting_jobs_little_by_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(execute, "_CATCH_UP_JOBS", 5)
+    cluster, counting = in_the_cloud()
+    for number in range(20):
+        cluster.submit(f"job-{number:02}", instance_type="tpu-v4-128")
+    settle(cluster)
+    before = {name: cluster.history(name) for name in (f"job-{number:02}" for number in range(20))}
+    cluster.clock.advance(LEASE_TTL_SECONDS + 1)
+    cluster.daemon = cluster.new_daemon(counting)
+    ticks = []
+    for _ in range(6):
+        counting.reset()
+        cluster.step(TICK_SECONDS)
+        ticks.append(sum(key.startswith("history/jobs/") for key in counting.read))
+    assert ticks == [5, 5, 5, 5, 0, 0]
+    assert {name: cluster.history(name) for name in before} == before
 
 
 # Pages of five objects make of a small bastion a large one: folders are listed piece by piece.
