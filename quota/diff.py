@@ -1,4 +1,4 @@
-"""What one quota file means that another does not: amounts, projects, shares, members.
+"""What one quota file means that another does not: amounts, projects, shares, members, rules.
 
 Layer: `quota`, pure. Only meanings count: another order, other comments, weights in the same ratio are no difference.
 
@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quota.policy import Policy
+from quota.rules import ProjectRules
+from quota.rules_in_words import RuleValue, in_words, name_of, value_of, written
+from quota.rules_reading import KEYS
 
 # More than a screen of projects, or a line of members, nobody reads.
 PROJECTS_SHOWN = 30
 MEMBERS_SHOWN = 8
+RULES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,15 @@ class AmountChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleChange:
+    """One rule, by its key in the file (limits and weights as `borrowing_limit.v4`); None: no limit; never equal."""
+
+    key: str
+    before: RuleValue
+    after: RuleValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectChange:
     """What changes for one project.
 
@@ -39,6 +52,8 @@ class ProjectChange:
         existed, exists: Whether the file before, and the one after, has it.
         entitlements: By resource type, sorted.
         members_added, members_removed: Patterns, sorted.
+        rules: In the file's order, without those that change in the same way for all projects. A project that only
+            one of the files has is compared with the rules of all projects.
     """
 
     project: str
@@ -47,6 +62,7 @@ class ProjectChange:
     entitlements: tuple[AmountChange, ...]
     members_added: tuple[str, ...]
     members_removed: tuple[str, ...]
+    rules: tuple[RuleChange, ...] = ()
 
     @property
     def loses(self) -> bool:
@@ -68,6 +84,7 @@ class Difference:
         tiers: Per tier whose amounts change, its number and the changes, sorted by type.
         totals: The same over all tiers.
         projects: Those for which something changes, sorted by name.
+        rules: Of all projects that do not have their own.
     """
 
     types_added: tuple[str, ...]
@@ -75,10 +92,11 @@ class Difference:
     tiers: tuple[tuple[int, tuple[AmountChange, ...]], ...]
     totals: tuple[AmountChange, ...]
     projects: tuple[ProjectChange, ...]
+    rules: tuple[RuleChange, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether anything changes."""
-        return bool(self.types_added or self.types_removed or self.tiers or self.projects)
+        return bool(self.types_added or self.types_removed or self.tiers or self.projects or self.rules)
 
 
 def difference(before: Policy, after: Policy) -> Difference:
@@ -91,14 +109,26 @@ def difference(before: Policy, after: Policy) -> Difference:
         changes = _changes((kind, one.get(kind, 0), other.get(kind, 0)) for kind in kinds)
         if changes:
             tiers.append((number, changes))
-    projects = (_project(project, before, after, kinds) for project in sorted({*before.projects, *after.projects}))
+    rules = _rule_changes(before.default_rules, after.default_rules)
+    projects = (
+        _project(project, before, after, kinds, rules) for project in sorted({*before.projects, *after.projects})
+    )
     return Difference(
         types_added=tuple(kind for kind in kinds if kind not in before.resource_types),
         types_removed=tuple(kind for kind in kinds if kind not in after.resource_types),
         tiers=tuple(tiers),
         totals=_changes((kind, before.total(kind), after.total(kind)) for kind in kinds),
         projects=tuple(project for project in projects if project is not None),
+        rules=rules,
     )
+
+
+def _rule_changes(before: ProjectRules, after: ProjectRules) -> tuple[RuleChange, ...]:
+    one, other = written(before), written(after)
+    # Limits and weights stand beside their like, whichever of the two has them.
+    keys = sorted({*one, *other}, key=lambda key: (KEYS.index(key.partition(".")[0]), key))
+    changes = (RuleChange(key=key, before=value_of(one, key), after=value_of(other, key)) for key in keys)
+    return tuple(change for change in changes if change.before != change.after)
 
 
 def _changes(amounts: Iterator[tuple[str, int, int]]) -> tuple[AmountChange, ...]:
@@ -107,21 +137,29 @@ def _changes(amounts: Iterator[tuple[str, int, int]]) -> tuple[AmountChange, ...
     )
 
 
-def _project(project: str, before: Policy, after: Policy, kinds: list[str]) -> ProjectChange | None:
+def _project(
+    project: str, before: Policy, after: Policy, kinds: list[str], common: tuple[RuleChange, ...]
+) -> ProjectChange | None:
     members_before = set(before.members.get(project, ()))
     members_after = set(after.members.get(project, ()))
+    existed, exists = project in before.projects, project in after.projects
+    rules = _rule_changes(
+        before.rules(project) if existed else after.default_rules,
+        after.rules(project) if exists else before.default_rules,
+    )
     change = ProjectChange(
         project=project,
-        existed=project in before.projects,
-        exists=project in after.projects,
+        existed=existed,
+        exists=exists,
         entitlements=_changes(
             (kind, before.entitlement(project, kind), after.entitlement(project, kind)) for kind in kinds
         ),
         members_added=tuple(sorted(members_after - members_before)),
         members_removed=tuple(sorted(members_before - members_after)),
+        rules=tuple(rule for rule in rules if not (existed and exists and rule in common)),
     )
-    same = change.existed == change.exists and not (
-        change.entitlements or change.members_added or change.members_removed
+    same = existed == exists and not (
+        change.entitlements or change.members_added or change.members_removed or change.rules
     )
     return None if same else change
 
@@ -148,6 +186,9 @@ def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iter
         if several:
             for change in found.totals:
                 yield f"  all tiers: {_amount(change)}"
+    if found.rules:
+        yield "The rules of all projects that do not have their own"
+        yield from _rule_lines(found.rules, "  ")
     if found.projects:
         yield "The projects and what they are entitled to"
         # Whoever loses something must not be among those that are only counted.
@@ -177,6 +218,14 @@ def _project_lines(change: ProjectChange) -> Iterator[str]:
         yield f"    members removed: {_some(change.members_removed)}"
     if change.members_added:
         yield f"    members added: {_some(change.members_added)}"
+    yield from _rule_lines(change.rules, "    ")
+
+
+def _rule_lines(rules: tuple[RuleChange, ...], indent: str) -> Iterator[str]:
+    for rule in rules[:RULES_SHOWN]:
+        yield f"{indent}{name_of(rule.key)} {in_words(rule.key, rule.before)} -> {in_words(rule.key, rule.after)}"
+    if len(rules) > RULES_SHOWN:
+        yield f"{indent}and {len(rules) - RULES_SHOWN} more rules"
 
 
 def _some(patterns: tuple[str, ...]) -> str:

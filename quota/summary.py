@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quota.policy import Policy
+from quota.rules import DEFAULT_RULES, ProjectRules
+from quota.rules_in_words import in_words, name_of, value_of, written
 
 
 def render_check(policy: Policy) -> str:
-    """Totals per tier, each project's entitlement and members, and warnings; ends in a newline."""
+    """Totals per tier, each project's entitlement and members, unusual rules, and warnings; ends in a newline."""
     kinds = policy.resource_types
     totals = [[f"tier {index}", *(str(tier.get(kind, 0)) for kind in kinds)] for index, tier in enumerate(policy.tiers)]
     if len(totals) > 1:
@@ -28,9 +30,24 @@ def render_check(policy: Policy) -> str:
         "Total resources\n" + _table(["", *kinds], totals),
         "Entitlements\n" + _table(["project", *kinds, "members"], projects) if projects else "There are no projects.\n",
     ]
+    rules = [_rules("all projects", policy.default_rules, DEFAULT_RULES)]
+    rules += [_rules(project, own, policy.default_rules) for project, own in sorted(policy.project_rules.items())]
+    if any(rules):
+        paragraphs.append("Rules\n" + "".join(rules))
     if policy.warnings:
         paragraphs.append("Warnings\n" + "".join(f"  {warning}\n" for warning in policy.warnings))
     return "\n".join(paragraphs)
+
+
+def _rules(whose: str, rules: ProjectRules, usual: ProjectRules) -> str:
+    """What is not as usual; empty if all is."""
+    now, before = written(rules), written(usual)
+    told = [
+        f"    {name_of(key)} {in_words(key, value_of(now, key))}\n"
+        for key in dict.fromkeys((*now, *before))
+        if value_of(now, key) != value_of(before, key)
+    ]
+    return f"  {whose}\n{''.join(told)}" if told else ""
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,7 +12,8 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain
 from bastion.core.errors import EXIT_REFUSED, Refused
 from quota import Policy, QuotaFileError, load
-from quota.diff import AmountChange, Difference, describe, difference
+from quota.diff import AmountChange, Difference, RuleChange, describe, difference
+from quota.rules_in_words import RuleValue
 
 
 def _run(call: Invocation) -> int:
@@ -58,9 +59,11 @@ def document(found: Difference) -> dict[str, Any]:
                 "entitlements": _amounts(change.entitlements),
                 "members_added": list(change.members_added),
                 "members_removed": list(change.members_removed),
+                "rules": _rules(change.rules),
             }
             for change in found.projects
         },
+        "rules": _rules(found.rules),
     }
 
 
@@ -68,12 +71,16 @@ def _amounts(changes: tuple[AmountChange, ...]) -> dict[str, dict[str, int]]:
     return {change.resource_type: {"before": change.before, "after": change.after} for change in changes}
 
 
+def _rules(changes: tuple[RuleChange, ...]) -> dict[str, dict[str, RuleValue]]:
+    return {change.key: {"before": change.before, "after": change.after} for change in changes}
+
+
 DIFF = Command(
     summary="Tells in words what a quota file changes against another one.",
     usage="OLD NEW [--output=json]",
-    details="""Pool, projects, entitlements in units, and members; those who lose something come first. Order, comments
-        and weights in the same ratio are no change. Either file may be - for stdin. What a new file would do to the
-        jobs of a bastion: bastion quota upload FILE --dry_run.""",
+    details="""Pool, projects, entitlements in units, members and rules; those who lose something come first. Order,
+        comments and weights in the same ratio are no change. Either file may be - for stdin. What a new file would do
+        to the jobs of a bastion: bastion quota upload FILE --dry_run.""",
     examples=("bastion quota diff project-quotas.config new.config",),
     operands=(2, 2),
     takes_target=False,

@@ -12,6 +12,7 @@ from typing import Any
 from bastion.cli.output import emit_json, plain, say
 from bastion.core.errors import Refused
 from quota import Policy, QuotaFileError
+from quota.rules_in_words import written
 
 
 def read(path: str) -> bytes:
@@ -52,6 +53,10 @@ def document(policy: Policy) -> dict[str, Any]:
                 "members": list(policy.members.get(project, ())),
             }
             for project in policy.projects
+        },
+        "rules": {
+            "default": written(policy.default_rules),
+            "projects": {project: written(rules) for project, rules in sorted(policy.project_rules.items())},
         },
         "warnings": [{"line": warning.line, "message": warning.message} for warning in policy.warnings],
     }
