@@ -58,9 +58,7 @@ class ReplayJob:
         return self.started >= 0
 
     def progress(self, now: float) -> float:
-        """Seconds of work done, checkpointed or not."""
-        if not self.running:
-            return self.saved
+        """Seconds of work that a running job has done, checkpointed or not."""
         return min(self.trace.duration, self.saved + max(0.0, now - self.started - self.overhead))
 
     def loss(self, now: float, checkpoint: float, restart: float) -> float:
@@ -205,7 +203,7 @@ class Replay:
                 left -= ended
                 changed = changed or bool(ended)
                 self._settle(now)
-                latest = now
+                latest = now if ended else latest
             while arriving and arriving[0].trace.submit <= at_tick:
                 job = arriving.popleft()
                 insort(self._state.pending[job.trace.project], job.index)

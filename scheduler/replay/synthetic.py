@@ -6,6 +6,7 @@ carried out, and a few jobs come, end and are cancelled.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -13,8 +14,9 @@ from quota import Policy
 from scheduler import Job, JobStatus, Plan, Snapshot, Verdict
 
 _KINDS = ("v4", "v5e")
-# Units, and how many of a hundred jobs ask for so many.
-_SIZES = ((8, 52), (16, 20), (32, 12), (64, 8), (128, 5), (256, 3))
+_SIZES = (8, 16, 32, 64, 128, 256)
+# Of a hundred jobs, how many ask for each size but the last, or a smaller one.
+_BORDERS = (52, 72, 84, 92, 97)
 _USERS_PER_PROJECT = 20
 _TICK_SECONDS = 10.0
 _DAY_SECONDS = 86_400.0
@@ -34,12 +36,12 @@ class SyntheticLoad:
         self._number = 0
         self._projects = [f"project-{number}" for number in range(projects)]
         self._shapes: dict[tuple[str, int], Mapping[str, int]] = {
-            (kind, size): {kind: size} for kind in _KINDS for size, _ in _SIZES
+            (kind, size): {kind: size} for kind in _KINDS for size in _SIZES
         }
         self._jobs: dict[str, Job] = {}
         for _ in range(running):
             self._run(self._new_job(age=7 * _DAY_SECONDS))
-        totals = dict.fromkeys(_KINDS, max(size for size, _ in _SIZES))
+        totals = dict.fromkeys(_KINDS, _SIZES[-1])
         for kind in _KINDS:
             totals[kind] = max(totals[kind], sum(job.charged.get(kind, 0) for job in self._jobs.values()))
         self._policy = Policy(
@@ -86,6 +88,7 @@ class SyntheticLoad:
         self._number += 1
         project = int(self._draw() ** 1.5 * len(self._projects))  # some ask for more than others
         user = int(self._draw() * _USERS_PER_PROJECT)
+        size = _SIZES[bisect_right(_BORDERS, self._draw() * 100)]
         kind = _KINDS[self._draw() < 0.3]
         return Job(
             name=f"job-{self._number:07d}",
@@ -93,13 +96,5 @@ class SyntheticLoad:
             user_id=f"user-{project}-{user}",
             priority=1 + int(self._draw() * 5),
             queued_at=self.now - age * self._draw(),
-            demand=self._shapes[kind, self._size()],
+            demand=self._shapes[kind, size],
         )
-
-    def _size(self) -> int:
-        point = self._draw() * 100
-        for size, weight in _SIZES:
-            point -= weight
-            if point < 0:
-                return size
-        return _SIZES[0][0]

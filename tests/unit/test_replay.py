@@ -1,0 +1,318 @@
+"""The replay on traces small enough to be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from scheduler.replay import policies, trace
+from scheduler.replay.engine import Outcome, Replay, ReplayPolicy, State
+from scheduler.replay.trace import TraceError, TraceJob, Window
+from scheduler.replay.yardsticks import (
+    completion_times,
+    measure,
+    percentile,
+    spread,
+    unfinished,
+    useful_at_most,
+)
+
+# A tick, twice of which is a checkpoint's interval, and half of which is a restart's overhead.
+TICK, CHECKPOINT, RESTART = 600.0, 1200.0, 300.0
+SHARES = {"a": 0.5, "b": 0.5}
+
+
+def job(name: str, submit: float, duration: float, chips: int, project: str = "") -> TraceJob:
+    return TraceJob(name=name, project=project or name[0], submit=submit, duration=duration, chips=chips)
+
+
+def window(*jobs: TraceJob, pool: int = 4, seconds: float = 6000.0) -> Window:
+    half = pool // 2
+    return Window(jobs=jobs, seconds=seconds, pool=pool, entitlements={"a": half, "b": half}, shares=SHARES)
+
+
+# A borrower of the whole pool, and an owner who comes in the middle.
+LENT = window(job("a1", 0, 3600, 4), job("b1", 900, 1800, 2))
+
+
+def replay(
+    policy: ReplayPolicy, over: Window = LENT, *, checkpoint: float = CHECKPOINT, sample: float = 0.0
+) -> Outcome:
+    return Replay(over, policy, tick=TICK, checkpoint=checkpoint, restart=RESTART, sample=sample).run()
+
+
+def yardsticks(policy: ReplayPolicy, over: Window = LENT, *, checkpoint: float = CHECKPOINT) -> dict[str, float]:
+    private = replay(policies.Static(), policies.private_window(over))
+    return measure(replay(policy, over, checkpoint=checkpoint), completion_times(private))
+
+
+class Scripted:
+    """Does what it is told at each tick; else nothing."""
+
+    def __init__(self, script: dict[float, tuple[Sequence[int], Sequence[int]]], *, restless: bool = False) -> None:
+        self.restless = restless
+        self._script = script
+        self.asked: list[float] = []
+
+    def decide(self, state: State, now: float, /) -> tuple[Sequence[int], Sequence[int]]:
+        self.asked.append(now)
+        return self._script.get(now, ((), ()))
+
+
+# -- yardsticks --------------------------------------------------------------------------------------------------------
+
+
+def test_first_come_first_served_lets_the_owner_wait_for_the_borrower() -> None:
+    found = yardsticks(policies.Fifo())
+    # b1 is seen at 1200, owed 2 chips until 3600, and runs to 5400; a holds its 2 for 3600 s.
+    assert found["share_deficit_worst"] == pytest.approx(4800 / (4800 + 3600))
+    assert found["share_deficit_total"] == pytest.approx(4800 / (4800 + 3600 + 7200))
+    assert found["owner_return_max_s"] == 2400
+    assert (found["wait_mean_s"], found["wait_p95_s"], found["wait_max_s"]) == (1350, 2700, 2700)
+    assert found["never_entitled_wait_max_s"] == 0
+    assert found["bounded_slowdown_mean"] == pytest.approx((1 + 4500 / 1800) / 2)
+    # Alone it would have ended 2100 s after it was submitted; a1 fits no private quota.
+    assert found["rho_violation_fraction"] == 1.0
+    assert found["preemptions"] == found["waste_fraction"] == found["max_preemptions"] == 0
+    assert found["eff"] == pytest.approx(1.0)
+
+
+def test_the_greedy_rule_stops_the_borrower_in_the_tick_in_which_the_owner_is_seen() -> None:
+    outcome = replay(policies.Greedy())
+    a1, b1 = outcome.jobs
+    # a1 has just made a checkpoint at 1200, goes on at 3000 when b1 ends, and then restarts for 300 s.
+    assert (b1.first_start, b1.end, a1.end) == (1200, 3000, 5700)
+    found = yardsticks(policies.Greedy())
+    assert found["share_deficit_total"] == found["owner_return_max_s"] == found["in_quota_evictions"] == 0
+    assert (found["preemptions"], found["max_preemptions"], found["livelocked_jobs"]) == (1, 1, 0)
+    assert outcome.allocated == 4 * 1200 + 2 * 1800 + 4 * 2700
+    assert outcome.useful == 4 * 3600 + 2 * 1800
+    assert found["waste_fraction"] == pytest.approx(4 * 300 / outcome.allocated)
+    assert found["rho_violation_fraction"] == 0.0
+
+
+def test_without_checkpoints_a_stopped_job_begins_anew() -> None:
+    outcome = replay(policies.Greedy(), checkpoint=0.0)
+    assert outcome.jobs[0].end == 3000 + 300 + 3600
+    assert outcome.wasted == 4 * (1200 + 300)
+    # After 6000 nothing counts: of a1's last run 3000 s of which 300 were overhead.
+    assert outcome.allocated == 4 * 1200 + 2 * 1800 + 4 * 3000
+    assert outcome.useful == 4 * (3000 - 300) + 2 * 1800
+
+
+def test_what_lies_behind_the_window_is_no_part_of_an_integral() -> None:
+    late = window(job("a1", 0, 3600, 4), job("b1", 900, 1800, 2), seconds=2400)
+    outcome = replay(policies.Fifo(), late)
+    assert outcome.allocated == outcome.useful == 4 * 2400
+    found = yardsticks(policies.Fifo(), late)
+    assert found["share_deficit_total"] == pytest.approx(2400 / (2400 + 2 * 2400))
+    # It began in the window, so it counts although it ended behind.
+    assert found["owner_return_max_s"] == 2400
+    stopped_late = Scripted({0: ((), (0,)), 3000: ((0,), (1,)), 4800: ((), (0,))}, restless=True)
+    outcome = replay(stopped_late, late)
+    assert outcome.jobs[0].evictions == 1
+    assert outcome.preemptions == outcome.wasted == 0
+
+
+def test_a_project_within_its_share_that_is_stopped_is_counted() -> None:
+    over = window(job("a1", 0, 1200, 2), job("b1", 0, 1200, 2))
+    found = yardsticks(Scripted({0: ((), (0, 1)), 600: ((0,), ()), 1200: ((), (0,))}, restless=True), over)
+    assert found["in_quota_evictions"] == 1
+
+
+def test_a_job_stopped_three_times_without_a_new_checkpoint_is_livelocked() -> None:
+    over = window(job("a1", 0, 3000, 2), seconds=60_000)
+    script: dict[float, tuple[Sequence[int], Sequence[int]]] = {0.0: ((), (0,))}
+    for number in range(3):
+        script |= {1200.0 * number + 600: ((0,), ()), 1200.0 * number + 1200: ((), (0,))}
+    outcome = replay(Scripted(script, restless=True), over)
+    (a1,) = outcome.jobs
+    assert (a1.evictions, a1.most_futile, a1.evicted_at) == (3, 3, 3000)
+    assert a1.evicted_seconds == 3 * 600
+    assert measure(outcome, {})["livelocked_jobs"] == 1
+    saved = Scripted({0: ((), (0,)), 1200: ((0,), (0,)), 1800: ((0,), (0,))})
+    saved.restless = True
+    (a1,) = replay(saved, over).jobs
+    # The first stop came with a checkpoint, the second after 300 s of work.
+    assert (a1.futile, a1.most_futile, a1.end) == (1, 1, 1800 + 300 + 1800)
+
+
+def test_the_most_useful_work_is_bounded_by_what_was_asked_for_in_time() -> None:
+    assert useful_at_most(LENT) == 4 * 3600 + 2 * 1800
+    busy = window(job("a1", 0, 9000, 4), seconds=6000)
+    assert useful_at_most(busy) == 4 * 6000
+    late = window(job("a1", 3000, 9000, 8), seconds=6000)
+    assert useful_at_most(late) == 4 * 3000
+
+
+def test_eff_is_held_against_the_jobs_that_were_left_out_too() -> None:
+    private = policies.private_window(LENT)
+    assert [one.name for one in private.jobs] == ["b1"]
+    outcome = replay(policies.Static(), private)
+    assert measure(outcome, {})["eff"] == 1.0
+    assert measure(outcome, {}, demanded=LENT)["eff"] == pytest.approx(3600 / 18_000)
+
+
+def test_of_nothing_all_yardsticks_are_zero() -> None:
+    nothing = Outcome(window=LENT, jobs=[], owed={})
+    assert set(measure(nothing, {}).values()) == {0.0}
+    assert percentile([], 0.5) == 0.0
+
+
+def test_several_replays_are_told_as_mean_and_deviation() -> None:
+    assert spread([{"eff": 1.0}, {"eff": 0.5}, {"eff": 0.0}]) == ({"eff": 0.5}, {"eff": 0.5})
+    assert spread([{"eff": 1.0}]) == ({"eff": 1.0}, {"eff": 0.0})
+
+
+# -- the engine --------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_starts_nothing_ends_the_replay_and_its_jobs_are_told() -> None:
+    for restless in (False, True):
+        policy = Scripted({}, restless=restless)
+        outcome = replay(policy)
+        assert [one.trace.name for one in unfinished(outcome)] == ["a1", "b1"]
+        assert policy.asked[0] == 0.0
+        assert measure(outcome, {})["wait_max_s"] == 0.0
+        assert completion_times(outcome) == {}
+        # What is owed until the window ends is owed, although nothing happens any more.
+        assert measure(outcome, {})["share_deficit_total"] == 1.0
+
+
+def test_a_job_that_is_stopped_over_and_over_ends_the_replay() -> None:
+    class Cruel:
+        restless = True
+
+        def decide(self, state: State, now: float, /) -> tuple[Sequence[int], Sequence[int]]:
+            running = [0] if state.jobs[0].running else []
+            return running, [0]
+
+    outcome = replay(Cruel(), window(job("a1", 0, 6000, 2)), checkpoint=0.0)
+    assert len(unfinished(outcome)) == 1
+    assert outcome.jobs[0].evictions > 100
+
+
+def test_a_policy_may_not_give_away_more_than_there_is() -> None:
+    with pytest.raises(AssertionError, match="more than there is"):
+        replay(Scripted({0: ((), (0, 1))}), window(job("a1", 0, 10, 4), job("b1", 0, 10, 1)))
+
+
+def test_shares_are_sampled_as_they_were_before_a_change() -> None:
+    outcome = replay(policies.Fifo(), sample=1200.0)
+    assert outcome.shares == [
+        (0.0, {"a": 0, "b": 0}),
+        (1200.0, {"a": 4, "b": 0}),
+        (2400.0, {"a": 4, "b": 0}),
+        (3600.0, {"a": 4, "b": 0}),
+        (4800.0, {"a": 0, "b": 2}),
+        (6000.0, {"a": 0, "b": 0}),
+    ]
+
+
+def test_decisions_are_timed_by_the_clock_that_is_given() -> None:
+    clock = iter(range(1000))
+    run = Replay(LENT, policies.Fifo(), tick=TICK, checkpoint=0, restart=0, timer=lambda: float(next(clock))).run()
+    assert set(run.decision_seconds) == {1.0}
+    assert measure(run, {})["decision_ms_p50"] == measure(run, {})["decision_ms_max"] == 1000.0
+
+
+# -- reference policies ------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_for_all_is_held_up_by_its_head() -> None:
+    over = window(job("a1", 0, 600, 3), job("b1", 0, 600, 2), job("a2", 0, 600, 1))
+    assert [one.first_start for one in replay(policies.Fifo(), over).jobs] == [0, 600, 600]
+
+
+def test_private_quotas_let_smaller_jobs_pass_and_lend_nothing() -> None:
+    over = window(job("a1", 0, 600, 1), job("a2", 0, 600, 2), job("a3", 0, 600, 1), job("a4", 0, 600, 1))
+    assert [one.first_start for one in replay(policies.Static(), over).jobs] == [0, 600, 0, 1200]
+
+
+def test_the_greedy_rule_ranks_by_what_is_asked_for_next_and_passes_over_what_does_not_fit() -> None:
+    over = window(job("a1", 0, 600, 3), job("b1", 0, 600, 2), job("b2", 0, 600, 2), job("a2", 0, 600, 1))
+    # b1 (2), then a1 (3) is passed over, a2 (1), and b2 (4) is passed over. Later b2 (2) goes before a1 (3).
+    assert [one.first_start for one in replay(policies.Greedy(), over).jobs] == [1200, 0, 600, 0]
+
+
+def test_for_the_greedy_rule_a_project_without_a_share_comes_last() -> None:
+    over = replace(window(job("a1", 0, 600, 4), job("b1", 0, 600, 4)), shares={"a": 0.0, "b": 1.0})
+    assert [one.first_start for one in replay(policies.Greedy(), over).jobs] == [600, 0]
+
+
+# -- traces ------------------------------------------------------------------------------------------------------------
+
+HEADER = "job_id,project,user,submit_s,duration_s,chips"
+
+
+def read(*rows: str, header: str = HEADER) -> list[TraceJob]:
+    return trace.read([f"{line}\n" for line in (header, *rows)])
+
+
+def test_a_trace_is_read_by_the_names_of_its_columns() -> None:
+    assert read("j1,a,,5,60.5,8", "j2,a,eve,6,1,1") == [
+        TraceJob(name="j1", project="a", submit=5.0, duration=60.5, chips=8),
+        TraceJob(name="j2", project="a", submit=6.0, duration=1.0, chips=1, user="eve"),
+    ]
+    assert read("8,60,5,a,j1", header="chips,duration_s,submit_s,project,job_id")[0].chips == 8
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (("j1,a,,5,60,8", "j1,a,,5,60,8"), "line 3 of the trace: the job_id 'j1' occurs twice"),
+        (("j1,a,,5,60",), "line 2 of the trace: int"),
+        (("j1,a,,five,60,8",), "line 2 of the trace: could not convert"),
+        (("j1,a,,-1,60,8",), "line 2 of the trace: a job needs"),
+        (("j1,a,,1,0,8",), "line 2 of the trace: a job needs"),
+        (("j1,a,,1,nan,8",), "line 2 of the trace: a job needs"),
+        (("j1,a,,inf,1,8",), "line 2 of the trace: a job needs"),
+        (("j1,a,,1,1,0",), "line 2 of the trace: a job needs"),
+        ((",a,,1,1,1",), "line 2 of the trace: a job needs"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(rows: tuple[str, ...], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        read(*rows)
+
+
+def test_missing_columns_are_named() -> None:
+    with pytest.raises(TraceError, match="no column duration_s, chips; it needs job_id, project"):
+        read(header="job_id,project,submit_s")
+    with pytest.raises(TraceError, match="no column job_id"):
+        trace.read([])
+
+
+def test_a_window_holds_what_is_submitted_in_it_and_what_would_still_run() -> None:
+    day = trace.DAY_SECONDS
+    jobs = [
+        job("a3", 2 * day, day, 4),
+        job("a1", 0, day, 4),  # has ended
+        job("a2", 0.5 * day, day, 4),  # half of it is left
+        job("b1", 1.5 * day, 2 * day, 2),
+        job("a4", 3 * day, day, 4),  # comes later
+        job("x1", 1.5 * day, day, 4),  # has no share
+    ]
+    cut = trace.cut(jobs, SHARES, start_day=1, days=2, load=0.5)
+    assert [(one.name, one.submit / day, one.duration / day) for one in cut.jobs] == [
+        ("a2", 0.0, 0.5),
+        ("b1", 0.5, 2.0),
+        ("a3", 1.0, 1.0),
+    ]
+    # Demanded in the window: 4 * 0.5 + 2 * 1.5 + 4 * 1 = 9 chip-days of its 2 days.
+    assert cut.pool == 9
+    assert cut.entitlements == {"a": 4, "b": 4}
+    with pytest.raises(TraceError, match="no job of a project with a share falls into days 5 to 6"):
+        trace.cut(jobs, SHARES, start_day=5, days=1, load=1)
+
+
+def test_jobs_larger_than_the_pool_are_left_out() -> None:
+    assert [one.name for one in trace.fitting(window(job("a1", 0, 1, 5), job("a2", 0, 1, 4))).jobs] == ["a2"]
+
+
+def test_copies_come_a_little_earlier_or_later() -> None:
+    jobs = [job("a1", 100, 1, 1), job("a2", 100, 1, 1), job("a3", 10, 1, 1)]
+    draws = iter([0.0, 0.75, 0.0])
+    assert [one.submit for one in trace.jittered(jobs, 60.0, lambda: next(draws))] == [40.0, 130.0, 0.0]
