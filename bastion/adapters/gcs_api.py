@@ -240,7 +240,7 @@ def _session_may_end(size: int) -> Iterator[None]:
     try:
         yield
     except ApiNotFound as error:
-        if size <= _SINGLE_UPLOAD_BYTES or "bucket does not exist" in str(error):
+        if size <= _SINGLE_UPLOAD_BYTES or "does not exist" in str(error) or "No such object" in str(error):
             raise
         raise Transient("the upload's session is gone", doubtful=True) from error
     except ValueError as error:

@@ -54,8 +54,8 @@ def prepared(client: Client) -> Client:
     # Of late the library looks up every bucket in a thread of its own, for the sake of traces that are off. That needs
     # a permission that the roles for objects do not have, and after each 404 it looks again.
     client._bucket_metadata_cache = None
-    for scheme in ("https://", "http://"):
-        client._http.mount(
-            scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS, max_retries=0)
-        )
+    session = client._http
+    if not session.is_mtls:  # those connections carry a certificate, and are few
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS))
     return client

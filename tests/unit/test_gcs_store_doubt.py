@@ -164,6 +164,13 @@ def test_a_creation_in_doubt_that_finds_another_object_says_that_nobody_can_know
         world.store.put("k", b"mine", generation=0)
 
 
+def test_a_creation_that_was_told_to_come_later_was_not_carried_out(world: World) -> None:
+    world.storage.faults.replace([FaultRule(fault="429", method="POST")])
+    world.meanwhile += [world.heal, lambda: world.other.put("k", b"theirs", generation=0)]
+    with pytest.raises(PreconditionFailed):
+        world.store.put("k", b"mine", generation=0)
+
+
 def test_a_write_that_vanished_with_its_object_says_that_nobody_can_know(world: World) -> None:
     first = world.other.put("k", b"beginning", generation=0)
     world.lose(times=None)

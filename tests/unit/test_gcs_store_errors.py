@@ -48,6 +48,7 @@ class Service:
     def __init__(self) -> None:
         self.answers: list[Response] = []
         self.asked: list[Request] = []
+        self.bodies: list[bytes] = []
         self.server = HttpServer(self._answer)
         self.server.open()
 
@@ -56,7 +57,7 @@ class Service:
         return f"http://127.0.0.1:{self.server.port}"
 
     def _answer(self, request: Request) -> Response:
-        request.body.read()
+        self.bodies.append(request.body.read())
         self.asked.append(request)
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
@@ -236,6 +237,13 @@ def test_a_request_that_was_never_sent_leaves_no_doubt_and_nothing_is_asked_abou
         port = free.getsockname()[1]
     with pytest.raises(StoreUnavailable, match="was not written"):
         open_store(f"http://127.0.0.1:{port}").put("k", b"x", generation=0)
+
+
+def test_bytes_that_the_service_received_damaged_are_sent_again(store: GcsStore, service: Service) -> None:
+    service.answers = [said(400, 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C.', "invalid"), found()]
+    store.put("k", b"content", generation=0)
+    assert len(service.bodies) == 2
+    assert all(b'"crc32c": "Ya91Mw=="' in body for body in service.bodies)
 
 
 # Downloads
