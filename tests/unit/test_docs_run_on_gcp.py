@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import bastion
 from bastion.cli import parsing
 from bastion.client.jobs import Client
 from bastion.core import jobspec, keys
@@ -119,6 +120,10 @@ def test_every_bastion_command_is_given_flags_and_operands_that_it_takes() -> No
     for words in lines:
         entry, count = parsing.find(words)
         parsing.parse(entry.name, entry.load(), words[count:])
+
+
+def test_the_wheel_is_of_this_version() -> None:
+    assert f"export WHEEL=bastion-{bastion.__version__}-py3-none-any.whl" in PAGE
 
 
 def test_every_file_of_the_deploy_folder_is_mentioned() -> None:
