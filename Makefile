@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-gs test lint unit e2e soak docs clean
+.PHONY: demo demo-gs test lint unit e2e soak reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -34,6 +34,12 @@ e2e: $(VENV)/.dev
 soak: $(VENV)/.dev
 	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
+
+# The replay against published figures, and our row beside them. The trace is not in the repository: TRACE=FILE.csv.gz.
+reference: $(VENV)/.dev
+	@test -n "$(TRACE)" || { echo "make reference TRACE=FILE: where the Philly trace is (see bench/philly.toml)" >&2; exit 1; }
+	BASTION_TRACE="$(abspath $(TRACE))" $(BIN)/python -m pytest -n 0 tests/unit/test_replay_reference.py
+	$(BIN)/python bench/yardsticks.py --trace="$(TRACE)"
 
 # Rewrites the pages that are generated from the code.
 docs: $(VENV)/.dev

@@ -47,7 +47,6 @@ def _run(call: Invocation) -> int:
     except QuotaFileError as error:
         quota_file.tell_problems(call.flags.quota, error, json=call.json)
         return EXIT_REFUSED
-    quota_file.tell_warnings(call.flags.quota, policy)
     jobs, unknown = parse_jobs(_read_jobs(call.flags.jobs))
     if unknown:
         say(f"bastion: note: these fields of jobs mean nothing here: {plain(', '.join(unknown))}")

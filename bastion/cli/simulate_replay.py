@@ -145,15 +145,14 @@ def _replay(tasks: list[Task], processes: int) -> list[Result]:
 
 def _tell_left_out(result: Result) -> None:
     """What the yardsticks do not speak of."""
-    for number, why in (
-        (result.larger_than_pool, f"ask for more than the pool of {result.pool} chips, and were left out"),
-        (result.larger_than_quota, "ask for more than their project's private quota, and were left out"),
-        (result.never_ended, "were never run to their end by this policy, and are in no figure of waits"),
+    for number, what in (
+        (result.larger_than_pool, f"larger than the pool of {result.pool} chips, and left out"),
+        (result.larger_than_quota, "larger than their project's private quota, and left out"),
+        (result.without_quota, "of projects without a quota, in the whole trace, and left out"),
+        (result.never_ended, "never run to their end by this policy, and in no figure of waits"),
     ):
         if number:
-            say(f"bastion: note: {count(number, 'job')} {why}")
-    if result.without_quota:
-        say(f"bastion: note: {count(result.without_quota, 'job')} of the trace belong to projects without a quota")
+            say(f"bastion: note: jobs {what}: {number}")
 
 
 def document(call: Invocation, results: list[Result]) -> dict[str, Any]:

@@ -120,8 +120,14 @@ def fitting(window: Window) -> Window:
     """The window without the jobs that are larger than the pool: no policy could ever run them.
 
     The pool stays as it is, although they were part of the load that it was sized for.
+
+    Raises:
+        TraceError: nothing is left.
     """
-    return replace(window, jobs=[job for job in window.jobs if job.chips <= window.pool])
+    jobs = [job for job in window.jobs if job.chips <= window.pool]
+    if not jobs:
+        raise TraceError(f"every job of the window asks for more than the pool, which has {window.pool} chips")
+    return replace(window, jobs=jobs)
 
 
 def jittered(jobs: Iterable[TraceJob], seconds: float, draw: Callable[[], float]) -> list[TraceJob]:

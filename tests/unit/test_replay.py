@@ -310,6 +310,8 @@ def test_a_window_holds_what_is_submitted_in_it_and_what_would_still_run() -> No
 
 def test_jobs_larger_than_the_pool_are_left_out() -> None:
     assert [one.name for one in trace.fitting(window(job("a1", 0, 1, 5), job("a2", 0, 1, 4))).jobs] == ["a2"]
+    with pytest.raises(TraceError, match="every job of the window asks for more than the pool, which has 4 chips"):
+        trace.fitting(window(job("a1", 0, 1, 5)))
 
 
 def test_copies_come_a_little_earlier_or_later() -> None:

@@ -1,0 +1,359 @@
+"""`bastion simulate decide`, `replay` and `bench`, from files to what they print."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+QUOTA = b"""
+[toml-schema]
+version = "1"
+[total_resources]
+v4 = 64
+[project_membership]
+[project_resources]
+a = { v4 = 1 }
+b = { v4 = 1 }
+"""
+
+# A borrower of the whole pool, an owner who comes in the middle, and somebody without a quota.
+TRACE = """job_id,project,user,submit_s,duration_s,chips
+a1,a,,0,3600,64
+b1,b,,900,1800,32
+x1,x,,900,1800,32
+"""
+
+YARDSTICKS = [
+    "eff",
+    "share_deficit_total",
+    "share_deficit_worst",
+    "owner_return_max_s",
+    "in_quota_evictions",
+    "preemptions",
+    "waste_fraction",
+    "livelocked_jobs",
+    "max_preemptions",
+    "wait_mean_s",
+    "wait_p95_s",
+    "wait_max_s",
+    "never_entitled_wait_max_s",
+    "bounded_slowdown_mean",
+    "rho_violation_fraction",
+    "decision_ms_p50",
+    "decision_ms_max",
+]
+
+
+@pytest.fixture
+def quota(tmp_path: Path) -> str:
+    path = tmp_path / "quotas.config"
+    path.write_bytes(QUOTA)
+    return f"--quota={path}"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE)
+    return f"--trace={path}"
+
+
+def job(name: str, project: str = "a", units: int = 32, **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "project_id": project,
+        "user_id": "alice",
+        "creation_time": 1_000,
+        "priority": 3,
+        "resources": {"v4": units},
+        "status": "PENDING",
+        **fields,
+    }
+
+
+@pytest.fixture
+def decide(run, quota, tmp_path):
+    """Decides about jobs, or about whatever else is in the file."""
+
+    def deciding(jobs: object, *flags: str):
+        path = tmp_path / "jobs.json"
+        path.write_text(jobs if isinstance(jobs, str) else json.dumps(jobs))
+        return run("simulate", "decide", quota, f"--jobs={path}", *flags)
+
+    return deciding
+
+
+# -- decide ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_tells_who_runs_who_goes_and_who_waits_for_what(decide) -> None:
+    jobs = [
+        job("big", "b", 65),
+        job("own", "b", 32, creation_time="1970-01-01T00:20:00Z"),
+        job("borrower", "a", 32, status="ACTIVE", tier=0),
+        job("older", "a", 32, status="ACTIVE", creation_time=900),
+    ]
+    done = decide(jobs, "--output=json")
+    assert done.code == 0
+    document = json.loads(done.out)
+    told = {decision["name"]: decision for decision in document["decisions"]}
+    assert [decision["name"] for decision in document["decisions"][:2]] == ["older", "borrower"]
+    runs = [name for name, decision in told.items() if decision["run"]]
+    assert len(runs) == 1 and runs[0] in ("borrower", "older")
+    (evicted,) = [name for name, decision in told.items() if decision["verdict"] == "evict"]
+    assert told[evicted]["evicted_for"] == "own"
+    assert told["own"]["reason"] == "WaitingForPreempted"
+    assert told["own"]["position"] == 1
+    assert (told["big"]["reason"], told["big"]["run"], told["big"]["tier"]) == ("ExceedsPool", False, None)
+    assert "needs 65 v4" in told["big"]["message"]
+    assert document["projects"]["a"]["entitlement"] == {"v4": 32}
+    assert document["projects"]["a"]["usage"] == {"v4": 64}
+    assert document["pool"]["v4"]["total"] == 64
+
+
+def test_a_job_that_fits_starts_and_membership_is_not_checked(decide) -> None:
+    document = json.loads(decide([job("x", user_id="stranger")], "--output=json").out)
+    (decision,) = document["decisions"]
+    assert (decision["run"], decision["tier"], decision["verdict"], decision["reason"]) == (True, 0, "start", None)
+    assert document["projects"]["a"]["usage"] == {"v4": 32}
+
+
+def test_without_json_a_table_tells_the_same(decide) -> None:
+    done = decide([job("x"), job("y", "b", 65)])
+    assert done.code == 0
+    assert "x    start    0" in done.out
+    assert "ExceedsPool: needs 65 v4" in done.out
+    assert "PROJECT  TYPE  USAGE  ENTITLEMENT  DEMAND" in done.out
+    evicting = decide([job("x", status="ACTIVE", units=64), job("y", "b")])
+    assert "makes room for y" in evicting.out
+
+
+def test_the_order_of_the_file_changes_nothing(decide) -> None:
+    jobs = [job(f"j{number}", "ab"[number % 2], 8 * (1 + number % 3), creation_time=number) for number in range(12)]
+    assert decide(jobs, "--output=json").out == decide(jobs[::-1], "--output=json").out
+
+
+def test_it_decides_at_the_newest_instant_or_when_it_is_told_to(decide) -> None:
+    assert decide([]).code == 0
+    jobs = [job("x", status="ACTIVE", started_at=5_000)]
+    for now in ("6000", "1970-01-02T00:00:00Z", "1970-01-02T00:00:00+01:00"):
+        assert decide(jobs, f"--now={now}").code == 0
+    done = decide(jobs, "--now=noon")
+    assert done.code == 64
+    assert "--now=noon: write seconds since 1970" in done.err
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        ("[", "the jobs are not JSON"),
+        ("[" * 100_000, "the jobs are not JSON"),
+        ({}, "the jobs are an object; write a list"),
+        ([job("x"), 3], "jobs[1] is a number; write an object with name, project_id"),
+        ([job("x"), None], "jobs[1] is null"),
+        ([job("x"), {"name": "y", "project": "a"}], "jobs[1].project_id is missing; did you mean project?"),
+        ([job("x"), job("x")], 'jobs[1].name is "x", as in jobs[0]'),
+        ([job("")], 'jobs[0].name is ""; write a text'),
+        ([job("x", project_id=7)], "jobs[0].project_id is 7; write a text"),
+        ([job("x", creation_time="soon")], 'jobs[0].creation_time is "soon"; write seconds since 1970'),
+        ([job("x", creation_time=True)], "jobs[0].creation_time is true"),
+        ([job("x", creation_time=-1)], "jobs[0].creation_time is -1"),
+        ([job("x", creation_time=1e300)], "jobs[0].creation_time is 1e+300"),
+        ('[{"name": "x", "project_id": "a", "user_id": "u", "creation_time": NaN, "resources": {}}]', "is nan"),
+        ([job("x", creation_time="2026-01-02T03:04:05")], "write seconds since 1970"),
+        ([job("x", status="RUNNING")], 'jobs[0].status is "RUNNING"; write PENDING or ACTIVE'),
+        ([job("x", status=[])], "jobs[0].status is []"),
+        ([job("x", priority=6)], "jobs[0].priority is 6; write a whole number from 1 to 5"),
+        ([job("x", priority=True)], "jobs[0].priority is true"),
+        ([job("x", resources=[])], "jobs[0].resources is []; write units by resource type"),
+        ([job("x", units=-1)], 'jobs[0].resources["v4"] is -1; write a whole number of units'),
+        ([job("x", units="8" * 99)], 'jobs[0].resources["v4"] is "888'),
+        ([job("x", tier=0)], "jobs[0].tier is 0; has a meaning only for an ACTIVE job"),
+        ([job("x", tier=-1, status="ACTIVE")], "jobs[0].tier is -1; write a whole number from 0"),
+        ([job("x", started_at="?", status="ACTIVE")], 'jobs[0].started_at is "?"'),
+    ],
+)
+def test_bad_jobs_are_refused_by_index_and_field(decide, jobs: object, message: str) -> None:
+    done = decide(jobs, "--output=json")
+    assert done.code == 64
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+def test_what_is_optional_may_be_missing_and_what_is_unknown_is_told(decide) -> None:
+    bare = {name: value for name, value in job("x").items() if name not in ("priority", "status")}
+    done = decide([{**bare, "tier": None, "started_at": 5, "color": "red\x1b"}], "--output=json")
+    assert done.code == 0
+    assert done.err == "bastion: note: these fields of jobs mean nothing here: color\n"
+    assert json.loads(done.out)["decisions"][0]["run"] is True
+
+
+def test_both_files_are_needed_and_one_of_them_may_be_stdin(run, quota, monkeypatch, tmp_path) -> None:
+    assert run("simulate", "decide", quota).code == 64
+    assert "needs both files" in run("simulate", "decide", "--jobs=x").err
+    assert run("simulate", "decide", "--quota=-", "--jobs=-").code == 64
+    assert "cannot be read" in run("simulate", "decide", quota, "--jobs=nowhere.json").err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps([job("x")]).encode())))
+    assert json.loads(run("simulate", "decide", quota, "--jobs=-", "--output=json").out)["decisions"]
+    broken = tmp_path / "broken.config"
+    broken.write_bytes(b"x")
+    done = run("simulate", "decide", f"--quota={broken}", "--jobs=jobs.json", "--output=json")
+    assert done.code == 64
+    assert json.loads(done.out)["valid"] is False
+
+
+def test_too_many_bytes_of_jobs_are_refused(decide, monkeypatch) -> None:
+    from bastion.cli import simulate_decide
+
+    monkeypatch.setattr(simulate_decide, "_JOBS_MAX_BYTES", 100)
+    assert "more than 100 bytes" in decide([job("x")]).err
+
+
+# -- replay ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["bastion", "greedy", "fifo", "static"])
+def test_every_policy_is_measured_by_the_same_yardsticks(run, quota, trace, policy: str) -> None:
+    done = run("simulate", "replay", quota, trace, "--days=1", f"--policy={policy}", "--output=json")
+    assert done.code == 0
+    document = json.loads(done.out)
+    assert list(document)[: len(YARDSTICKS)] == YARDSTICKS
+    assert document["policy"] == policy
+    assert document["pool"] == 64 and document["entitlements"] == {"a": 32, "b": 32}
+    assert document["jobs_without_quota"] == 1
+    assert "jobs of projects without a quota, in the whole trace, and left out: 1" in done.err
+    if policy in ("bastion", "greedy"):
+        assert document["wait_max_s"] == 0.0 and document["preemptions"] == 1
+    if policy == "fifo":
+        assert document["wait_max_s"] == 2700.0 and document["preemptions"] == 0
+    if policy == "static":
+        assert (document["jobs"], document["jobs_larger_than_quota"]) == (1, 1)
+        assert "larger than their project's private quota, and left out: 1" in done.err
+
+
+def test_the_load_sets_the_pool_and_gzip_is_read(run, quota, tmp_path) -> None:
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(gzip.compress(TRACE.encode()))
+    hours = ["--days=0.041666667", "--policy=fifo", "--output=json"]
+    done = run("simulate", "replay", quota, f"--trace={path}", *hours, "--load=1.25")
+    # a1 asks for 64 and b1 for half of 32 chips, all the hour.
+    assert json.loads(done.out)["pool"] == 64
+    half = json.loads(run("simulate", "replay", quota, f"--trace={path}", *hours, "--load=2.5").out)
+    assert (half["pool"], half["jobs"], half["jobs_larger_than_pool"]) == (32, 1, 1)
+
+
+def test_jobs_larger_than_the_pool_are_left_out_and_told(run, quota, trace) -> None:
+    flags = ["--days=0.041666667", "--policy=greedy", "--output=json"]
+    done = run("simulate", "replay", quota, trace, *flags, "--load=2.5")
+    assert done.code == 0
+    assert json.loads(done.out)["jobs_larger_than_pool"] == 1
+    assert "jobs larger than the pool of 32 chips, and left out: 1" in done.err
+    assert "every job of the window asks for more" in run("simulate", "replay", quota, trace, *flags, "--load=100").err
+
+
+def test_replicates_are_told_as_means_and_the_same_again_by_two_processes(run, quota, trace) -> None:
+    flags = ["--days=1", "--replicates=3", "--policy=fifo", "--output=json"]
+    done = run("simulate", "replay", quota, trace, *flags)
+    document = json.loads(done.out)
+    waits = [one["wait_mean_s"] for one in document["replicates"]]
+    assert waits[0] == 1350.0 and len(set(waits)) == 3
+    assert document["wait_mean_s"] == pytest.approx(sum(waits) / 3)
+    assert document["sd"]["wait_mean_s"] > 0
+    assert "replayed 3 of 3" in done.err
+    again = json.loads(run("simulate", "replay", quota, trace, *flags, "--processes=2").out)
+    for one in (document, again):
+        for name in [name for name in one if name in ("sd", "replicates") or name.startswith("decision_ms")]:
+            del one[name]
+    assert again == document
+    other = json.loads(run("simulate", "replay", quota, trace, *flags, "--seed=2").out)
+    assert other["wait_mean_s"] != document["wait_mean_s"]
+
+
+def test_without_json_a_summary_and_a_chart_are_shown(run, quota, trace) -> None:
+    done = run("simulate", "replay", quota, trace, "--days=0.1", "--checkpoint_interval=0")
+    assert done.code == 0
+    assert "bastion on days 0 to 0.1, the pool of the quota file: 2 jobs, 64 chips, a tick every 30 s" in done.out
+    assert "no checkpoints" in done.out
+    assert "Evictions: 1, at most 1 of one job; 0 jobs three times" in done.out
+    assert "█" in done.out and "the pool" in done.out
+    several = run("simulate", "replay", quota, trace, "--days=0.1", "--replicates=2", "--load=0.9")
+    assert "MEAN OF 2" in several.out and "load 0.9" in several.out
+    assert "wait_mean_s" in several.out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"job_id,project\n", "the trace has no column submit_s, duration_s, chips"),
+        (b"job_id,project,submit_s,duration_s,chips\nj,a,0,0,1\n", "line 2 of the trace"),
+        (b"job_id,project,submit_s,duration_s,chips\nj,x,0,1,1\n", "no job of a project with a share"),
+        (b"\xff\xfe", "cannot be used"),
+        (b"\x1f\x8b\x08\x00", "cannot be"),
+        (gzip.compress(b"a,b\n" * 1000)[:-20], "cannot be used"),
+        (b'job_id,project,submit_s,duration_s,chips\n"' + b"x" * 200_000, "cannot be used: field larger"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_refused(run, quota, tmp_path, content: bytes, message: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    done = run("simulate", "replay", quota, f"--trace={path}", "--days=1", "--output=json")
+    assert done.code == 64
+    assert message in done.err and "bad.csv" in done.err
+    assert done.out == ""
+
+
+def test_a_replay_that_cannot_be_is_refused(run, quota, trace, tmp_path) -> None:
+    assert "needs both files" in run("simulate", "replay", quota).err
+    assert run("simulate", "replay", "--quota=-", "--trace=-").code == 64
+    assert run("simulate", "replay", quota, "--trace=-", "--replicates=2").code == 64
+    assert run("simulate", "replay", quota, "--trace=nowhere.csv").code == 64
+    two = tmp_path / "two.config"
+    two.write_bytes(QUOTA.replace(b"v4 = 64", b"v4 = 64\nv5e = 8"))
+    assert "2 resource types: v4, v5e" in run("simulate", "replay", f"--quota={two}", trace).err
+    two.write_bytes(b"")
+    done = run("simulate", "replay", f"--quota={two}", trace, "--output=json")
+    assert done.code == 64 and json.loads(done.out)["valid"] is False
+
+
+def test_a_trace_may_come_from_stdin(run, quota, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TRACE.encode())))
+    assert json.loads(run("simulate", "replay", quota, "--trace=-", "--policy=fifo", "--output=json").out)["jobs"] == 2
+
+
+def test_a_picture_is_drawn_or_it_is_told_before_the_replay_what_is_missing(run, quota, trace, tmp_path) -> None:
+    assert "write the name of a .png file" in run("simulate", "replay", quota, trace, "--plot=x.gif").err
+    assert "there is no folder" in run("simulate", "replay", quota, trace, "--plot=nowhere/x.png").err
+    picture = tmp_path / "shares.png"
+    done = run("simulate", "replay", quota, trace, f"--plot={picture}", "--days=0.1", "--policy=fifo")
+    if importlib.util.find_spec("matplotlib") is None:
+        assert done.code == 64
+        assert "pip install 'bastion[plot]'" in done.err
+    else:
+        assert done.code == 0
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+# -- bench -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_bench_tells_times_and_memory(run) -> None:
+    sizes = ["--jobs=300", "--projects=4", "--running=40", "--decisions=6"]
+    document = json.loads(run("simulate", "bench", *sizes, "--output=json").out)
+    assert 0 < document["decision_ms_p50"] <= document["decision_ms_p99"] <= document["decision_ms_max"]
+    assert document["cold_ms"] > 0 and document["peak_rss_mb"] > 0
+    assert 100 < document["bytes_per_pending_job"] < 20_000
+    assert document["decisions"] == 6
+    assert "decision_ms_p99" in run("simulate", "bench", *sizes, "--seconds=0").out
+
+
+def test_a_bench_of_nobody_waiting_is_one_too(run) -> None:
+    sizes = ["--jobs=0", "--projects=1", "--running=0", "--decisions=2"]
+    assert json.loads(run("simulate", "bench", *sizes, "--output=json").out)["bytes_per_pending_job"] == 0
