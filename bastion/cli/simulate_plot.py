@@ -32,6 +32,7 @@ def check(path: str) -> None:
 
 def draw(path: str, result: Result, *, title: str, start_day: float) -> None:
     """Writes the PNG file."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     days = [start_day + at / 86_400.0 for at, _ in result.shares]
@@ -41,6 +42,7 @@ def draw(path: str, result: Result, *, title: str, start_day: float) -> None:
     axes.stackplot(
         days,
         [[held.get(project, 0) for _, held in result.shares] for project in projects],
+        colors=[colormaps["tab20"](number % 20) for number in range(len(projects))],
         labels=[f"{project} ({result.entitlements[project]})" for project in projects],
     )
     axes.axhline(result.pool, color="black", linewidth=0.8)
