@@ -51,6 +51,10 @@ _ANCHORS = {
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.ASCII
 
 
+# A character; a pattern for one, or for an anchor; None: any character but the end of a line.
+_One = str | re.Pattern[str] | None
+
+
 class NotMatchable(ValueError):
     """The text is no regular expression, or one of those that this module does not match."""
 
@@ -95,7 +99,7 @@ class Text:
         end: The last of them.
     """
 
-    __slots__ = ("_characters", "_found", "_text", "end", "everywhere")
+    __slots__ = ("_any", "_characters", "_found", "_text", "end", "everywhere")
 
     def __init__(self, text: str) -> None:
         """Takes any text of at most TEXT_MAX_CHARS."""
@@ -108,9 +112,12 @@ class Text:
             self._characters[char] = self._characters.get(char, 0) | 1 << place
         self.end = 1 << len(text)
         self.everywhere = 2 * self.end - 1
+        self._any = (self.end - 1) & ~self._characters.get("\n", 0)
 
-    def where(self, single: str | re.Pattern[str]) -> int:
-        """The positions at which the character stands, or the pattern (of at most one character) matches."""
+    def where(self, single: _One) -> int:
+        """The positions at which it stands, or matches."""
+        if single is None:
+            return self._any
         if isinstance(single, str):
             return self._characters.get(single, 0)
         found = self._found.get(single)
@@ -149,7 +156,7 @@ class _Part(Protocol):
 class _Single:
     """One character (width 1) or an anchor (width 0)."""
 
-    single: str | re.Pattern[str]
+    single: _One
     width: int
     steps: int = 1
 
@@ -168,11 +175,15 @@ class _Sequence:
 
     def ends(self, starts: int, text: Text) -> int:
         for part in self.parts:
+            if not starts:
+                break
             starts = part.ends(starts, text)
         return starts
 
     def starts(self, ends: int, text: Text) -> int:
         for part in reversed(self.parts):
+            if not ends:
+                break
             ends = part.starts(ends, text)
         return ends
 
@@ -231,7 +242,7 @@ class _Repeat:
 class _Run:
     """One character, any number of times; all at once, by the carry of an addition that runs through its positions."""
 
-    single: str | re.Pattern[str]
+    single: _One
     width: int = 0
     steps: int = _RUN_STEPS
 
@@ -282,6 +293,8 @@ class _Builder:
         match operation:
             case "LITERAL" if not flags & re.IGNORECASE:
                 return _Single(chr(argument), 1)
+            case "ANY" if not flags & re.DOTALL:
+                return _Single(None, 1)
             case "LITERAL" | "NOT_LITERAL" | "ANY":
                 return self._class(_class_text(operation, argument), flags, 1)
             case "IN":

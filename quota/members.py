@@ -19,8 +19,9 @@ PATTERN_MAX_CHARS = 256
 # A whole file's patterns together: what one user costs at most, in steps of well under a microsecond.
 FILE_COST_MAX = 200_000
 
-# Nothing in it is special, so it matches itself and nothing else.
-_PLAIN_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}", re.ASCII)
+# A user id, whose dots may be escaped or not; most patterns are, and any number of them is matched at once.
+_USER_ID = re.compile(r"(?:[A-Za-z0-9_@.-]|\\[.@_+-]){1,128}", re.ASCII)
+_ESCAPED = re.compile(r"\\(.)")
 
 
 class UnsafePattern(ValueError):
@@ -31,7 +32,7 @@ def check_pattern(pattern: str) -> int:
     """Refuses what is not a regular expression, and what could take long to match.
 
     Returns:
-        The most steps that it takes; 0 for a plain user id.
+        The most steps that it takes; 0 for a user id.
 
     Raises:
         UnsafePattern: with what to change.
@@ -43,7 +44,7 @@ def check_pattern(pattern: str) -> int:
             f"the pattern has {len(pattern)} characters, {PATTERN_MAX_CHARS} are the most; "
             "split it into several patterns"
         )
-    return 0 if _PLAIN_ID.fullmatch(pattern) else _matcher(pattern).cost
+    return 0 if _USER_ID.fullmatch(pattern) else _matcher(pattern).cost
 
 
 class Members:
@@ -58,18 +59,45 @@ class Members:
             UnsafePattern: one of them cannot be used.
         """
         costs = {pattern: check_pattern(pattern) for pattern in patterns}
-        self._ids = frozenset(pattern for pattern, cost in costs.items() if not cost)
+        self._ids = _UserIds(pattern for pattern, cost in costs.items() if not cost)
         self._matchers = tuple(_matcher(pattern) for pattern, cost in costs.items() if cost)
         self.cost = 1 + sum(costs.values())
 
     def has(self, user: str) -> bool:
         """Whether one of the patterns matches the whole user id; ids over 128 characters match none."""
-        if user in self._ids:
+        if self._ids.has(user):
             return True
         if not self._matchers or len(user) > USER_ID_MAX_CHARS:
             return False
         text = Text(user)
         return any(matcher.matches(text) for matcher in self._matchers)
+
+
+class _UserIds:
+    """Patterns that are user ids, in which a dot that is not escaped still stands for any character.
+
+    They are kept by length and by where such dots stand: then one look tells of all that agree in both.
+    """
+
+    __slots__ = ("_by_length",)
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._by_length: dict[int, dict[tuple[int, ...], set[str]]] = {}
+        for pattern in patterns:
+            # The escaped character is put out of the way, so that the dots which are left are the open ones.
+            bare = _ESCAPED.sub("x", pattern)
+            dots = tuple(place for place, char in enumerate(bare) if char == ".")
+            self._by_length.setdefault(len(bare), {}).setdefault(dots, set()).add(_ESCAPED.sub(r"\1", pattern))
+
+    def has(self, user: str) -> bool:
+        for dots, ids in self._by_length.get(len(user), {}).items():
+            characters = list(user)
+            for place in dots:
+                if characters[place] != "\n":  # which a dot does not stand for
+                    characters[place] = "."
+            if "".join(characters) in ids:
+                return True
+        return False
 
 
 # A file is checked, and then used: the second time its patterns are not taken apart again.

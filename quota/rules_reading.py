@@ -29,8 +29,8 @@ _SWITCHES = ("fifo", "hold")
 _LIMITS = ("borrowing_limit", "lending_limit")
 _USER_WEIGHTS = "user_weights"
 USER_WEIGHT_LEAST, USER_WEIGHT_MOST = 0.001, 1000
-# As close as a slip of the finger: a newer version's key is rarely so close to one of ours.
-_MISSPELT = 0.75
+# A newer version's key is rarely so close to one of ours.
+_MISSPELT = 0.65
 
 _VALUE_KEYS = (*_DURATIONS, *_SWITCHES)
 _TABLE_KEYS = (*_LIMITS, _USER_WEIGHTS)
@@ -52,7 +52,7 @@ class RulesReader:
 
     Attributes:
         default: The rules of projects without their own.
-        projects: Those of the others, complete.
+        projects: Those of the projects that differ, complete.
     """
 
     def __init__(self, document: Mapping[str, Any], kinds: set[str], projects: set[str], findings: Findings) -> None:
@@ -79,7 +79,8 @@ class RulesReader:
         for project, value in own.items():
             rules = self._rules(value, self.default, TABLE, project)
             if project in projects:
-                self.projects[project] = rules
+                if rules != self.default:
+                    self.projects[project] = rules
             else:
                 near = findings.guesses.question(project, ordered) or "; delete them here or add the project"
                 findings.warning(
@@ -123,7 +124,8 @@ class RulesReader:
         self._findings.problem(f"{key} in [{'.'.join(table)}] {message}", *path)
 
     def _unknown(self, key: str, value: object, *path: str) -> None:
-        near = self._findings.guesses.meant(key, KEYS, cutoff=_MISSPELT)
+        without_unit = next((known for known in KEYS if known.startswith(f"{key}_")), None)
+        near = without_unit or self._findings.guesses.meant(key, KEYS, cutoff=_MISSPELT)
         if near is not None:
             self._problem(f"is not a rule; did you mean {near}?", *path, key)
         elif len(path) == 1 and key in self._known:

@@ -92,7 +92,7 @@ def _misfit(policy: Policy, job: Job) -> Misfit | None:
         if need > total:
             why = f"it needs {need} {kind}, and the pool has {total}"
         elif need > ceiling:
-            why = f"it needs {need} {kind}, and by limits of borrowing and lending its project gets at most {ceiling}"
+            why = f"it needs {need} {kind}, and by the limits of borrowing and lending {ceiling} are the most"
         elif job.project_id not in policy.projects:
             why = f"it needs {need} {kind}, and its project is not in this file"
         else:
@@ -105,6 +105,7 @@ def _misfit(policy: Policy, job: Job) -> Misfit | None:
 def lines(found: Sequence[SmallShare | Misfit], title: str) -> Iterator[str]:
     """In words, for people; many are counted."""
     if found:
+        yield ""
         yield f"{title}: {len(found)}"
         yield from (f"  {case}" for case in found[:_SHOWN])
         if len(found) > _SHOWN:

@@ -1,0 +1,124 @@
+"""`bastion quota check`: what a file promises to nobody, told of projects and, with a bastion, of its jobs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bastion.cli import quota_fit
+from bastion.core import documents, keys
+from quota import Policy, ProjectRules, load
+from scheduler import Job
+
+FILE = """\
+[toml-schema]
+version = "1"
+[total_resources]
+v4 = 64
+mystery = 64
+[project_membership]
+a = ["alice"]
+b = ["bob"]
+c = ["carol"]
+[project_resources.a]
+v4 = 0.9
+mystery = 0.01
+[project_resources.b]
+v4 = 0.1
+mystery = 0.99
+[project_resources.c]
+v4 = 0
+"""
+
+
+@pytest.fixture
+def file(tmp_path) -> str:
+    (tmp_path / "new.toml").write_text(FILE)
+    return "new.toml"
+
+
+def test_projects_that_are_entitled_to_less_than_a_slice_are_named(run, file) -> None:
+    done = run("quota", "check", file)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith(
+        "\n\nShares smaller than the smallest slice: 1\n"
+        "  b is entitled to 6 v4 and can only borrow: the smallest slice is tpu-v4-8\n"
+    )
+    document = json.loads(run("quota", "check", file, "--output=json").out)
+    assert document["shares_below_a_slice"] == [
+        {"project_id": "b", "resource_type": "v4", "entitlement": 6, "smallest": "tpu-v4-8"}
+    ]
+    assert document["jobs_beyond_their_share"] is None
+    assert document["rules"]["default"]["grace_seconds"] == 60.0
+    assert document["rules"]["projects"] == {}
+
+
+def test_a_file_without_such_projects_says_nothing_of_them(run, tmp_path) -> None:
+    (tmp_path / "good.toml").write_text(FILE.replace("v4 = 64", "v4 = 1024"))
+    assert "smallest slice" not in run("quota", "check", "good.toml").out
+
+
+def test_a_bastions_jobs_beyond_their_share_under_this_file_are_named(run, bastion, file) -> None:
+    bastion.write_quota(FILE.replace("v4 = 64", "v4 = 1024").encode())
+    for name, size in (("fits", 32), ("gang", 64), ("huge", 128)):
+        bastion.submit(name, instance_type=f"tpu-v4-{size}")
+    bastion.settle(3)
+    root = "--root=memory/test-bastion"
+    done = run("quota", "check", file, root)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith(
+        "\n\nJobs larger than their project's share: 2\n"
+        "  huge of project a can never run: it needs 128 v4, and the pool has 64\n"
+        "  gang of project a can only run on what others do not use: "
+        "it needs 64 v4, and its project is entitled to 57\n"
+    )
+    document = json.loads(run("quota", "check", file, root, "--output=json").out)
+    assert [(job["name"], job["never"]) for job in document["jobs_beyond_their_share"]] == [
+        ("huge", True),
+        ("gang", False),
+    ]
+
+
+def test_where_no_daemon_has_told_of_jobs_that_is_said(run, bastion, file) -> None:
+    done = run("quota", "check", file, "--root=memory/test-bastion")
+    assert done.code == 0
+    assert "which jobs there are is not known: no daemon has published its status" in done.err
+    bastion.settle(1)
+    status = bastion.json(keys.STATUS)
+    generation = bastion.store.head(keys.STATUS).generation
+    broken = documents.dumps({**status, "jobs": [{"name": "x"}]})
+    bastion.store.put(keys.STATUS, broken, generation=generation)
+    assert (
+        "which jobs there are is not known: an entry" in run("quota", "check", file, "--root=memory/test-bastion").err
+    )
+
+
+def job(name: str, project: str, **demand: int) -> Job:
+    return Job(name=name, project_id=project, user_id="u", queued_at=0.0, demand=demand)
+
+
+def test_limits_of_borrowing_and_lending_make_a_job_impossible() -> None:
+    policy = load(FILE.encode())
+    limited = Policy(
+        tiers=policy.tiers,
+        weights=policy.weights,
+        members=policy.members,
+        project_rules={"a": ProjectRules(borrowing_limit={"v4": 2}), "b": ProjectRules(lending_limit={"v4": 0})},
+    )
+    jobs = [job("z", "a", v4=60), job("y", "c", v4=60), job("x", "gone", v4=58), job("w", "gone", v4=59, mystery=1)]
+    assert [str(misfit) for misfit in quota_fit.misfits(limited, jobs)] == [
+        "w of project gone can never run: it needs 59 v4, and by the limits of borrowing and lending 58 are the most",
+        "y of project c can never run: it needs 60 v4, and by the limits of borrowing and lending 58 are the most",
+        "z of project a can never run: it needs 60 v4, and by the limits of borrowing and lending 58 are the most",
+        "x of project gone can only run on what others do not use: it needs 58 v4, and its project is not in this file",
+    ]
+    assert quota_fit.misfits(limited, [job("ok", "a", v4=57), job("nothing", "gone")]) == []
+
+
+def test_many_are_counted() -> None:
+    policy = load(FILE.encode())
+    told = list(quota_fit.lines(quota_fit.misfits(policy, [job(f"j{n:02}", "c", v4=8) for n in range(33)]), "Jobs"))
+    assert told[:2] == ["", "Jobs: 33"]
+    assert told[-1] == "  and 3 more (--output=json has all)"
+    assert len(told) == 33
