@@ -87,9 +87,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     jobs = parser.parse_args().jobs
-    with endpoint() as url:
+    with endpoint() as served:
         names = submit(jobs)
-        floor = seconds(lambda: plain_library(names, url))
+        floor = seconds(lambda: plain_library(names, served.url))
         print(f"{jobs} specs with the plain library and {THREADS} threads: {floor:.1f} s")
         own = seconds(lambda: our_store(names))
         print(f"the same with our store: {own:.1f} s, {own / floor:.2f} x the library")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from bastion.emulator.gcs.address import locate
@@ -15,13 +16,20 @@ from bastion.emulator.gcs.address import locate
 BUCKET = "bench"
 
 
-@contextlib.contextmanager
-def endpoint() -> Iterator[str]:
-    """Serves an empty bucket `BUCKET`, and points this process and its children at it.
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    url: str
+    pid: int
 
-    Yields:
-        The endpoint's URL.
-    """
+    def cpu_seconds(self) -> float:
+        """Processor time that it has used so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def endpoint() -> Iterator[Endpoint]:
+    """Serves an empty bucket `BUCKET`, and points this process and its children at it."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bastion.emulator.gcs", f"--dir={folder}", f"--bucket={BUCKET}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -31,7 +39,7 @@ def endpoint() -> Iterator[str]:
                 address = locate(Path(folder))
                 assert address is not None, "the endpoint did not start"
                 os.environ["STORAGE_EMULATOR_HOST"] = address.url
-                yield address.url
+                yield Endpoint(address.url, process.pid)
             finally:
                 os.environ.pop("STORAGE_EMULATOR_HOST", None)
                 process.terminate()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -59,8 +60,11 @@ def bare(url: str, writer: int) -> Callable[[bytes, int], None]:
 KINDS = {"the worker's own stack": stack, "bare HTTP": bare}
 
 
-def work(kind: str, url: str, writers: list[int], seconds: float, start, results) -> None:  # type: ignore[no-untyped-def]
-    """One process: all of its writers at once, until the time is up. Puts (writer, segments) for each."""
+def work(kind: str, url: str, writers: list[int], seconds: float, start, results, cpu) -> None:  # type: ignore[no-untyped-def]
+    """One process: all of its writers at once, until the time is up.
+
+    Puts (writer, segments) for each into `results`, and the processor time of all into `cpu`.
+    """
     writes = {writer: KINDS[kind](url, writer) for writer in writers}
 
     def one(writer: int) -> None:
@@ -71,12 +75,14 @@ def work(kind: str, url: str, writers: list[int], seconds: float, start, results
         results.put((writer, number))
 
     start.wait()
+    used = time.process_time()
     ends = time.monotonic() + seconds
     threads = [threading.Thread(target=one, args=(writer,)) for writer in writers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    cpu.put(time.process_time() - used)
 
 
 def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
@@ -85,17 +91,21 @@ def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
     Raises:
         AssertionError: something is missing.
     """
-    with endpoint() as url:
+    with endpoint() as served:
         spawning = multiprocessing.get_context("spawn")
-        start, results = spawning.Barrier(processes + 1), spawning.Queue()
+        start, results, cpu = spawning.Barrier(processes + 1), spawning.Queue(), spawning.Queue()
         shares = [list(range(writers))[n::processes] for n in range(processes)]
-        workers = [spawning.Process(target=work, args=(kind, url, share, seconds, start, results)) for share in shares]
+        workers = [
+            spawning.Process(target=work, args=(kind, served.url, share, seconds, start, results, cpu))
+            for share in shares
+        ]
         for worker in workers:
             worker.start()
         start.wait()
-        began = time.monotonic()
+        began, used = time.monotonic(), served.cpu_seconds()
         written = dict(results.get() for _ in range(writers))
-        taken = time.monotonic() - began
+        taken, used = time.monotonic() - began, served.cpu_seconds() - used
+        writers_used = sum(cpu.get() for _ in workers)
         for worker in workers:
             worker.join()
         store = open_root(ROOT)
@@ -106,10 +116,13 @@ def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
                 (keys.log_segment(job_of(writer), RUN, 0, n), len(text(writer, n))) for n in range(1, count + 1)
             ]
             assert found == expected, f"writer {writer}: {len(found)} of {count} segments, or others"
-    rate = sum(written.values()) / taken
+    total = sum(written.values())
+    rate = total / taken
     print(
-        f"{kind}: {rate:.0f} segments/s from {writers} writers in {processes} processes, {sum(written.values())} in "
-        f"{taken:.1f} s, all there; the slowest writer {min(written.values())}, the fastest {max(written.values())}"
+        f"{kind}: {rate:.0f} segments/s from {writers} writers in {processes} processes, {total} in {taken:.1f} s, all "
+        f"there; the slowest writer {min(written.values())}, the fastest {max(written.values())}\n"
+        f"  CPU a segment: writers {writers_used / total * 1000:.2f} ms, endpoint {used / total * 1000:.2f} ms; "
+        f"they had {(writers_used + used) / taken:.1f} of {os.cpu_count()} cores"
     )
     return rate
 
