@@ -108,7 +108,9 @@ class ObjectCache(Generic[T]):
             return ""
         self.unknown.pop(name, None)
         self._generations[name] = stored.meta.generation
-        self.listed[name] = stored.meta
+        if stored.meta.generation != meta.generation:
+            # Of the same generation the listing knows the instant to the millisecond, a download to the second only.
+            self.listed[name] = stored.meta
         try:
             self.values[name] = self._parse(name, stored.data)
             self.problems.pop(name, None)
