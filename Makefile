@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-gs test lint unit e2e soak reference docs clean
+.PHONY: demo demo-gs test lint unit e2e coverage soak reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -29,6 +29,11 @@ unit: $(VENV)/.dev
 
 e2e: $(VENV)/.dev
 	$(BIN)/python -m pytest -m e2e
+
+# Which branches of the pure parts no test of theirs takes; there should be none.
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 tests/unit tests/property tests/cli --cov=quota --cov=scheduler --cov-branch \
+	  --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 # Thousands of random histories of crashes, lost replies and lost nodes, and fresh examples for the property tests.
 soak: $(VENV)/.dev

@@ -106,8 +106,8 @@ class _Scanner:
                 yield from self._pair(path)
         elif (string := _STRING.match(self._text, self._position)) is not None:
             self._position = string.end()
-        elif self._skip(_REST_OF_SCALAR) == len(self._text) and not path:
-            raise _Lost
+        else:
+            self._skip(_REST_OF_SCALAR)
 
     def _closes(self, bracket: str) -> bool:
         self._skip(_BLANK)
@@ -149,8 +149,8 @@ class _Scanner:
 
     def _skip(self, pattern: re.Pattern[str]) -> int:
         match = pattern.match(self._text, self._position)
-        if match is not None:
-            self._position = match.end()
+        assert match is not None, "each of these patterns matches nothing at all, too"
+        self._position = match.end()
         return self._position
 
     def _take(self, token: str) -> bool:

@@ -301,16 +301,16 @@ class _Builder:
                 return self._class(_class_text(operation, argument), flags, 1, _range_characters(argument))
             case "AT":
                 return self._class(_ANCHORS[str(argument)], flags, 0)
-            case "FAILURE":
-                return _Branch((), 0, 1)
             case "SUBPATTERN":
                 _, added, removed, body = argument
                 if added & (re.ASCII | re.UNICODE):
                     flags &= ~(re.ASCII | re.UNICODE)
                 return self.sequence(body, (flags | added) & ~removed)
-            case "BRANCH":
-                parts = tuple(self.sequence(branch, flags) for branch in argument[1])
-                return _Branch(parts, min(part.width for part in parts), 1 + sum(part.steps for part in parts))
+            case "BRANCH" | "FAILURE":  # the latter has no way at all
+                branches = argument[1] if operation == "BRANCH" else ()
+                parts = tuple(self.sequence(branch, flags) for branch in branches)
+                width = min((part.width for part in parts), default=0)
+                return _Branch(parts, width, 1 + sum(part.steps for part in parts))
             case "MAX_REPEAT" | "MIN_REPEAT":
                 least, most, body = argument
                 return _repeat(self.sequence(body, flags), int(least), int(most))

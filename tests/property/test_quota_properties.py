@@ -22,6 +22,13 @@ PIECES = st.sampled_from(
         'a = ["u", "(a+)+", \'x"#\']\n',
         '"a.b" = """[x]\n"""\n',
         "project_resources.c.v4 = 1\n",
+        "[project_rules]\n",
+        "[project_rules.a]\n",
+        "[project_rules.a.user_weights]\n",
+        "project_rules.c.hold = true\n",
+        "hold = true\n",
+        "grace_second = 1\n",
+        "borrowing_limit = {v4 = 8}\n",
         "# [note]\n",
         "\n",
         "[",
@@ -39,6 +46,10 @@ def read(data: bytes) -> None:
         assert all(problem.line is None or 1 <= problem.line <= lines for problem in error.problems)
     else:
         for kind in policy.resource_types:
+            assert all(
+                policy.entitlement(project, kind) <= policy.ceiling(project, kind) <= policy.total(kind)
+                for project in policy.projects
+            )
             assert sum(policy.entitlement(project, kind) for project in policy.projects) <= policy.total(kind)
         assert quota.render_check(policy)
 

@@ -6,8 +6,10 @@ import re
 import time
 
 import pytest
+import tomli
 
 import quota
+from quota.lines import Lines
 
 GOOD = """\
 [toml-schema]
@@ -243,6 +245,71 @@ project_resources = 7
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "line", "part"),
+    [
+        ('[toml-schema]\nversion = "1"', "toml-schema = 3", 1, "[toml-schema] must be a table, not 3"),
+        ('version = "1"', "", 1, "the version in [toml-schema] is missing"),
+        ("v4 = 1024", 'v4 = 1024\n"a b" = 1', 6, "the resource type 'a b' is not allowed"),
+        ("[project_resources.project2]", '[project_resources."a/b"]', 14, "the project id 'a/b' is not allowed"),
+        ("[project_resources.project2]", "[project_resources]\nproject2 = 3\n[other]", 15, "must be a table, not 3"),
+        ('["user1", "user3"]', '"user1"', 9, "write a list like"),
+    ],
+)
+def test_what_should_be_a_table_or_a_name_and_is_none_is_told(old: str, new: str, line: int, part: str) -> None:
+    assert old in GOOD
+    ((found, message),) = problems(GOOD.replace(old, new))
+    assert part in message
+    assert found == line
+
+
+@pytest.mark.parametrize(
+    ("value", "part"), [("[]", "is an empty list"), ("3", "must be a table"), ("[1]", "tier 0 of")]
+)
+def test_total_resources_is_a_table_or_a_list_of_some(value: str, part: str) -> None:
+    text = f"total_resources = {value}\n" + GOOD.replace("[total_resources]\nv4 = 1024\n", "")
+    found = problems(text)
+    assert found[0][0] == 1
+    assert part in found[0][1]
+    assert all("which total_resources lacks" in message for _, message in found[1:])
+
+
+def test_a_project_with_an_empty_list_of_members_is_looked_at_twice() -> None:
+    ((line, message),) = [
+        (warning.line, warning.message)
+        for warning in quota.load(GOOD.replace('["user1", "user3"]', "[]").encode()).warnings
+    ]
+    assert line == 9
+    assert "project2 has an empty list" in message
+
+
+def test_a_header_below_a_list_of_tables_is_about_the_lists_last_one() -> None:
+    text = "[[a]]\nx = 1\n[[a]]\n[a.b]\ny = 2\n"
+    lines = Lines(text)
+    assert [lines.of(*path) for path in (("a",), ("a", 0, "x"), ("a", 1), ("a", 1, "b", "y"), ("z",))] == [
+        1,
+        2,
+        3,
+        5,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("rest", ["b = [1,", "= 1", "b c", "[b"])
+def test_where_the_text_goes_on_as_no_toml_does_what_stands_before_has_its_line(rest: str) -> None:
+    lines = Lines(f"\na = 1\n{rest}")
+    assert lines.of("a") == 2
+    assert lines.of("a", "inside") == 2
+
+
+def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def complain(_: str) -> None:
+        raise tomli.TOMLDecodeError("this is odd")
+
+    monkeypatch.setattr(tomli, "loads", complain)
+    assert problems(GOOD) == [(None, "this is not TOML: this is odd")]
+
+
+@pytest.mark.parametrize(
     ("pattern", "part"),
     [
         ("((a+)+)+", "repeats what itself repeats"),
@@ -250,6 +317,7 @@ project_resources = 7
         ("(.*)\\\\1", "refers back"),
         ("(?P<x>a)(?(x)b|c)", "refers back"),
         ("(?<=a|bc)d", "fixed length"),
+        ("a*+", "cannot be a pattern"),
         ("[", "not a regular expression"),
         ("a{99999999999}", "not a regular expression"),
         ("(?i)[\\\\x00-\\\\U0010ffff]", "too many or too large"),
