@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -201,6 +202,26 @@ def test_each_commit_has_a_greater_generation_also_after_a_deletion(bucket: Buck
         if turn % 3 == 0:
             bucket.delete("a", ANY)
     assert generations == sorted(set(generations))
+
+
+@pytest.mark.parametrize("between", ["nothing", "deletion", "rm", "touch and deletion"])
+def test_generations_rise_when_the_clock_is_set_back(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    path = Path(bucket.path) / "a"
+    now = time.time_ns()
+    monkeypatch.setattr("bastion.emulator.gcs.objects.time.time_ns", lambda: now + 3600 * 1_000_000_000)
+    first = put(bucket, "a").generation
+    monkeypatch.setattr("bastion.emulator.gcs.objects.time.time_ns", lambda: now)
+    if between == "touch and deletion":
+        os.utime(path, ns=(now, now + 7200 * 1_000_000_000))
+        first = bucket.stat("a").generation
+    if between == "rm":
+        path.unlink()
+    elif between != "nothing":
+        bucket.delete("a", ANY)
+
+    assert put(bucket, "a").generation > first
 
 
 def test_a_new_generation_begins_with_its_own_attributes(bucket: Bucket) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -190,7 +190,7 @@ TestStore = Store.TestCase
 
 # Listings
 
-letters = st.text("ab/-", min_size=1, max_size=5)
+letters = st.text("a/-", min_size=1, max_size=4)
 bounds = st.just("") | letters
 
 
@@ -201,8 +201,11 @@ def put(bucket: Bucket, name: str) -> None:
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example({"a/", "a/a", "b"}, "", "/", "", "", True, 2)
+@example({"a-a/a", "a-b/b", "a-c", "a."}, "", "-", "", "", True, 2)
+@example({"a\U0010ffff\U0010ffff", "b", "c"}, "", "", "b", "", False, 5)
 @given(
-    present=st.sets(letters, max_size=12),
+    present=st.sets(letters, max_size=16),
     prefix=bounds,
     delimiter=st.sampled_from(["", "/", "/", "-", "b/", "//"]),
     start=bounds,
