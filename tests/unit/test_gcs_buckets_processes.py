@@ -214,6 +214,14 @@ def test_a_new_start_finishes_the_deletion_of_a_bucket(bucket: Bucket, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_key_whose_object_was_deleted_by_a_dying_writer_is_no_object(bucket: Bucket, tmp_path: Path) -> None:
+    put(bucket, "a//b", b"")
+    (hidden,) = (path for path in (Path(bucket.path) / ".objects").iterdir() if path.is_file() and not path.suffix)
+    hidden.unlink()
+    assert bucket.list().items == ()
+    Buckets(tmp_path).delete("lake")
+
+
 def test_a_torn_or_foreign_sidecar_is_none(bucket: Bucket) -> None:
     put(bucket, "a", b"data", TEXT)
     sidecar = Path(bucket.path) / ".objects" / "attributes" / sidecars_of(bucket)[0]

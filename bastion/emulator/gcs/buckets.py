@@ -9,15 +9,16 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 import time
 from pathlib import Path
 
 from bastion.core.errors import StoreError
-from bastion.directory import files
-from bastion.directory.keys import HIDDEN_FOLDER
+from bastion.directory.keys import HIDDEN_FOLDER, KEY_SUFFIX
 from bastion.emulator.gcs.checksums import KnownChecksums
 from bastion.emulator.gcs.names import check_bucket_name, is_bucket_name
 from bastion.emulator.gcs.objects import BeforeChange, Bucket, Source
+from bastion.emulator.gcs.opened_bucket import explained
 from bastion.emulator.gcs.reading import OpenObject
 from bastion.emulator.gcs.resources import BucketExists, BucketNotEmpty, NoSuchBucket
 
@@ -44,17 +45,14 @@ class Buckets:
         self._fsync = fsync
         self._before_change = before_change
         self._checksums = KnownChecksums()
-        try:
+        with explained("creating", str(folder), "write permission on the folder above it"):
             self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise files.explain(
-                error, doing="creating", path=str(folder), needs="write permission on the folder above it"
-            ) from error
         self._sweep()
 
     def names(self) -> list[str]:
         """The names of all buckets, in order."""
-        with os.scandir(self._folder) as entries:
+        folder = str(self._folder)
+        with explained("listing", folder, "read permission on it"), os.scandir(folder) as entries:
             return sorted(
                 entry.name for entry in entries if is_bucket_name(entry.name) and entry.is_dir(follow_symlinks=False)
             )
@@ -65,9 +63,13 @@ class Buckets:
             NoSuchBucket: there is none of that name.
         """
         path = self._folder / name
-        if not is_bucket_name(name) or path.is_symlink() or not path.is_dir():
+        try:
+            is_there = is_bucket_name(name) and stat.S_ISDIR(path.lstat().st_mode)
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
             raise NoSuchBucket(f"there is no bucket {name[:80]!r}")
-        return Bucket(str(path), name, checksums=self._checksums, fsync=self._fsync, before_change=self._before_change)
+        return Bucket(path, name, checksums=self._checksums, fsync=self._fsync, before_change=self._before_change)
 
     def create(self, name: str) -> Bucket:
         """
@@ -76,14 +78,11 @@ class Buckets:
             InvalidRequest: no bucket can have that name.
         """
         check_bucket_name(name)
-        try:
-            (self._folder / name).mkdir()
-        except FileExistsError as error:
-            raise BucketExists(f"the bucket {name} exists") from error
-        except OSError as error:
-            raise files.explain(
-                error, doing="creating", path=str(self._folder / name), needs="write permission on the folder above it"
-            ) from error
+        with explained("creating", str(self._folder / name), "write permission on the folder above it"):
+            try:
+                (self._folder / name).mkdir()
+            except FileExistsError as error:
+                raise BucketExists(f"the bucket {name} exists") from error
         return self.open(name)
 
     def delete(self, name: str) -> None:
@@ -98,7 +97,8 @@ class Buckets:
             stranger = _first_file(bucket.path)
             if stranger:
                 raise BucketNotEmpty(f"there is {stranger!r} in the bucket {name}")
-            Path(bucket.path).rename(aside)
+            # No longer a bucket, at one stroke; a start finishes what an end interrupts.
+            bucket.path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
     def _sweep(self) -> None:
@@ -111,13 +111,14 @@ class Buckets:
                 self.open(name).sweep(before_ns=time.time_ns() - _LEFTOVER_NS)
 
 
-def _first_file(path: str) -> str:
+def _first_file(root: Path) -> str:
     """Something in a bucket's folder that is no folder and not ours; empty if there is nothing."""
-    for above, folders, names in os.walk(path):
-        if above == path and HIDDEN_FOLDER in folders:
+    for above, folders, names in os.walk(root):
+        if Path(above) == root and HIDDEN_FOLDER in folders:
             folders.remove(HIDDEN_FOLDER)
-            hidden = Path(path) / HIDDEN_FOLDER
-            names += [entry.name for entry in hidden.iterdir() if len(entry.name) == 64 and entry.is_file()]
+            # Objects that cannot be files lie there, between folders of ours. A key alone is no object.
+            hidden = (root / HIDDEN_FOLDER).iterdir()
+            names += [path.name for path in hidden if path.is_file() and path.suffix != KEY_SUFFIX]
         names += [folder for folder in folders if (Path(above) / folder).is_symlink()]
         if names:
             return names[0]

@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bastion.core.errors import StoreUnavailable
 from bastion.directory import files, places
@@ -74,7 +75,7 @@ class Bucket:
     """
 
     def __init__(
-        self, path: str, name: str, *, checksums: KnownChecksums, fsync: bool, before_change: BeforeChange
+        self, path: Path, name: str, *, checksums: KnownChecksums, fsync: bool, before_change: BeforeChange
     ) -> None:
         self.name = name
         self.path = path
@@ -83,7 +84,7 @@ class Bucket:
         self._before_change = before_change
 
     def __repr__(self) -> str:
-        return f"Bucket({self.path!r})"
+        return f"Bucket({str(self.path)!r})"
 
     def opened(self) -> OpenedBucket:
         """The folder, open.
@@ -153,7 +154,7 @@ class Bucket:
             match_glob=match_glob,
         )
         with self._explained("listing", prefix, _READING), self.opened() as opened:
-            return pages.page(self.path, wanted, lambda name, status: self._reader.listed(opened, name, status))
+            return pages.page(str(self.path), wanted, lambda name, status: self._reader.listed(opened, name, status))
 
     def check(self, name: str, preconditions: Preconditions) -> None:
         """Holds preconditions against the object as it is now.
@@ -243,7 +244,7 @@ class Bucket:
                 self._before_change(self.name, name)
                 place = None if present is None else present.place
                 stamp = files.next_stamp(time.time_ns(), mark.stamp, 0 if place is None else place.generation)
-                status = files.set_stamp(file, stamp, path=self.path)
+                status = files.set_stamp(file, stamp, path=str(self.path))
                 mark.raise_to(stamp)
                 # No content has this name before the rename; should that fail, a sweep takes the sidecar.
                 sidecars.write_new(opened.sidecars, sidecars.sidecar_name(name, status), document, sync=self.fsync)

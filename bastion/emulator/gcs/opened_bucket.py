@@ -33,7 +33,7 @@ class OpenedBucket:
 
     __slots__ = ("_hidden", "_path", "_sidecars", "_sync", "root")
 
-    def __init__(self, path: str, *, fsync: bool) -> None:
+    def __init__(self, path: Path, *, fsync: bool) -> None:
         self._path = path
         self._sync = fsync
         self._hidden = self._sidecars = -1
@@ -100,13 +100,12 @@ class OpenedBucket:
             yield mark
 
     def _check_not_deleted(self) -> None:
-        deleted = NoSuchBucket(f"the bucket {self._path} was deleted meanwhile")
         try:
-            there = Path(self._path).lstat()
-        except FileNotFoundError as error:
-            raise deleted from error
-        if not os.path.samestat(there, os.fstat(self.root)):
-            raise deleted
+            is_there = os.path.samestat(self._path.lstat(), os.fstat(self.root))
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise NoSuchBucket(f"the bucket {self._path} was deleted meanwhile")
 
     def close(self) -> None:
         for descriptor in (self.root, self._hidden, self._sidecars):

@@ -154,4 +154,4 @@ def sweep(bucket: Bucket, *, before_ns: int) -> None:
 
 def uploading(bucket: Bucket) -> contextlib.AbstractContextManager[None]:
     """Turns what the system says of an upload into an error of our tree."""
-    return explained("uploading into", bucket.path, _NEEDS)
+    return explained("uploading into", str(bucket.path), _NEEDS)
