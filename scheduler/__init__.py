@@ -6,6 +6,7 @@ for bit, whatever the order of `snapshot.jobs`.
 
 from __future__ import annotations
 
+from scheduler.lending import RecentHoldings
 from scheduler.model import (
     Decision,
     Job,
@@ -29,6 +30,7 @@ __all__ = [
     "ProjectUsage",
     "Reason",
     "ReasonCode",
+    "RecentHoldings",
     "Snapshot",
     "Verdict",
     "schedule",

@@ -37,6 +37,11 @@ class Capacity:
         # Taken by jobs labelled 0..s, per tier s.
         self._taken: dict[str, list[int]] = {kind: [0] * len(sums) for kind, sums in self._limits.items()}
 
+    @property
+    def last(self) -> int:
+        """The worst tier."""
+        return self._last
+
     def label(self, tier: int | None) -> int:
         """The tier that a recorded tier means today: the quota file may have fewer tiers than when it was written."""
         return min(max(tier or 0, 0), self._last)

@@ -2,7 +2,7 @@
 
 Layer: `scheduler`, pure. The rule that keeps reasons honest: a pool with as much more free as `Reason.missing` says
 starts the job in the next pass, jobs ahead of it that fit as well included. The queue is the order in which jobs would
-start if the pool grew: the least served project first, counting what its jobs ahead would hold.
+start if the pool grew (`scheduler.lending.queue_order`), counting what the jobs ahead would hold.
 
 Known limits: where another project has a job ahead that is too big for what is granted, the jobs behind that one may
 move up and be in the way; the same where several projects await what is being freed. `missing` does not foresee this,
@@ -11,8 +11,6 @@ and the next pass then says what is missing still.
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,8 +18,9 @@ from quota import Policy
 from scheduler.admission import backoff_code, backoff_reason, waiting_since
 from scheduler.ahead import Ahead
 from scheduler.ledger import Ledger, Promise
+from scheduler.lending import queue_order
 from scheduler.model import Decision, Job, JobStatus, Reason, ReasonCode, Verdict
-from scheduler.waiting import Request, order_in_project
+from scheduler.waiting import Request
 
 _HOLDERS_SHOWN = 10
 
@@ -119,29 +118,10 @@ class Explainer:
         )
 
     def _merged(self, waiting: Mapping[str, Sequence[Job]], too_large: Sequence[Job]) -> list[Job]:
-        shares = self._ledger.shares
-        lines = {project: deque(jobs) for project, jobs in waiting.items() if jobs}
-        for project in sorted({job.project_id for job in too_large}):
-            more = [job for job in too_large if job.project_id == project]
-            lines[project] = deque(sorted((*lines.get(project, ()), *more), key=order_in_project))
-        granted: dict[str, dict[str, int]] = {project: {} for project in lines}
-        oldest = {project: min(job.queued_at for job in line) for project, line in lines.items()}
-        turns = [(shares.rank(project), oldest[project], project) for project in lines]
-        heapq.heapify(turns)
-        order: list[Job] = []
-        while turns:
-            project = turns[0][2]
-            line = lines[project]
-            job = line.popleft()
-            order.append(job)
-            holdings = granted[project]
-            for kind, amount in job.demand.items():
-                holdings[kind] = holdings.get(kind, 0) + amount
-            if line:
-                heapq.heapreplace(turns, (shares.rank(project, holdings), oldest[project], project))
-            else:
-                heapq.heappop(turns)
-        return order
+        lines = {project: list(jobs) for project, jobs in waiting.items()}
+        for job in too_large:
+            lines.setdefault(job.project_id, []).append(job)
+        return queue_order(lines, self._policy, self._ledger.shares)
 
     def _reason(self, job: Job, request: Request) -> Reason:
         key = (job.project_id, job.priority, request)
@@ -306,7 +286,8 @@ class Explainer:
             + f", {free} of {self._policy.total(kind)} are free"
         )
         kept = free - max(room, 0)
-        return f"{text}, {kept} of them kept for jobs whose room is being made" if kept > 0 else text
+        whom = "jobs whose room is being made or projects that gave them back a moment ago"
+        return f"{text}, {kept} of them kept for {whom}" if kept > 0 else text
 
     def _free(self, kind: str) -> int:
         return max(0, self._policy.total(kind) - self._ledger.taken[kind])

@@ -125,6 +125,12 @@ class Ledger:
             ledger.update(spare)
         self.spare[claimant.name] = spare
 
+    def hold_back(self, units: Mapping[str, int]) -> None:
+        """Nothing that starts from here on in this pass may take so many units of what is free."""
+        for kind, amount in units.items():
+            free = max(0, min(self.now.free(kind), self.later.free(kind)))
+            self.now.take(((kind, min(amount, free)),), self.now.last)
+
     def awaiting_projects(self) -> set[str]:
         """Projects with a job that is promised what is being freed anyway."""
         return {promise.job.project_id for promise in self.promises.values() if not promise.claim}

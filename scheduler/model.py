@@ -42,6 +42,11 @@ class Job:
         evicted_for: Of a STOPPING job: the name of the job that it makes room for.
         on_bastion: Runs on the bastion's own host and takes one of its slots.
         waiting_since: Since when it waits; `queued_at` where None.
+        checkpointed_at: Of a RUNNING job: up to when its work is saved; None: nothing is known of that.
+        evictions: How often it was evicted.
+        futile_evictions: How many of its last attempts in a row were evicted without having saved anything.
+        evicted_at: When it was last evicted.
+        evicted_seconds: How long its evicted attempts ran, together.
         promised: Of a PENDING job: others were evicted for it in an earlier pass (its reason was WaitingForPreempted)
             and it has not started since. `evicted_for` of a STOPPING job says the same; this flag bridges the pass
             in which the last of them is gone. Forgetting it is safe: the room may then go to another job.
@@ -63,6 +68,11 @@ class Job:
     on_bastion: bool = False
     waiting_since: float | None = None
     promised: bool = False
+    checkpointed_at: float | None = None
+    evictions: int = 0
+    futile_evictions: int = 0
+    evicted_at: float | None = None
+    evicted_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,8 @@ class Snapshot:
         bastion_slots: How many jobs the bastion's own host runs at once; None means without limit.
         check_membership: Whether a job's user must belong to its project.
         held: An operator holds the whole pool: nothing starts, nothing is evicted.
+        held_recently: Per project, the most units it held at once in the last `scheduler.lending.HOLD_SECONDS`.
+            Forgetting it is safe: room is then lent a few minutes earlier.
     """
 
     policy: Policy | None
@@ -82,6 +94,7 @@ class Snapshot:
     bastion_slots: int | None = None
     check_membership: bool = True
     held: bool = False
+    held_recently: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Verdict(str, Enum):

@@ -24,10 +24,12 @@ from scheduler.admission import Admission, waiting_since
 from scheduler.capacity import amounts_of
 from scheduler.explaining import Explainer
 from scheduler.ledger import Ledger
+from scheduler.lending import held_back, next_borrower
 from scheduler.model import Decision, Job, JobStatus, Plan, Reason, Snapshot, Verdict
+from scheduler.recall import is_overdue
 from scheduler.shares import Shares
 from scheduler.usage import pool_usages, project_usages
-from scheduler.victims import choose_victims
+from scheduler.victims import Victims
 from scheduler.waiting import ProjectQueue, Request, order_in_project
 
 
@@ -59,6 +61,8 @@ class _Pass:
             (job for job in snapshot.jobs if job.status is not JobStatus.PENDING),
             key=lambda job: (job.started_at or 0.0, job.name),
         )
+        self._victims = Victims(self._policy, self._shares, self._ledger.running.values(), now)
+        self._held_recently = snapshot.held_recently
         self._refused: list[tuple[Job, Reason]] = []
         self._too_large: list[Job] = []
         self._backing_off: list[Job] = []
@@ -70,6 +74,7 @@ class _Pass:
     def plan(self) -> Plan:
         self._keep_promises()
         self._serve_owners()
+        self._recall()
         if self._ledger.evictions:
             self._renew_promises()
         self._lend()
@@ -140,7 +145,7 @@ class _Pass:
         valid = []
         for job in claimants:
             request = Request.of(job)
-            if claimed.covers(job.project_id, request.amounts):
+            if claimed.covers(job.project_id, request.amounts) or is_overdue(job, self._shares, self._now):
                 claimed.hold(job.project_id, request.amounts)
                 valid.append(job)
             else:
@@ -200,29 +205,60 @@ class _Pass:
             self._ledger.start(job, request, f"within its project's share{self._holding(job, request)}")
             return ()
         lacking = self._ledger.later.lacking(request.amounts)
-        victims = choose_victims(lacking, list(self._ledger.running.values()), self._shares, self._now)
+        victims = self._victims.choose(lacking)
         for victim in victims or ():
-            self._ledger.evict(victim, job, self._eviction_message(victim, job, lacking))
+            self._evict(victim, job, self._eviction_message(victim, job, lacking))
         if victims is not None:
             self._ledger.promise(job, request)
         return victims
 
     # Step 4
 
+    def _recall(self) -> None:
+        """Makes room for the one job that has waited longest beyond the deadline, all at once or not at all."""
+        overdue = [
+            job
+            for jobs in self._queues.values()
+            for job in jobs.remaining()
+            if is_overdue(job, self._shares, self._now)
+        ]
+        if not overdue:
+            return
+        job = min(overdue, key=lambda job: (job.queued_at, job.name))
+        request = Request.of(job)
+        if not self._ledger.has_slot(request):
+            return
+        if not self._ledger.fits_now(request):
+            lacking = self._ledger.later.lacking(request.amounts)
+            victims = self._victims.choose(lacking, spared_too=False) if lacking else ()
+            if victims is None:
+                return
+            for victim in victims:
+                self._evict(victim, job, self._recall_message(victim, job))
+            if victims or lacking == {}:
+                self._ledger.promise(job, request)
+        else:
+            self._ledger.start(job, request, f"has waited for more than a day{self._holding(job, request)}")
+        self._queues[job.project_id].remove(job)
+
+    def _evict(self, victim: Job, claimant: Job, message: str) -> None:
+        self._victims.forget(victim)
+        self._ledger.evict(victim, claimant, message)
+
+    # Step 5
+
     def _lend(self) -> None:
         # Their own job is about to get its room; lent to them now, the same room would no longer be within their share.
         awaiting = self._ledger.awaiting_projects()
-        turns = [turn for turn in self._turns() if turn[2] not in awaiting]
-        while turns:
-            project = self._next_turn(turns)
-            queue = self._queues[project]
-            found = queue.first(self._ledger.fits_now)
+        back = held_back(self._policy, self._shares, self._held_recently)
+        self._ledger.hold_back(back)
+        while True:
+            found = next_borrower(self._queues, awaiting, self._ledger.fits_now, self._policy, self._shares)
             if found is None:
-                continue  # room only shrinks from here on
+                return
             request, job = found
-            queue.remove_first(request)
+            self._queues[job.project_id].remove_first(request)
             self._ledger.start(job, request, f"borrows idle capacity{self._holding(job, request)}")
-            heapq.heappush(turns, self._turn(project))
 
     def _turn(self, project: str) -> tuple[tuple[bool, float], float, str]:
         return (self._shares.rank(project), self._queues[project].oldest, project)
@@ -236,7 +272,7 @@ class _Pass:
     def _next_turn(self, turns: list[tuple[tuple[bool, float], float, str]]) -> str:
         return heapq.heappop(turns)[2]
 
-    # Step 5
+    # Step 6
 
     def _waiting_decisions(self) -> list[Decision]:
         explainer = Explainer(self._policy, self._ledger)
@@ -275,6 +311,12 @@ class _Pass:
             for kind, amount in request.amounts
         ]
         return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
+
+    def _recall_message(self, victim: Job, claimant: Job) -> str:
+        return (
+            f"makes room for {claimant.name} of project {claimant.project_id}, which has waited for more than a day; "
+            f"project {victim.project_id} holds more than it is entitled to"
+        )
 
     def _eviction_message(self, victim: Job, claimant: Job, lacking: dict[str, int]) -> str:
         parts = [

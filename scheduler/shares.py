@@ -6,8 +6,13 @@ Layer: `scheduler`, pure. Chips of jobs that are stopping are nobody's share any
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from quota import Policy
 from scheduler.capacity import Amounts
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Shares:
@@ -48,10 +53,11 @@ class Shares:
         """Units held beyond the entitlement; negative below it."""
         return self.held(project, kind) - self.entitlement(project, kind)
 
-    def covers(self, project: str, amounts: Amounts) -> bool:
-        """Whether the project may claim so much more as its own."""
+    def covers(self, project: str, amounts: Amounts, extra: Mapping[str, int] = _NOTHING) -> bool:
+        """Whether the project may claim so much more as its own; `extra` counts as held besides."""
         return all(
-            amount <= self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
+            amount + extra.get(kind, 0)
+            <= self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
             for kind, amount in amounts
         )
 

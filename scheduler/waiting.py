@@ -54,6 +54,10 @@ class ProjectQueue:
             return None
         return best_request, best[1]
 
+    def heads(self) -> list[tuple[Request, Job]]:
+        """The first job of each request."""
+        return [(request, line[0][1]) for request, line in self._lines.items()]
+
     def remove_first(self, request: Request) -> None:
         """Takes out the first job with that request."""
         line = self._lines[request]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypedDict
 
 from bastion.core import limits
-from bastion.core.job_record import JobRecord
+from bastion.core.job_record import Cause, JobRecord
 from bastion.core.lifecycle import Status
 from bastion.core.reconcile import cancel_wanted
 from bastion.core.world import JobView
@@ -87,4 +88,33 @@ def _job(view: JobView, record: JobRecord, since: float | None, promised: bool) 
         on_bastion=spec.runner is None,
         waiting_since=record.attempts[-1].ended_at if since is None and record.attempts else since,
         promised=promised,
+        **_evictions(record),
+    )
+
+
+class _Evictions(TypedDict):
+    evictions: int
+    futile_evictions: int
+    evicted_at: float | None
+    evicted_seconds: float
+
+
+_NEVER_EVICTED = _Evictions(evictions=0, futile_evictions=0, evicted_at=None, evicted_seconds=0.0)
+
+
+def _evictions(record: JobRecord) -> _Evictions:
+    """What past evictions cost the job. Nothing is known of its checkpoints yet, so none of them counts as a saving."""
+    if not record.attempts:  # nearly every job
+        return _NEVER_EVICTED
+    evicted = [past for past in record.attempts if past.cause is Cause.EVICTED]
+    in_a_row = 0
+    for past in reversed(record.attempts):
+        if past.cause is not Cause.EVICTED:
+            break
+        in_a_row += 1
+    return _Evictions(
+        evictions=len(evicted),
+        futile_evictions=in_a_row,
+        evicted_at=evicted[-1].ended_at if evicted else None,
+        evicted_seconds=sum(max(0.0, past.ended_at - past.started_at) for past in evicted),
     )

@@ -8,7 +8,7 @@ Layer: reaches the world through ports only. The clock and randomness are inject
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bastion import __version__
 from bastion.core.effects import Effect
@@ -31,7 +31,7 @@ from bastion.daemon.publishing import Circumstances, Publisher
 from bastion.daemon.sweep import Sweeper
 from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
-from scheduler import Plan, Verdict, schedule
+from scheduler import Plan, RecentHoldings, Verdict, schedule
 
 _WORKERS = 32
 
@@ -122,6 +122,7 @@ class Daemon:
         self._sweeper = Sweeper(self._observer)
         self._log = DaemonLog(store, clock, settings.world.bastion)
         self._waiting = WaitingSince()
+        self._recent = RecentHoldings()
         self._publisher = Publisher(store, folders.status, narrate)
         self._ticks = 0
         self._look_whole = True  # what an earlier tick saw does not suffice for the next one
@@ -234,6 +235,7 @@ class Daemon:
                 self._waiting.recover(self._publisher.recover())
             waiting = self._waiting
             jobs = snapshot(world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised)
+            jobs = replace(jobs, held_recently=self._recent.note(jobs.jobs, self._clock.monotonic()))
             plan = schedule(jobs, now)
             turns = reconcile(world, plan, now)
             if not world.dry_run:

@@ -17,6 +17,7 @@ from typing import Any
 
 from quota import Policy
 from scheduler import Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
+from scheduler.lending import RecentHoldings
 from scheduler.replay.engine import ReplayJob, State
 from scheduler.replay.trace import TraceError, Window
 
@@ -73,12 +74,15 @@ class Production:
         # When each running job makes its next checkpoint: instant, index, segment.
         self._checkpoints: list[tuple[float, int, int]] = []
         self._checkpointed_at: dict[int, float] = {}
+        self._recent = RecentHoldings()
+        self._held_recently: Mapping[str, Mapping[str, int]] = {}
 
     def decide(self, state: State, now: float, /) -> tuple[Sequence[int], Sequence[int]]:
         for index in sorted(state.changed | self._cut_short):
             self._refresh(state, index)
         self._cut_short.clear()
         self._make_checkpoints(state, now)
+        self._held_recently = self._recent.note(self._jobs.values(), now)
         stopped: list[int] = []
         started: dict[int, None] = {}
         while self._carry_out(now, stopped, started):
@@ -90,7 +94,13 @@ class Production:
 
     def _carry_out(self, now: float, stopped: list[int], started: dict[int, None]) -> bool:
         """Asks for one plan and does what it says; returns whether it evicted anybody."""
-        plan = self._plan(Snapshot(policy=self._policy, jobs=(*self._jobs.values(),), check_membership=False), now)
+        snapshot = Snapshot(
+            policy=self._policy,
+            jobs=(*self._jobs.values(),),
+            check_membership=False,
+            held_recently=self._held_recently,
+        )
+        plan = self._plan(snapshot, now)
         evicted, promised = False, set()
         for decision in plan.decisions:
             index = self._index[decision.name]

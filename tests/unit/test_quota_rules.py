@@ -70,7 +70,7 @@ def test_without_the_table_every_project_has_the_defaults() -> None:
     assert policy.default_rules == policy.rules("research") == policy.rules("nowhere") == ProjectRules()
     assert ProjectRules() == ProjectRules(
         half_life_seconds=168 * 3600.0,
-        minimum_runtime_seconds=600.0,
+        minimum_runtime_seconds=0.0,
         grace_seconds=60.0,
         maximum_runtime_seconds=None,
         fifo=False,
@@ -286,7 +286,7 @@ def test_limits_and_weights_are_told_with_what_their_absence_means() -> None:
         "  borrows v4: at most 10 -> all that is idle",
         "The projects and what they are entitled to",
         "  research",
-        "    minimum runtime 2.5 min -> 10 min",
+        "    minimum runtime 2.5 min -> 0 min",
         "    maximum runtime 48 h -> unlimited",
         "    strict order inside (FIFO): yes -> no",
         "    hold, nothing starts: yes -> no",

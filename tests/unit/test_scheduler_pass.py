@@ -13,7 +13,7 @@ import pytest
 from quota import Policy
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
 from scheduler.shares import Shares
-from scheduler.victims import choose_victims
+from scheduler.victims import Victims
 
 NOW = 1_000_000.0
 
@@ -94,7 +94,8 @@ def test_an_owner_gets_room_ordered_in_the_same_pass_and_starts_once_it_is_free(
 
 
 def test_victims_are_enough_and_no_more() -> None:
-    jobs = [running(f"r{index}", "a", 8, started_at=NOW - 100 * index) for index in range(1, 9)]
+    ages = {f"r{index}": NOW - 100 * index for index in range(1, 9)}
+    jobs = [running(name, "a", 8, started_at=began, queued_at=began) for name, began in ages.items()]
     plan = pass_over(policy(), *jobs, pending("x", "b", 16))
     assert [d.name for d in plan.decisions if d.verdict is Verdict.EVICT] == ["r2", "r1"]  # the newest two
 
@@ -121,10 +122,11 @@ def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
     shares = Shares(policy())
     borrowers = [running("r", "a", 24), running("s", "a", 16)]
     shares.hold("a", (("v4", 40),))
-    assert choose_victims({"v4": 41}, borrowers, shares, NOW) is None
+    victims = Victims(policy(), shares, borrowers, NOW)
+    assert victims.choose({"v4": 41}) is None
     # The first one takes the project to its entitlement, so the second is safe.
-    assert choose_victims({"v4": 25}, borrowers, shares, NOW) is None
-    chosen = choose_victims({"v4": 16}, borrowers, shares, NOW)
+    assert victims.choose({"v4": 25}) is None
+    chosen = victims.choose({"v4": 16})
     assert chosen is not None and [job.name for job in chosen] == ["s"]
 
 
@@ -172,9 +174,10 @@ def test_a_big_job_at_the_head_does_not_cost_its_project_the_guarantee() -> None
 
 
 def test_projects_are_ranked_by_what_they_hold_not_by_what_they_ask() -> None:
-    quota = policy(a=1.0, b=1.0, c=2.0)  # 16, 16, 32
-    jobs = [running("r", "a", 24), running("s", "b", 16), pending("x", "a", 1, queued_at=1.0), pending("y", "b", 24)]
-    assert verdicts(pass_over(quota, *jobs)) == {"r": "keep", "s": "keep", "x": "wait", "y": "start"}
+    incumbents = [running("r", "a", 8), running("s", "b", 16), stopping("z", "other", 24)]  # 16 of 64 are free
+    jobs = [pending("x", "b", 4, queued_at=1.0), pending("y", "a", 16)]
+    found = verdicts(pass_over(policy(), *incumbents, *jobs))
+    assert (found["x"], found["y"]) == ("wait", "start")
 
 
 def test_projects_without_an_entitlement_come_last() -> None:
@@ -185,10 +188,10 @@ def test_projects_without_an_entitlement_come_last() -> None:
 
 def test_inside_a_project_priority_comes_before_age_and_age_before_the_name() -> None:
     jobs = [
-        pending("d", "a", 64, priority=5, queued_at=1.0),
-        pending("c", "a", 64, priority=1, queued_at=3.0),
-        pending("b", "a", 64, priority=1, queued_at=2.0),
-        pending("a", "a", 64, priority=1, queued_at=2.0),
+        pending("d", "a", 64, priority=5, queued_at=NOW - 3.0),
+        pending("c", "a", 64, priority=1, queued_at=NOW - 1.0),
+        pending("b", "a", 64, priority=1, queued_at=NOW - 2.0),
+        pending("a", "a", 64, priority=1, queued_at=NOW - 2.0),
     ]
     plan = pass_over(policy(), *jobs)
     assert [d.name for d in plan.decisions] == ["a", "b", "c", "d"]

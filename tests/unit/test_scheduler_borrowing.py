@@ -1,0 +1,174 @@
+"""Who is stopped, who is lent to, and that nobody starves; each test begins with what it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quota import Policy, ProjectRules
+from scheduler import Job, JobStatus, Plan, RecentHoldings, Snapshot, Verdict, schedule
+
+NOW = 10_000_000.0
+HOUR = 3600.0
+
+
+def policy(total: int = 64, rules: ProjectRules | None = None, **weights: float) -> Policy:
+    shares = weights or {"a": 1.0, "b": 1.0}
+    return Policy(
+        tiers=({"v4": total},),
+        weights={project: {"v4": weight} for project, weight in shares.items()},
+        members={},
+        default_rules=rules or ProjectRules(),
+    )
+
+
+def pending(name: str, project: str, units: int, **fields: Any) -> Job:
+    values: dict[str, Any] = {"queued_at": NOW - 60.0, "demand": {"v4": units}, **fields}
+    return Job(name=name, project_id=project, user_id="u", **values)
+
+
+def running(name: str, project: str, units: int, *, age: float = HOUR, **fields: Any) -> Job:
+    values = {
+        "status": JobStatus.RUNNING,
+        "tier": 0,
+        "charged": {"v4": units},
+        "started_at": NOW - age,
+        "queued_at": NOW - age,
+        **fields,
+    }
+    return pending(name, project, units, **values)
+
+
+def pass_over(quota: Policy, *jobs: Job, **fields: Any) -> Plan:
+    return schedule(Snapshot(policy=quota, jobs=jobs, check_membership=False, **fields), NOW)
+
+
+def evicted(plan: Plan) -> set[str]:
+    return {decision.name for decision in plan.decisions if decision.verdict is Verdict.EVICT}
+
+
+def started(plan: Plan) -> set[str]:
+    return {decision.name for decision in plan.decisions if decision.verdict is Verdict.START}
+
+
+# Victims
+
+
+def test_who_saved_its_work_a_moment_ago_goes_before_who_did_not() -> None:
+    borrowers = [
+        running("old", "a", 16, age=9 * HOUR, checkpointed_at=NOW - 10),
+        running("young", "a", 16, age=600.0),
+        running("core", "a", 32, age=10 * HOUR),
+    ]
+    assert evicted(pass_over(policy(), *borrowers, pending("x", "b", 16))) == {"old"}
+
+
+def test_what_was_stopped_in_vain_twice_is_spared_while_others_will_do() -> None:
+    unlucky = running("unlucky", "a", 16, age=60.0, futile_evictions=2, evictions=2)
+    other = running("other", "a", 16, age=1500.0)
+    core = running("core", "a", 32, age=10 * HOUR)
+    assert evicted(pass_over(policy(), unlucky, other, core, pending("x", "b", 16))) == {"other"}
+    # An owner is not refused for it.
+    assert evicted(pass_over(policy(), unlucky, other, core, pending("x", "b", 32))) == {"unlucky", "other"}
+
+
+def test_what_was_stopped_seven_times_goes_last_of_all() -> None:
+    tired = running("tired", "a", 16, age=60.0, evictions=7)
+    dear = running("dear", "a", 16, age=9 * HOUR)
+    core = running("core", "a", 32, age=10 * HOUR)
+    assert evicted(pass_over(policy(), tired, dear, core, pending("x", "b", 16))) == {"dear"}
+
+
+def test_the_project_deep_in_debt_pays_before_the_one_that_borrowed_little() -> None:
+    quota = policy(100, a=1.0, b=1.0, c=1.0, d=1.0)  # 25 each
+    heavy = [running(f"heavy{n}", "a", 10, age=1700.0 + n) for n in range(6)]
+    light = [running(f"light{n}", "b", 10, age=60.0 + n) for n in range(3)]
+    assert evicted(pass_over(quota, *heavy, *light, pending("x", "c", 20))) == {"heavy0"}
+
+
+def test_a_job_that_would_run_on_a_private_quota_too_is_spared() -> None:
+    first = running("first", "a", 32, age=120.0, queued_at=NOW - 20 * HOUR)
+    second = running("second", "a", 32, age=1500.0, queued_at=NOW - HOUR)
+    assert evicted(pass_over(policy(), first, second, pending("x", "b", 32))) == {"second"}
+
+
+def test_a_borrower_younger_than_the_minimum_runtime_goes_only_if_nobody_else_will_do() -> None:
+    quota = policy(rules=ProjectRules(minimum_runtime_seconds=900.0))
+    young = running("young", "a", 16, age=100.0)
+    older = running("older", "a", 16, age=1000.0)
+    core = running("core", "a", 32, age=10 * HOUR)
+    assert evicted(pass_over(quota, young, older, core, pending("x", "b", 16))) == {"older"}
+    assert evicted(pass_over(quota, young, older, core, pending("x", "b", 32))) == {"young", "older"}
+
+
+# The deadline
+
+
+def test_a_gang_above_its_share_starts_after_a_day_by_one_recall() -> None:
+    quota = policy(64, a=3.0, b=1.0)  # 48, 16
+    borrowers = [running(f"r{n}", "a", 8, age=300.0) for n in range(8)]  # 64: 16 above a's 48
+    gang = pending("gang", "b", 16, queued_at=NOW - 25 * HOUR)
+    assert evicted(pass_over(quota, *borrowers, gang)) == {"r6", "r7"}
+    larger = pending("gang", "b", 32, queued_at=NOW - 25 * HOUR)
+    # 32 cannot be had from what was borrowed: nothing is drained for it meanwhile.
+    assert evicted(pass_over(quota, *borrowers, larger)) == set()
+
+
+@pytest.mark.parametrize(("hours", "stopped"), [(23.9, set()), (24.1, {"newer"})])
+def test_before_the_deadline_a_borrower_waits_for_idle_capacity(hours: float, stopped: set[str]) -> None:
+    borrowers = [running("older", "a", 24, age=400.0), running("newer", "a", 24, age=300.0)]
+    own = running("own", "b", 8)
+    claimant = pending("x", "b", 26, queued_at=NOW - hours * HOUR)  # with it b would hold 34 of its 32
+    assert evicted(pass_over(policy(), *borrowers, own, claimant)) == stopped
+
+
+def test_a_recall_spares_gangs_that_no_share_protects() -> None:
+    quota = policy(64, a=1.0, b=1.0, c=2.0)  # 16, 16, 32
+    gang = running("gang", "a", 64, age=300.0)
+    assert evicted(pass_over(quota, gang, pending("x", "b", 32, queued_at=NOW - 30 * HOUR))) == set()
+
+
+def test_the_oldest_overdue_job_starts_first_if_there_is_room() -> None:
+    jobs = [pending(f"x{n}", "b", 32, queued_at=NOW - (25 + n) * HOUR, priority=5 - n) for n in range(3)]
+    assert "x2" in started(pass_over(policy(a=1.0, b=0.0), *jobs))
+
+
+# Lending
+
+
+def test_idle_capacity_goes_to_small_jobs_first() -> None:
+    quota = policy(64, a=1.0, b=0.0, c=0.0)
+    jobs = [pending("large", "b", 40, queued_at=NOW - 900), *(pending(f"small{n}", "c", 8) for n in range(4))]
+    assert started(pass_over(quota, *jobs)) == {"small0", "small1", "small2", "small3"}
+
+
+def test_inside_a_project_a_small_job_does_not_pass_one_of_a_higher_priority() -> None:
+    quota = policy(64, a=1.0, b=0.0)
+    jobs = [pending("urgent", "b", 64, priority=1), pending("small", "b", 8, priority=5)]
+    assert started(pass_over(quota, *jobs)) == {"urgent"}
+
+
+def test_what_was_evicted_after_hours_of_running_is_lent_to_last() -> None:
+    quota = policy(64, a=1.0, b=0.0)
+    jobs = [pending("long", "b", 40, evicted_seconds=3 * HOUR, evictions=1), pending("new", "b", 64)]
+    assert started(pass_over(quota, *jobs)) == {"new"}
+
+
+def test_what_a_project_gave_back_a_moment_ago_is_kept_for_its_next_job() -> None:
+    recently = {"a": {"v4": 24}}
+    plan = pass_over(policy(), running("r", "b", 32), pending("x", "b", 16), held_recently=recently)
+    (waiting,) = [decision for decision in plan.decisions if decision.name == "x"]
+    assert waiting.reason is not None
+    assert "gave them back a moment ago" in waiting.reason.message
+    assert started(pass_over(policy(), running("r", "b", 32), pending("x", "a", 16), held_recently=recently)) == {"x"}
+
+
+def test_recent_holdings_forget_after_two_minutes() -> None:
+    recent = RecentHoldings()
+    job = running("r", "a", 16)
+    assert recent.note([job], 0.0) == {"a": {"v4": 16}}
+    assert recent.note([], 60.0) == {"a": {"v4": 16}}
+    assert recent.note([running("s", "a", 8)], 119.0) == {"a": {"v4": 16}}
+    assert recent.note([], 150.0) == {"a": {"v4": 8}}
+    assert recent.note([], 400.0) == {}
