@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import keys, limits
-from bastion.core.errors import BastionError, InvalidSpec
+from bastion.core.errors import BastionError, InvalidSpec, StoreUnavailable
 from bastion.core.job_record import Attempt, JobRecord
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
@@ -212,6 +212,7 @@ class JobViews:
         if attempt is None:
             return NOTHING_SEEN
         plan = plan_attempt(record, attempt, self._settings)
+        self._require_all_read(plan)
         provisioner = self._provisioners.of(on_bastion=plan.on_bastion)
         order = self._folders.run_objects.values.get(f"{plan.run}/order")
         reports = {}
@@ -244,6 +245,20 @@ class JobViews:
             failures=failures,
             silent_seconds=self._silent_seconds(plan, reports),
         )
+
+    def _require_all_read(self, plan: RunPlan) -> None:
+        """What lies there and could not be downloaded may be the last word of a host that is gone by now.
+
+        Raises:
+            StoreUnavailable: nothing can be decided about this run in this tick.
+        """
+        claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
+        if not (claims or run_objects):
+            return
+        names = (f"{plan.run}/order", *(f"{plan.run}/reports/{host}" for host in range(plan.hosts)))
+        problem = claims.get(plan.run) or next((run_objects[name] for name in names if name in run_objects), "")
+        if problem:
+            raise StoreUnavailable(f"what its hosts wrote could not be read: {problem}")
 
     def _claim(self, run: str) -> Claim | None:
         """The run's claim. An unreadable one lets nobody pass and cannot be closed: it counts as a stranger's."""
