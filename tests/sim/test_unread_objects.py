@@ -26,8 +26,6 @@ def test_a_last_report_that_cannot_be_downloaded_runs_no_job_twice(restarted: bo
     cluster.slices.vanish(f"b-{uid}-1")
     if restarted:
         cluster.daemon = cluster.new_daemon(faulty)
-        cluster.daemon.tick()  # sees the lease of the dead one
-        cluster.clock.advance(6)
     faulty.fail_next("get", key=report, times=8)
     cluster.settle(3)
     record = cluster.record("job")
