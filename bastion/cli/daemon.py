@@ -6,9 +6,12 @@ job: hosts stop on their orders, and the next daemon finds everything in the buc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import threading
+import time
 import uuid
 from datetime import datetime, timezone
 
@@ -18,6 +21,10 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.target import bastion_home, resolve
 from bastion.daemon_setup import SLICES, build_daemon
 from bastion.local import LocalHome, stop_emulator, stop_storage
+
+# After a signal the tick in progress has so long to end. One that waits for a bucket without answers takes minutes;
+# leaving it is what `kill -9` does, and harms nothing but that a successor waits for the lease's TTL.
+_LEAVE_SECONDS = 10.0
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -57,12 +64,29 @@ def _narrate(text: str) -> None:
     print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {text}", file=sys.stderr, flush=True)
 
 
+def _leave_after(signal_pipe: int) -> None:
+    """Ends the process some time after the pipe's first byte, if it has not ended by then."""
+    os.read(signal_pipe, 1)
+    time.sleep(_LEAVE_SECONDS)
+    with contextlib.suppress(OSError):
+        _narrate("ended in the middle of a tick, which took too long to wait for; the lease was not given back")
+    os._exit(0)
+
+
 def _run(call: Invocation) -> int:
     target = resolve(call.flags)
     home = LocalHome(bastion_home())
     stopping: list[int] = []
+    receiver, sender = os.pipe()
+
+    def stop(received: int, _frame: object) -> None:
+        if not stopping:
+            os.write(sender, b"!")  # of all that wakes another thread, the one that a handler may always do
+        stopping.append(received)
+
+    threading.Thread(target=_leave_after, args=(receiver,), name="leave", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: stopping.append(received))
+        signal.signal(number, stop)
     daemon = build_daemon(
         target.root,
         home=home,

@@ -7,6 +7,7 @@ Layer: reaches the world through ports only. The clock and randomness are inject
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +35,10 @@ from bastion.ports import Clock, ObjectStore
 from scheduler import Plan, RecentHoldings, Verdict, schedule
 
 _WORKERS = 32
+# Between two looks whether to stop.
+_DOZE_SECONDS = 0.5
+# An end that waits longer for a bucket that does not answer is worth less than the TTL that it spares a successor.
+_GIVE_BACK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +150,28 @@ class Daemon:
                 self._narrate(f"no job for {idle:.0f} s: ending")
                 break
             moving = report.acted and report.outcome.done > 0
-            self._clock.sleep(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds)
+            self._rest(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
         self.close()
 
+    def _rest(self, seconds: float, should_stop: Callable[[], bool]) -> None:
+        ends = self._clock.monotonic() + seconds
+        while (left := ends - self._clock.monotonic()) > 0 and not should_stop():
+            self._clock.sleep(min(left, _DOZE_SECONDS))
+
     def close(self) -> None:
-        """Gives the lease back and ends the threads; nothing else needs to be put away."""
+        """Gives the lease back, if the bucket answers, and ends the threads; nothing else needs to be put away."""
+        giving_back = threading.Thread(target=self._give_back, name="give-back", daemon=True)
+        giving_back.start()
+        giving_back.join(_GIVE_BACK_SECONDS)
+        if giving_back.is_alive():
+            self._narrate("the lease was not given back: the bucket does not answer; a successor waits for its TTL")
+        self._crew.dismiss()
+
+    def _give_back(self) -> None:
         try:
             self._lease.release()
         except StoreError as error:
             self._narrate(f"the lease was not given back ({error}); a successor waits for its TTL")
-        self._crew.dismiss()
 
     # -- one tick -----------------------------------------------------------------------------------------------
 

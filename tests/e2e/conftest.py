@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -95,9 +96,15 @@ class StorageProcess:
             self._process.kill()
             self._process.wait()
 
+    def pause(self) -> None:
+        """Connections come about and nothing is answered, until `stop`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
+            self._process.send_signal(signal.SIGCONT)
             self._process.wait(20)
 
     def _answers(self) -> bool:
