@@ -113,7 +113,8 @@ class Lease:
             return self._write(self._document(epoch=1), 0, now)
         self.held_by = f"{present.owner} ({present.process})"
         if self._other is None or self._other.generation != generation:
-            self._other = _Sighting(generation, now)
+            # Not `now`: a look may take as long as the TTL, and what it finds may have been written a moment ago.
+            self._other = _Sighting(generation, self._clock.monotonic())
         if present.owner == self._owner and not present.released:
             # Our own renewal, whose reply was lost.
             return self._write(present.model_copy(update={"renewal": present.renewal + 1}), generation, now)
