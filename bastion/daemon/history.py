@@ -55,6 +55,8 @@ class HistoryWriter:
         self._store = store
         self._crew = crew
         self._files: dict[str, _File] = {}
+        # Project histories that were written, by day.
+        self._project_files: dict[str, set[str]] = {}
 
     def append(
         self,
@@ -89,7 +91,9 @@ class HistoryWriter:
                 if spec.runner is not None:
                     files.setdefault(keys.log(record.name), []).append((mark(record.uid, line), text))
                 if spec.project_id in projects:
-                    key = keys.project_history(spec.project_id, utc_day(line.at))
+                    day = utc_day(line.at)
+                    key = keys.project_history(spec.project_id, day)
+                    self._project_files.setdefault(day, set()).add(key)
                     files.setdefault(key, []).append((mark(record.uid, line), project_line(record, line)))
 
         def append_to(key: str) -> str:
@@ -106,12 +110,23 @@ class HistoryWriter:
         for key, problem in zip(order, self._crew.each(append_to, order), strict=True):
             if problem:
                 problems |= {name.partition("#")[0]: problem for name, _ in files[key]}
+        self._forget_past_days()
         return problems
+
+    def _forget_past_days(self) -> None:
+        """A daemon runs for months. Two days are kept: around midnight lines of both come."""
+        for day in sorted(self._project_files)[:-2]:
+            for key in self._project_files.pop(day):
+                self._files.pop(key, None)
 
     def forget(self, job: str) -> None:
         """Drops what is remembered of a finished job's files."""
         self._files.pop(keys.job_history(job), None)
         self._files.pop(keys.log(job), None)
+
+    def __len__(self) -> int:
+        """Files that are remembered."""
+        return len(self._files)
 
     def _append(self, key: str, lines: list[tuple[str, str]], *, new: bool) -> None:
         for _ in range(_TRIES):
