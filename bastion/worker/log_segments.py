@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from bastion.core import keys
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError
-from bastion.ports import ObjectStore
+from bastion.ports import ObjectMeta, ObjectStore
 from bastion.worker.backoff import Backoff
 from bastion.worker.log_buffer import LogBuffer, Segment
 from bastion.worker.log_lines import last_instant
@@ -39,6 +39,8 @@ class SegmentStore:
         self._job, self._run, self._host = job, run, host
         self._raw_log = raw_log
         self._raw_generation: int | None = None
+        self._raw_size = 0
+        self._raw_doubt: tuple[int, bytes] | None = None
         self._last_seq: int | None = None
 
     def open(self) -> float:
@@ -93,13 +95,26 @@ class SegmentStore:
             return
         if self._raw_generation is None:
             meta = self._store.head(self._raw_log)
-            self._raw_generation = 0 if meta is None else meta.generation
-        try:
-            self._raw_generation = self._store.append(self._raw_log, raw, generation=self._raw_generation).generation
-        except StoreError:
-            # It may have landed, or somebody else's did: only a fresh look at the generation is right.
-            self._raw_generation = None
-            raise
+            if self._raw_landed(meta, raw):
+                return
+            self._raw_generation, self._raw_size = (0, 0) if meta is None else (meta.generation, meta.size)
+        # Only a fresh look can tell what became of an append that fails: it may have landed, or somebody else's did.
+        generation, self._raw_generation = self._raw_generation, None
+        self._raw_doubt = (self._raw_size, raw)
+        meta = self._store.append(self._raw_log, raw, generation=generation)
+        self._raw_doubt = None
+        self._raw_generation, self._raw_size = meta.generation, meta.size
+
+    def _raw_landed(self, meta: ObjectMeta | None, raw: bytes) -> bool:
+        """Whether an append of these bytes whose reply was lost has added them, and nobody anything since."""
+        if meta is None or self._raw_doubt is None:
+            return False
+        size, doubted = self._raw_doubt
+        if doubted != raw or meta.size != size + len(raw) or self._store.get(self._raw_log, start=size).data != raw:
+            return False
+        self._raw_doubt = None
+        self._raw_generation, self._raw_size = meta.generation, meta.size
+        return True
 
     def _content(self, key: str) -> bytes | None:
         try:

@@ -79,6 +79,34 @@ def test_the_raw_log_is_appended_to_what_is_there_already():
     assert store.get("logs/job").data == b"states\none\ndaemon\ntwo\n"
 
 
+@pytest.mark.parametrize("fault", Fault)
+def test_raw_output_whose_request_or_reply_was_lost_is_there_once(fault: Fault):
+    store = MemoryStore()
+    store.put("logs/job", b"states\n", generation=0)
+    faulty = FaultyStore(store)
+    writer = segments(faulty, raw_log="logs/job")
+    for number in range(4):
+        if number != 1:
+            faulty.fail_next("append", fault=fault)
+            with pytest.raises(StoreUnavailable):
+                writer.append_raw(b"same\n")
+        writer.append_raw(b"same\n")
+    assert store.get("logs/job").data == b"states\n" + b"same\n" * 4
+
+
+def test_raw_output_in_doubt_behind_which_somebody_wrote_is_added_again():
+    store = MemoryStore()
+    faulty = FaultyStore(store)
+    writer = segments(faulty, raw_log="logs/job")
+    writer.append_raw(b"one\n")
+    faulty.fail_next("append", fault=Fault.BEFORE)
+    with pytest.raises(StoreUnavailable):
+        writer.append_raw(b"two\n")
+    store.append("logs/job", b"six\n", generation=store.head("logs/job").generation)
+    writer.append_raw(b"two\n")
+    assert store.get("logs/job").data == b"one\nsix\ntwo\n"
+
+
 def test_the_uploader_repeats_until_everything_is_stored():
     store = MemoryStore()
     faulty = FaultyStore(store, seed=3, before=0.4, after=0.2)
