@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from bastion.adapters.gcs_api import Page
 from bastion.adapters.gcs_retry import Patience
 from bastion.adapters.gcs_store import GcsStore
 from bastion.core.errors import NotFound, PreconditionFailed
@@ -155,6 +158,23 @@ def test_what_an_append_left_behind_is_in_no_listing_but_its_own(storage: Storag
         storage.faults.replace(())
     assert [meta.key for meta in store.list("")] == ["k"]
     assert [meta.size for meta in store.list("bastion-parts/")] == [1]
+
+
+def test_a_name_with_a_nul_that_somebody_gave_an_object_is_in_no_listing(
+    store: GcsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The endpoint refuses such a name; the service has no rule against it.
+    store.put("a-good", b"", generation=0)
+    store.put("a-null", b"", generation=0)
+    page = store._api.page
+
+    def with_a_nul(*arguments: Any) -> Page:
+        found = page(*arguments)
+        metas = tuple(replace(meta, key=meta.key.replace("a-null", "a\0null")) for meta in found.metas)
+        return replace(found, metas=metas)
+
+    monkeypatch.setattr(store._api, "page", with_a_nul)
+    assert [meta.key for meta in store.list("")] == ["a-good"]
 
 
 def test_writes_of_one_key_are_paced_and_reads_are_not(storage: Storage, bucket: str) -> None:
