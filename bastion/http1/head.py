@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 
 from bastion.http1.messages import BadRequest, Headers
 
+# What may stand around a value. `strip` alone would also take bytes that end a word in UTF-8, as C3 A0 does.
+BLANKS = " \t\r"
+
 # Larger than any object, and far from where sizes stop fitting into 64 bits.
 LENGTH_MAX_BYTES = 1 << 50
 
@@ -56,11 +59,11 @@ def parse_head(data: bytes) -> Head:
         if line[0] in " \t" and fields:
             # A folded line, which nobody should send any more: it belongs to the one before.
             before, begun = fields.pop()
-            fields.append((before, f"{begun} {line.strip()}".strip()))
+            fields.append((before, f"{begun} {line.strip(BLANKS)}".strip(BLANKS)))
         elif not colon or not name or " " in name or "\t" in name or "\r" in name:
             raise BadRequest("a header line is not `name: value`")
         else:
-            fields.append((name, value.strip()))
+            fields.append((name, value.strip(BLANKS)))
     return Head(method=method, target=target, version=version, headers=Headers(fields))
 
 
@@ -90,12 +93,12 @@ def body_length(headers: Headers) -> int | None:
         BadRequest: the lengths contradict each other, or are none.
     """
     codings = ",".join(headers.get_all("transfer-encoding")).lower().split(",")
-    named = [coding.strip() for coding in codings if coding.strip() not in ("", "identity")]
+    named = [coding.strip(BLANKS) for coding in codings if coding.strip(BLANKS) not in ("", "identity")]
     if named == ["chunked"]:
         return None
     if named:
         raise BadRequest("only the transfer coding `chunked` is understood", status=501)
-    lengths = {text.strip() for value in headers.get_all("content-length") for text in value.split(",")}
+    lengths = {text.strip(BLANKS) for value in headers.get_all("content-length") for text in value.split(",")}
     if not lengths:
         return 0
     text = lengths.pop()

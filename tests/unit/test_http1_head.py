@@ -29,6 +29,14 @@ def test_bare_line_feeds_and_stray_blanks_are_understood(data: bytes) -> None:
     assert parse_head(data).headers.items() == [("Host", "h"), ("A", "b")]
 
 
+@pytest.mark.parametrize("word", ["voil\u00e0", "\u00c5", "\u2026\u0085"])
+def test_text_whose_last_byte_looks_like_a_blank_in_latin_1_stays_whole(word: str) -> None:
+    line = f"x-goog-meta-a:{word}\t".encode()
+    headers = parse_head(b"PUT / HTTP/1.1\r\n" + line + b" \r\nB: 1\r\n " + word.encode() + b"\r\n\r\n").headers
+    assert headers.get("x-goog-meta-a").encode("latin-1").decode() == word
+    assert headers.get("b").encode("latin-1").decode() == f"1 {word}"
+
+
 def test_a_folded_line_belongs_to_the_one_before() -> None:
     assert parse_head(b"GET / HTTP/1.1\r\nA: b\r\n  c\r\n\td\r\n\r\n").headers.items() == [("A", "b c d")]
 
