@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -56,3 +57,13 @@ def test_a_peer_that_sends_no_more_but_still_listens_is_ours(ends: Ends) -> None
     client, _, client_end, server_end = ends
     client.shutdown(socket.SHUT_WR)
     assert peers.is_ours(client_end, server_end)
+
+
+def test_who_cannot_be_told_for_want_of_descriptors_is_not_let_in(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, client_end, server_end = ends
+
+    def full(_client: peers.Address, _server: peers.Address) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(peers, "_ask_kernel", full)
+    assert not peers.is_ours(client_end, server_end)
