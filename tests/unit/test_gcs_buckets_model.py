@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -292,8 +293,43 @@ def test_every_glob_is_compiled_or_refused(glob: str, name: str) -> None:
         pattern = compiled(glob)
     except InvalidRequest:
         return
-    assert isinstance(pattern, re.Pattern)
-    pattern.fullmatch(name)
+    assert pattern.fullmatch(name) == re_fullmatch(glob, name)
+
+
+def re_fullmatch(glob: str, name: str) -> bool:
+    """The same by a regular expression, for globs of a few characters."""
+    expression, depth, position = "", 0, 0
+    while position < len(glob):
+        rest = glob[position:]
+        if rest.startswith("**"):
+            expression, position = f"{expression}.*", position + 2
+            continue
+        if rest[0] == "[":
+            negated = rest[1] in "!^"
+            end = rest.index("]", 2 + negated)
+            members = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", rest[1 + negated : end])
+            expression, position = f"{expression}[{'^/' if negated else ''}{members}]", position + end + 1
+            continue
+        if rest[0] == "\\" and len(rest) > 1:
+            expression, position = expression + re.escape(rest[1]), position + 2
+            continue
+        meant = {"*": "[^/]*", "?": "[^/]", "{": "(?:"}
+        if depth:
+            meant |= {"}": ")", ",": "|"}
+        depth += {"{": 1, "}": -1 if depth else 0}.get(rest[0], 0)
+        expression, position = expression + meant.get(rest[0], re.escape(rest[0])), position + 1
+    return re.fullmatch(expression, name, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize(
+    "glob", ["**a" * 300 + "b", "{a,*}" * 150 + "b", "{" * 500 + "a" + "}" * 500, "{{*,*},{*,*}}" * 70 + "b"]
+)
+def test_no_glob_takes_long(glob: str) -> None:
+    pattern = compiled(glob)
+    began = time.process_time()
+    for length in (1000, 1001):
+        assert not pattern.fullmatch("a" * length)
+    assert time.process_time() - began < 5.0
 
 
 def test_a_listing_gives_what_matches_the_glob_and_pages_count_only_that(tmp_path: Path) -> None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import stat_result
 
 from bastion.directory import listing
 from bastion.directory.listing import Fold
-from bastion.emulator.gcs.globs import compiled
+from bastion.emulator.gcs.globs import Glob, compiled
 from bastion.emulator.gcs.resources import InvalidRequest, ObjectResource, Page
 
 # A page ends early after so many bytes were read for checksums: a client waits for a page only so long.
@@ -89,7 +88,7 @@ def page(root: str, wanted: Wanted, look: Look) -> Page:
     return Page(items=tuple(items), prefixes=tuple(prefixes))
 
 
-def _matches(glob: re.Pattern[str], key: str, delimiter: str) -> bool:
+def _matches(glob: Glob, key: str, delimiter: str) -> bool:
     """Whether a name matches, or a folded prefix, with or without the delimiter that it ends with."""
     return bool(glob.fullmatch(key) or (delimiter and glob.fullmatch(key.removesuffix(delimiter))))
 
