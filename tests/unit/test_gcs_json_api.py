@@ -294,6 +294,19 @@ def test_a_gzipped_object_is_served_as_its_content_to_who_does_not_take_gzip(end
     assert (part.status, body_of(part)) == (206, stored[:4])
 
 
+def test_a_little_gzip_that_becomes_much_comes_in_small_pieces(endpoint: Endpoint) -> None:
+    content = b"a" * 20_000_001
+    endpoint.put("a", gzip.compress(content), "&contentEncoding=gzip")
+
+    response = endpoint.ask("GET", "/storage/v1/b/lake/o/a?alt=media")
+    assert not isinstance(response.body, bytes | FileSlice)
+    pieces = list(response.body)
+    response.close()
+
+    assert b"".join(pieces) == content
+    assert max(map(len, pieces)) <= 256 * 1024
+
+
 def test_no_transform_keeps_a_gzipped_object_as_it_is(endpoint: Endpoint) -> None:
     stored = gzip.compress(b"what it is")
     endpoint.put("a", stored, "&contentEncoding=gzip")
@@ -519,7 +532,9 @@ def test_a_rewrite_token_ends_with_the_generation_that_it_is_about(endpoint: End
     endpoint.put("a", b"y")
 
     assert reason(endpoint.ask("POST", f"{address}&rewriteToken={token}")) == (400, "invalid")
-    assert reason(endpoint.ask("POST", f"{address}&rewriteToken=abc")) == (400, "invalid")
+    for strange in (b"7", b"{}", b"[1]", b"[" * 20_000, b"\xff"):
+        token = quote(base64.urlsafe_b64encode(strange).decode())
+        assert reason(endpoint.ask("POST", f"{address}&rewriteToken={token}")) == (400, "invalid")
 
 
 def test_a_move_is_a_copy_without_the_source(endpoint: Endpoint) -> None:
@@ -584,6 +599,22 @@ def test_the_calls_of_a_batch_succeed_and_fail_one_by_one(endpoint: Endpoint, ne
     assert listed(endpoint, "") == ([], [])
 
 
+def test_a_batch_that_would_fill_the_memory_ends_with_calls_to_be_made_again(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bastion.emulator.gcs.batch._ANSWERS_MAX_BYTES", 10_000)
+    for number in range(10):
+        endpoint.put(f"{number}")
+
+    _, answers = batch(
+        endpoint, ["GET /storage/v1/b/lake/o HTTP/1.1\r\n"] * 9 + ["DELETE /storage/v1/b/lake/o/1 HTTP/1.1\r\n"]
+    )
+
+    statuses = [answer.partition("HTTP/1.1 ")[2][:3] for answer in answers]
+    assert [statuses[0], statuses[-1], sorted(statuses)] == ["200", "503", statuses]
+    assert endpoint.get("1")["name"] == "1"
+
+
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
@@ -592,6 +623,7 @@ def test_the_calls_of_a_batch_succeed_and_fail_one_by_one(endpoint: Endpoint, ne
         (b"--x--", "multipart/mixed"),
         (b"--x\r\n\r\nDELETE\r\n--x--", "multipart/mixed; boundary=x"),
         (b"--x\n\nDELETE /a HTTP/1.1\n" * 1001 + b"--x--", "multipart/mixed; boundary=x"),
+        (b"--x\n" + b"a:b\n" * 2_000_000 + b"\nDELETE /a HTTP/1.1\n--x--", "multipart/mixed; boundary=x"),
     ],
 )
 def test_a_batch_that_cannot_be_read_does_nothing(endpoint: Endpoint, body: bytes, content_type: str) -> None:

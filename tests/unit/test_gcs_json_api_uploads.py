@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,14 @@ def test_a_multipart_body_is_read_whatever_its_pieces_and_line_ends(
     assert endpoint.content() == data
 
 
+def test_the_headers_of_a_part_have_an_end(endpoint: Endpoint) -> None:
+    body = b"--x\n" + b"a:b\n" * 10_000 + b"\n{}\n--x\n\n\n--x--"
+    response = endpoint.ask(
+        "POST", f"{UPLOAD}?uploadType=multipart&name=a", body, Content_Type="multipart/related; boundary=x"
+    )
+    assert response.status == 400
+
+
 def test_a_multipart_body_may_come_byte_by_byte(endpoint: Endpoint) -> None:
     body = multipart({"name": "a"}, b"\r\n--==x\r\n")
 
@@ -246,6 +254,40 @@ def test_a_session_takes_the_whole_object_at_once(endpoint: Endpoint) -> None:
 
     assert (shown["name"], shown["size"], shown["contentType"]) == ("a", "4", "text/x")
     assert endpoint.content() == b"data"
+
+
+class Meanwhile(Pieces):
+    """A body during whose last piece something else happens."""
+
+    def __init__(self, data: bytes, happening: Callable[[], object]) -> None:
+        super().__init__([data], len(data))
+        self._happening = happening
+
+    def receive(self, max_bytes: int) -> bytes:
+        piece = super().receive(max_bytes)
+        if piece and not self._pieces:
+            self._happening()
+        return piece
+
+
+def test_of_two_last_requests_at_once_both_get_the_object(endpoint: Endpoint) -> None:
+    address = endpoint.begin()
+    answers: list[Response] = []
+    body = Meanwhile(b"data", lambda: answers.append(endpoint.ask("PUT", address, b"data")))
+
+    answers.append(endpoint.ask("PUT", address, body))
+
+    first, second = map(document, answers)
+    assert first == second
+    assert endpoint.content() == b"data"
+
+
+def test_a_session_that_is_cancelled_under_a_request_is_404(endpoint: Endpoint) -> None:
+    address = endpoint.begin()
+    body = Meanwhile(b"data", lambda: endpoint.ask("DELETE", address))
+
+    assert endpoint.ask("PUT", address, body).status == 404
+    assert not endpoint.exists()
 
 
 def test_a_session_s_resource_sets_the_object(endpoint: Endpoint) -> None:

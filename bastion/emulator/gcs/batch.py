@@ -12,13 +12,16 @@ from http import HTTPStatus
 
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.multipart_related import boundary_of
-from bastion.emulator.gcs.refusals import Refusal, invalid, not_allowed
+from bastion.emulator.gcs.refusals import Refusal, as_json, invalid, not_allowed
 from bastion.http1 import BytesBody, Headers, Request, Response
+from bastion.http1.head import BLANKS
 
 PATHS = ("/batch/storage/v1", "/batch")
 # The service's documentation says 100; google-cloud-storage sends up to 1000, and the service takes them.
 _CALLS_MAX = 1000
 _BODY_MAX_BYTES = 10 * 1024 * 1024
+_HEAD_MAX_BYTES = 64 * 1024
+_ANSWERS_MAX_BYTES = 32 * 1024 * 1024
 
 
 def answer(call: Call, single: Callable[[Request], Response]) -> Response:
@@ -41,9 +44,19 @@ def answer(call: Call, single: Callable[[Request], Response]) -> Response:
         raise invalid(f"The batch has {len(parts)} calls; {_CALLS_MAX} are the most.")
     requests = [_read(part, call.request) for part in parts]
     marker = f"batch_{secrets.token_urlsafe(18)}"
-    answers = b"".join(_written(content_id, single(request), marker) for content_id, request in requests)
+    answers: list[bytes] = []
+    size = 0
+    for content_id, request in requests:
+        # A thousand listings would fill the memory; what is not done is said, and can be asked for again.
+        answered = single(request) if size < _ANSWERS_MAX_BYTES else as_json(_too_much())
+        answers.append(_written(content_id, answered, marker))
+        size += len(answers[-1])
     headers = Headers((("Content-Type", f"multipart/mixed; boundary={marker}"),))
-    return Response(status=200, headers=headers, body=answers + f"--{marker}--\r\n".encode())
+    return Response(status=200, headers=headers, body=b"".join([*answers, f"--{marker}--\r\n".encode()]))
+
+
+def _too_much() -> Refusal:
+    return Refusal(503, "backendError", f"The batch's answers are more than {_ANSWERS_MAX_BYTES} bytes; try again.")
 
 
 def _parts(body: bytes, boundary: bytes) -> list[bytes]:
@@ -86,13 +99,18 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
 def _headers(data: bytes) -> tuple[Headers, bytes]:
     """The headers at the beginning of some bytes, and what follows the empty line after them."""
     headers = Headers()
-    while data:
-        line, _, data = data.partition(b"\n")
-        if not line.strip():
+    position = 0
+    while position < len(data):
+        end = (data.find(b"\n", position) + 1) or len(data)
+        line = data[position:end].decode("latin-1").strip(f"{BLANKS}\n")
+        position = end
+        if not line:
             break
-        name, _, value = line.decode("latin-1").partition(":")
-        headers.add(name.strip(), value.strip())
-    return headers, data
+        if position > _HEAD_MAX_BYTES:
+            raise invalid(f"The headers of a part of the batch are longer than {_HEAD_MAX_BYTES} bytes.")
+        name, _, value = line.partition(":")
+        headers.add(name.strip(BLANKS), value.strip(BLANKS))
+    return headers, data[position:]
 
 
 def _written(content_id: str, response: Response, marker: str) -> bytes:

@@ -244,7 +244,7 @@ def _rewritten_so_far(token: str, source: ObjectResource) -> int:
         return 0
     try:
         generation, rewritten = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise invalid("The rewriteToken is not one that this endpoint gave.") from error
     if generation != source.generation or not isinstance(rewritten, int):
         raise invalid("The rewriteToken belongs to another generation of the source.")

@@ -13,6 +13,7 @@ from bastion.emulator.gcs.refusals import Refusal, invalid
 from bastion.http1 import Body
 
 _HEAD_MAX_BYTES = 1024 * 1024
+_HEADER_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
 
 
@@ -96,8 +97,12 @@ class MultipartRelated:
         return self._until(b"\n")
 
     def _part_headers(self) -> dict[bytes, bytes]:
-        headers = {}
+        headers: dict[bytes, bytes] = {}
+        left = _HEADER_BYTES
         while line := self._line().strip():
+            left -= len(line)
+            if left < 0:
+                raise invalid(f"The headers of a part are longer than {_HEADER_BYTES} bytes.")
             name, _, value = line.partition(b":")
             headers[name.strip().lower()] = value.strip()
         return headers

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bastion.emulator.gcs.parameters import declared_in_headers
 from bastion.emulator.gcs.ranges import ChunkRange, chunk_range
 from bastion.emulator.gcs.refusals import invalid
-from bastion.emulator.gcs.resources import ObjectResource
+from bastion.emulator.gcs.resources import NoSuchUpload, ObjectResource
 from bastion.emulator.gcs.uploads import Upload, Uploads
 from bastion.http1 import Body, Headers, Request, Response
 
@@ -41,10 +41,22 @@ def advance(uploads: Uploads, upload_id: str, request: Request) -> Progress:
             bytes are not the declared ones.
     """
     upload = uploads.find(upload_id)
-    if upload.resource is not None:
-        # The client did not hear of the end of it.
-        _drain(request.body)
-        return Progress(persisted=upload.persisted, resource=upload.resource)
+    resource = upload.resource
+    if resource is None:
+        try:
+            return _advanced(upload, request)
+        except NoSuchUpload:
+            upload = uploads.find(upload_id)
+            resource = upload.resource
+            if resource is None:
+                raise
+    # The client did not hear of the end of it; or it asked twice, and the other request was faster.
+    _drain(request.body)
+    return Progress(persisted=upload.persisted, resource=resource)
+
+
+def _advanced(upload: Upload, request: Request) -> Progress:
+    """As `advance`, for an upload that has not ended."""
     header = request.headers.get("Content-Range")
     chunk = chunk_range(header)
     if chunk.start is None:

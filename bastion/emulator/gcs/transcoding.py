@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from bastion.emulator.gcs.resources import Attributes
 from bastion.http1 import Disconnect, Headers
 
-# Deflate packs at most a thousandfold, so this bounds what one piece can become to some 32 MiB.
 _STORED_BYTES = 32 * 1024
+# Deflate packs up to a thousandfold: what comes out is bounded on its own.
+_CONTENT_BYTES = 256 * 1024
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
@@ -58,9 +59,9 @@ class Decompressed:
                 while stored:
                     if inflater.eof:  # a gzip file may have several members
                         inflater = zlib.decompressobj(_GZIP_WINDOW)
-                    if content := inflater.decompress(stored):
+                    if content := inflater.decompress(stored, _CONTENT_BYTES):
                         yield content
-                    stored = inflater.unused_data
+                    stored = inflater.unused_data or inflater.unconsumed_tail
         except zlib.error as error:
             raise Disconnect from error
         if not inflater.eof:
