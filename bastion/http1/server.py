@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 import socket
 import ssl
 import threading
@@ -25,6 +26,8 @@ _BACKLOG = 512
 _ABORT_SECONDS = 2.0
 # Out of file descriptors, accepting fails at once, and would go on failing at full speed.
 _ACCEPT_PAUSE_SECONDS = 0.05
+# Of all that the process may have, for each connection: its own, and those that its request takes.
+_DESCRIPTORS_EACH = 4
 
 
 class HttpServer:
@@ -39,7 +42,7 @@ class HttpServer:
         idle_seconds: How long a connection may be silent, or take nothing of what is sent.
         head_seconds: How long a request's head, or the TLS handshake, may take from its first byte.
         head_max_bytes: Longest head.
-        connections_max: Most connections at once.
+        connections_max: Most connections at once; fewer where the process may open few files (`ulimit -n`).
         admit: Asked about each connection, with the address of the peer's end and of ours, before a byte of it is
             read; a connection that is not admitted ends at once. None: all are.
     """
@@ -65,7 +68,9 @@ class HttpServer:
         self._limits = ConnectionLimits(
             idle_seconds=idle_seconds, head_seconds=head_seconds, head_max_bytes=head_max_bytes
         )
-        self._connections_max = connections_max
+        # Whoever may have a connection must be able to get an answer, which takes descriptors, too.
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._connections_max = max(1, min(connections_max, descriptors // _DESCRIPTORS_EACH))
         self._listener: socket.socket | None = None
         self._accepting: threading.Thread | None = None
         self._closing = False
@@ -128,6 +133,8 @@ class HttpServer:
                 if self._closing:
                     return
                 _log.warning("no connection could be accepted: %s", error)
+                with self._changed:
+                    self._end_idlest()
                 time.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
             if not self._make_room():
@@ -148,11 +155,15 @@ class HttpServer:
         """Waits until one more connection can be served; False: the server closes."""
         with self._changed:
             while len(self._connections) >= self._connections_max and not self._closing:
-                idle = [c for c in self._connections if c.idle_since is not None]
-                if idle:
-                    min(idle, key=lambda connection: connection.idle_since or 0.0).finish()
+                self._end_idlest()
                 self._changed.wait(timeout=1.0)
         return not self._closing
+
+    def _end_idlest(self) -> None:
+        """Ends the connection that has been idle the longest, if one is idle."""
+        idle = [connection for connection in self._connections if connection.idle_since is not None]
+        if idle:
+            min(idle, key=lambda connection: connection.idle_since or 0.0).finish()
 
     def _run(self, connection: Connection) -> None:
         try:

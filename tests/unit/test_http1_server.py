@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import threading
 import time
@@ -419,6 +420,17 @@ def test_one_connection_too_many_ends_the_one_that_was_idle_the_longest(start: S
             assert first.rest() == b""
             second.send(b"GET / HTTP/1.1\r\n\r\n")
             assert second.answer()[0] == 200
+
+
+def test_idle_connections_leave_files_to_open(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _limit: (12, 12))
+    server = start()
+    with contextlib.ExitStack() as open_clients:
+        clients = [open_clients.enter_context(Client(server)) for _ in range(6)]
+        clients[-1].send(b"GET / HTTP/1.1\r\n\r\n")
+        assert clients[-1].answer()[0] == 200
+        assert [client.rest() for client in clients[:3]] == [b""] * 3
+        assert len(server._open_connections()) == 3
 
 
 def test_a_connection_that_is_not_admitted_ends_before_it_is_read(start: Start) -> None:

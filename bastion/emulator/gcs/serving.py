@@ -6,6 +6,7 @@ Layer: emulator. `python -m bastion.emulator.gcs` and `bastion emulator gcs` are
 from __future__ import annotations
 
 import logging
+import resource
 import signal
 import sys
 import threading
@@ -26,6 +27,9 @@ def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
+    # Connections and open objects take descriptors; the usual limit of 1024 would be few.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     address = endpoint.open()
     try:
         say(f"serving the buckets in {endpoint.folder} to processes of this user, as {address.process.pid}\n")
