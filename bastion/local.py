@@ -120,6 +120,10 @@ v6e = 64
 [project_membership]
 default = [{user}]
 
+# On one machine nobody minds a restart: what a project gives back is lent at once.
+[project_rules]
+keep_idle_seconds = 0.0
+
 [project_resources.default]
 v2 = 1.0
 v3 = 1.0

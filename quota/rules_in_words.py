@@ -15,6 +15,7 @@ RuleValue = bool | float | None
 _DURATIONS = {
     "half_life_hours": ("half-life of past usage", "h"),
     "minimum_runtime_minutes": ("minimum runtime", "min"),
+    "keep_idle_seconds": ("kept idle after use", "s"),
     "grace_seconds": ("grace", "s"),
     "maximum_runtime_hours": ("maximum runtime", "h"),
 }
@@ -26,6 +27,7 @@ def written(rules: ProjectRules) -> dict[str, RuleValue]:
     return {
         "half_life_hours": rules.half_life_seconds / 3600,
         "minimum_runtime_minutes": rules.minimum_runtime_seconds / 60,
+        "keep_idle_seconds": rules.keep_idle_seconds,
         "grace_seconds": rules.grace_seconds,
         "maximum_runtime_hours": None if longest is None else longest / 3600,
         "fifo": rules.fifo,

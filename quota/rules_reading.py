@@ -22,6 +22,7 @@ _TEN_YEARS = 87_600
 _DURATIONS: Mapping[str, tuple[str, float, float, float]] = {
     "half_life_hours": ("half_life_seconds", _HOUR, 0.01, _TEN_YEARS),
     "minimum_runtime_minutes": ("minimum_runtime_seconds", 60.0, 0, 7 * 24 * 60),
+    "keep_idle_seconds": ("keep_idle_seconds", 1.0, 0, 3600),
     "grace_seconds": ("grace_seconds", 1.0, 0, 3600),
     "maximum_runtime_hours": ("maximum_runtime_seconds", _HOUR, 0, _TEN_YEARS),
 }

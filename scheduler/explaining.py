@@ -121,7 +121,7 @@ class Explainer:
         lines = {project: list(jobs) for project, jobs in waiting.items()}
         for job in too_large:
             lines.setdefault(job.project_id, []).append(job)
-        return queue_order(lines, self._policy, self._ledger.shares)
+        return queue_order(lines, self._ledger.shares)
 
     def _reason(self, job: Job, request: Request) -> Reason:
         key = (job.project_id, job.priority, request)

@@ -18,21 +18,18 @@ from scheduler.model import Job, JobStatus
 from scheduler.shares import Shares
 from scheduler.waiting import ProjectQueue, Request, order_in_project
 
-# What a project gave back so recently is not lent yet: its next job may want it at once, and a loan that is called
-# back within minutes costs a restart.
-HOLD_SECONDS = 120.0
 # An evicted job that has run so long is taken for a long one.
 LONG_SECONDS = 7200.0
 
 
 class RecentHoldings:
-    """Remembers, over passes, the most that each project held at once within the last `HOLD_SECONDS`."""
+    """Remembers, over passes, the most that each project held at once within its `keep_idle_seconds`."""
 
     def __init__(self) -> None:
         # Per project and type: instants and units, both falling from the front: the front is the greatest of late.
         self._seen: dict[tuple[str, str], deque[tuple[float, int]]] = {}
 
-    def note(self, jobs: Iterable[Job], now: float) -> Mapping[str, Mapping[str, int]]:
+    def note(self, jobs: Iterable[Job], now: float, policy: Policy) -> Mapping[str, Mapping[str, int]]:
         """Takes in who runs now; returns what `Snapshot.held_recently` wants."""
         held: dict[tuple[str, str], int] = {}
         for job in jobs:
@@ -47,7 +44,8 @@ class RecentHoldings:
             while line and line[-1][1] <= units:
                 line.pop()
             line.append((now, units))
-            while line[0][0] < now - HOLD_SECONDS:
+            keep = policy.rules(place[0]).keep_idle_seconds
+            while line[0][0] < now - keep:
                 line.popleft()
             if line[0][1]:
                 most.setdefault(place[0], {})[place[1]] = line[0][1]
@@ -56,14 +54,13 @@ class RecentHoldings:
         return most
 
 
-LendingKey = tuple[bool, float, tuple[bool, float], tuple[int, float, str]]
+LendingKey = tuple[bool, int, tuple[bool, float], tuple[int, float, str]]
 
 
 def next_borrower(
     queues: Mapping[str, ProjectQueue],
     passed_over: Collection[str],
     fits: Callable[[Request], bool],
-    policy: Policy,
     shares: Shares,
 ) -> tuple[Request, Job] | None:
     """The job that idle capacity goes to; None if none of them fits.
@@ -75,15 +72,15 @@ def next_borrower(
     for project, queue in queues.items():
         if project in passed_over:
             continue
-        head = _first_to_borrow(queue, fits, policy)
+        head = _first_to_borrow(queue, fits)
         if head is not None:
-            key = _key(head[1], policy, shares, {})
+            key = _key(head[1], shares, {})
             if best is None or key < best[0]:
                 best = key, *head
     return None if best is None else (best[1], best[2])
 
 
-def queue_order(waiting: Mapping[str, Sequence[Job]], policy: Policy, shares: Shares) -> list[Job]:
+def queue_order(waiting: Mapping[str, Sequence[Job]], shares: Shares) -> list[Job]:
     """All waiting jobs in the order in which they would start if the pool grew.
 
     First those within their project's share, the least served project first; then those that borrow.
@@ -113,9 +110,9 @@ def queue_order(waiting: Mapping[str, Sequence[Job]], policy: Policy, shares: Sh
     borrowers: list[tuple[LendingKey, str, Request, Job]] = []
 
     def line_up(project: str) -> None:
-        head = _first_to_borrow(queues[project], lambda _: True, policy)
+        head = _first_to_borrow(queues[project], lambda _: True)
         if head is not None:
-            heapq.heappush(borrowers, (_key(head[1], policy, shares, granted[project]), project, *head))
+            heapq.heappush(borrowers, (_key(head[1], shares, granted[project]), project, *head))
 
     for project in queues:
         line_up(project)
@@ -126,34 +123,32 @@ def queue_order(waiting: Mapping[str, Sequence[Job]], policy: Policy, shares: Sh
     return order
 
 
-def _first_to_borrow(
-    queue: ProjectQueue, fits: Callable[[Request], bool], policy: Policy
-) -> tuple[Request, Job] | None:
+def _first_to_borrow(queue: ProjectQueue, fits: Callable[[Request], bool]) -> tuple[Request, Job] | None:
     """Of one project's jobs of the highest priority that fit, the smallest."""
-    best: tuple[tuple[int, bool, float, tuple[int, float, str]], Request, Job] | None = None
+    best: tuple[tuple[int, bool, int, tuple[int, float, str]], Request, Job] | None = None
     for request, job in queue.heads():
         if fits(request):
-            key = job.priority, _is_long(job), _part(job, policy), order_in_project(job)
+            key = job.priority, _is_long(job), _size(job), order_in_project(job)
             if best is None or key < best[0]:
                 best = key, request, job
     return None if best is None else (best[1], best[2])
 
 
-def _key(job: Job, policy: Policy, shares: Shares, granted: Mapping[str, int]) -> LendingKey:
+def _key(job: Job, shares: Shares, granted: Mapping[str, int]) -> LendingKey:
     """The place of a job among those that borrow, least first."""
     holdings = dict(job.demand)
     for kind, amount in granted.items():
         holdings[kind] = holdings.get(kind, 0) + amount
-    return _is_long(job), _part(job, policy), shares.rank(job.project_id, holdings), order_in_project(job)
+    return _is_long(job), _size(job), shares.rank(job.project_id, holdings), order_in_project(job)
 
 
 def _is_long(job: Job) -> bool:
     return job.evicted_seconds >= LONG_SECONDS
 
 
-def _part(job: Job, policy: Policy) -> float:
-    """The greatest part of the pool that it asks for, over all types."""
-    return max((amount / max(policy.total(kind), 1) for kind, amount in job.demand.items()), default=0.0)
+def _size(job: Job) -> int:
+    """The most units of a type that it asks for. Not a part of the pool: a pool that grows must not turn the queue."""
+    return max(job.demand.values(), default=0)
 
 
 def held_back(policy: Policy, shares: Shares, recently: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -85,7 +85,7 @@ class Snapshot:
         bastion_slots: How many jobs the bastion's own host runs at once; None means without limit.
         check_membership: Whether a job's user must belong to its project.
         held: An operator holds the whole pool: nothing starts, nothing is evicted.
-        held_recently: Per project, the most units it held at once in the last `scheduler.lending.HOLD_SECONDS`.
+        held_recently: Per project, the most units it held at once within its `keep_idle_seconds` (`RecentHoldings`).
             Forgetting it is safe: room is then lent a few minutes earlier.
     """
 

@@ -253,7 +253,7 @@ class _Pass:
         back = held_back(self._policy, self._shares, self._held_recently)
         self._ledger.hold_back(back)
         while True:
-            found = next_borrower(self._queues, awaiting, self._ledger.fits_now, self._policy, self._shares)
+            found = next_borrower(self._queues, awaiting, self._ledger.fits_now, self._shares)
             if found is None:
                 return
             request, job = found

@@ -252,7 +252,9 @@ class Daemon:
                 self._waiting.recover(self._publisher.recover())
             waiting = self._waiting
             jobs = snapshot(world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised)
-            jobs = replace(jobs, held_recently=self._recent.note(jobs.jobs, self._clock.monotonic()))
+            if policy.policy is not None:
+                recently = self._recent.note(jobs.jobs, self._clock.monotonic(), policy.policy)
+                jobs = replace(jobs, held_recently=recently)
             plan = schedule(jobs, now)
             turns = reconcile(world, plan, now)
             if not world.dry_run:

@@ -82,7 +82,7 @@ class Production:
             self._refresh(state, index)
         self._cut_short.clear()
         self._make_checkpoints(state, now)
-        self._held_recently = self._recent.note(self._jobs.values(), now)
+        self._held_recently = self._recent.note(self._jobs.values(), now, self._policy)
         stopped: list[int] = []
         started: dict[int, None] = {}
         while self._carry_out(now, stopped, started):

@@ -30,6 +30,8 @@ TWO_PROJECTS = """
 version = "1"
 [total_resources]
 v4 = 16
+[project_rules]
+keep_idle_seconds = 0.0
 [project_membership]
 lender = [".*"]
 borrower = [".*"]

@@ -167,8 +167,8 @@ def test_what_a_project_gave_back_a_moment_ago_is_kept_for_its_next_job() -> Non
 def test_recent_holdings_forget_after_two_minutes() -> None:
     recent = RecentHoldings()
     job = running("r", "a", 16)
-    assert recent.note([job], 0.0) == {"a": {"v4": 16}}
-    assert recent.note([], 60.0) == {"a": {"v4": 16}}
-    assert recent.note([running("s", "a", 8)], 119.0) == {"a": {"v4": 16}}
-    assert recent.note([], 150.0) == {"a": {"v4": 8}}
-    assert recent.note([], 400.0) == {}
+    assert recent.note([job], 0.0, policy()) == {"a": {"v4": 16}}
+    assert recent.note([], 60.0, policy()) == {"a": {"v4": 16}}
+    assert recent.note([running("s", "a", 8)], 119.0, policy()) == {"a": {"v4": 16}}
+    assert recent.note([], 150.0, policy()) == {"a": {"v4": 8}}
+    assert recent.note([], 400.0, policy()) == {}

@@ -1,0 +1,280 @@
+"""When waiting jobs start: this same scheduler run forward many times, each time with other durations drawn.
+
+Layer: `scheduler`, pure; the caller brings the randomness. Assumed: nobody submits, cancels or changes anything
+meanwhile, the pool stays, and no node is lost. A job whose duration nobody knows is taken to run for ever, so what it
+blocks is "unknown" rather than guessed, and what starts all the same starts at the latest then.
+
+Cost: a decision of the scheduler for each moment at which jobs end. Moments are at least `_STEP_SECONDS` and
+`_STEP_PART` of the time since now apart, so a draw over H seconds takes at most
+`(1 + ln(H x _STEP_PART / _STEP_SECONDS)) / _STEP_PART` decisions (some 190 for 30 days) and is late by that part at
+most; all draws together take at most `decisions_max`. Of the waiting jobs only those ahead of the asked ones in the
+queue take part, at most `AHEAD_MAX`.
+
+Invariant: the same arguments and the same sequence of draws give the same answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scheduler.durations import Durations
+from scheduler.model import Job, JobStatus, ReasonCode, Snapshot, Verdict
+from scheduler.recall import DEADLINE_SECONDS
+from scheduler.scheduling import schedule
+
+# Waiting jobs ahead of the asked ones that take part. Behind so many, an answer would be a guess about guesses.
+AHEAD_MAX = 1000
+# Fewer draws do not tell the tails.
+DRAWS_MIN = 20
+# Between an eviction and the moment at which its units are free: grace and deletion.
+GRACE_SECONDS = 60.0
+_STEP_SECONDS = 30.0
+_STEP_PART = 0.05
+_NEVER = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eta:
+    """When a job starts; instants in seconds since the epoch.
+
+    Attributes:
+        p10, p50, p90: In so many percent of the draws it has started by then; None: that is not known.
+        why: Why one of them is not known; empty if all are.
+        draws: How many times it was tried.
+        unknown: How many jobs that may have to end first are of unknown duration.
+    """
+
+    p10: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    why: str = ""
+    draws: int = 0
+    unknown: int = 0
+
+
+def forecast(
+    snapshot: Snapshot,
+    now: float,
+    durations: Durations,
+    asked: Collection[str],
+    *,
+    draws: int,
+    draw: Callable[[], float],
+    horizon_seconds: float,
+    decisions_max: int,
+) -> Mapping[str, Eta]:
+    """When the asked jobs start for the first time from now.
+
+    Args:
+        asked: Names; those that are not waiting in the snapshot get no answer.
+        draws: How many times to try, as long as `decisions_max` allows; below `DRAWS_MIN` no answer is given.
+        draw: Numbers from 0 to below 1, evenly spread; give them a seed that follows from the snapshot.
+        horizon_seconds: What is later counts as never.
+        decisions_max: Of the scheduler, over all draws.
+    """
+    waiting = {job.name: job for job in snapshot.jobs if job.status is JobStatus.PENDING and job.name in asked}
+    if not waiting:
+        return {}
+    plan = schedule(snapshot, now)
+    answers: dict[str, Eta] = {}
+    ahead: list[str] = []
+    kept: list[str] = []
+    for decision in plan.decisions:
+        if decision.verdict is Verdict.START:
+            ahead.append(decision.name)
+        elif decision.verdict is Verdict.WAIT and decision.reason is not None:
+            stuck = decision.position is None and decision.reason.code not in (ReasonCode.BACKOFF, ReasonCode.STOCKOUT)
+            if stuck or decision.reason.code is ReasonCode.STOCKOUT:
+                if decision.name in waiting:
+                    answers[decision.name] = Eta(why=f"it waits for something else ({decision.reason.code.value})")
+                continue
+            ahead.append(decision.name)
+        if decision.name in waiting:
+            kept = ahead[:]  # whoever is behind the last asked one is left out
+    left = [name for name in waiting if name not in answers]
+    if len(kept) > AHEAD_MAX:
+        why = f"{len(kept) - 1} jobs are ahead of it or beside it; with more than {AHEAD_MAX} nobody can tell"
+        return answers | dict.fromkeys(left, Eta(why=why))
+    names = {*kept, *left}
+    jobs = [job for job in snapshot.jobs if job.status is not JobStatus.PENDING or job.name in names]
+    starts, tried, unknown = _draw_all(
+        replace(snapshot, jobs=tuple(sorted(jobs, key=lambda job: job.name))),
+        now,
+        durations,
+        left,
+        draws=draws,
+        draw=draw,
+        horizon_seconds=horizon_seconds,
+        decisions_max=decisions_max,
+    )
+    return answers | {
+        name: _eta(starts[name], tried, unknown, horizon_seconds, decisions_max=decisions_max) for name in left
+    }
+
+
+def _draw_all(
+    snapshot: Snapshot,
+    now: float,
+    durations: Durations,
+    asked: Sequence[str],
+    *,
+    draws: int,
+    draw: Callable[[], float],
+    horizon_seconds: float,
+    decisions_max: int,
+) -> tuple[dict[str, list[float]], int, int]:
+    """First starts of the asked jobs by draw, the number of complete draws, and of jobs of unknown duration."""
+    remaining = {}
+    for job in snapshot.jobs:
+        if job.status is not JobStatus.STOPPING or job.evicted_for is not None:
+            running = job.status is JobStatus.RUNNING and job.started_at is not None
+            age = max(0.0, now - (job.started_at or 0.0)) if running else 0.0
+            remaining[job.name] = durations.remaining(job, age)
+    unknown = sum(left is None and name not in asked for name, left in remaining.items())
+    starts: dict[str, list[float]] = {name: [] for name in asked}
+    decisions, tried = decisions_max, 0
+    while asked and tried < draws:
+        # One number for every job, known or not, so that what is drawn for one does not depend on the others.
+        parts = {name: draw() for name in remaining}
+        ends = {name: _NEVER if left is None else left.at(parts[name]) for name, left in remaining.items()}
+        future = _Future(snapshot, now, ends, asked)
+        if not future.run(now + horizon_seconds, decisions):
+            break
+        decisions -= future.decisions
+        tried += 1
+        for name in asked:
+            starts[name].append(future.started.get(name, _NEVER))
+    return starts, tried, unknown
+
+
+class _Future:
+    """One draw."""
+
+    def __init__(self, snapshot: Snapshot, now: float, durations: Mapping[str, float], asked: Collection[str]) -> None:
+        self._snapshot = snapshot
+        self._now = self._began = now
+        self._jobs = {job.name: job for job in snapshot.jobs}
+        # What a job still has to run, once it runs again; for running jobs what they have run is taken off.
+        self._left = dict(durations)
+        self._ends: list[tuple[float, str]] = []
+        self._asked = asked
+        self.started: dict[str, float] = {}
+        self.decisions = 0
+        for job in snapshot.jobs:
+            if job.status is JobStatus.RUNNING:
+                self._end(job.name, now + self._left[job.name])
+            elif job.status is JobStatus.STOPPING:
+                self._end(job.name, now + GRACE_SECONDS)
+            else:
+                # Instants at which time alone changes the scheduler's answer.
+                for instant in (job.not_before, job.queued_at + DEADLINE_SECONDS if job.name in asked else None):
+                    if instant is not None and instant > now:
+                        self._end("", instant)
+
+    def run(self, until: float, decisions_max: int) -> bool:
+        """Goes on until the asked jobs have started, or never will; False: that takes more decisions."""
+        while True:
+            if self.decisions == decisions_max:
+                return False
+            self._decide()
+            if len(self.started) == len(self._asked):
+                return True
+            step = max(_STEP_SECONDS, _STEP_PART * (self._now - self._began))
+            self._now = max(self._ends[0][0] if self._ends else _NEVER, self._now + step)
+            if self._now > until:
+                return True
+            while self._ends and self._ends[0][0] <= self._now:
+                self._over(*heapq.heappop(self._ends))
+
+    def _end(self, name: str, instant: float) -> None:
+        if instant < _NEVER:
+            heapq.heappush(self._ends, (instant, name))
+
+    def _decide(self) -> None:
+        """One plan, carried out. Deciding again at once would change nothing: that is the scheduler's own promise."""
+        self.decisions += 1
+        snapshot = replace(self._snapshot, jobs=tuple(self._jobs.values()), held_recently={})
+        for decision in schedule(snapshot, self._now).decisions:
+            job = self._jobs[decision.name]
+            if decision.verdict is Verdict.START:
+                self._start(job, decision.tier)
+            elif decision.verdict is Verdict.EVICT:
+                self._evict(job, decision.evicted_for)
+            elif decision.verdict is Verdict.WAIT and decision.reason is not None:
+                promised = decision.reason.code is ReasonCode.WAITING_FOR_PREEMPTED
+                if promised is not job.promised:
+                    self._jobs[job.name] = replace(job, promised=promised)
+
+    def _start(self, job: Job, tier: int | None) -> None:
+        self._jobs[job.name] = replace(
+            job,
+            status=JobStatus.RUNNING,
+            tier=tier,
+            charged=job.demand,
+            started_at=self._now,
+            checkpointed_at=None,
+            promised=False,
+        )
+        self._end(job.name, self._now + self._left[job.name])
+        if job.name in self._asked:
+            self.started.setdefault(job.name, self._now)
+
+    def _evict(self, job: Job, claimant: str | None) -> None:
+        started = self._now if job.started_at is None else job.started_at
+        ran = max(0.0, self._now - started)
+        # What it does from now on is lost with it, and so is what it had done since the last checkpoint that is known.
+        self._left[job.name] += max(0.0, self._began - max(started, job.checkpointed_at or started))
+        self._jobs[job.name] = replace(
+            job,
+            status=JobStatus.STOPPING,
+            evicted_for=claimant or "",
+            evictions=job.evictions + 1,
+            futile_evictions=0 if job.checkpointed_at is not None else job.futile_evictions + 1,
+            evicted_at=self._now,
+            evicted_seconds=job.evicted_seconds + ran,
+        )
+        self._ends = [entry for entry in self._ends if entry[1] != job.name]
+        heapq.heapify(self._ends)
+        self._end(job.name, self._now + GRACE_SECONDS)
+
+    def _over(self, _instant: float, name: str) -> None:
+        job = self._jobs.get(name)
+        if job is None:
+            return  # a moment, and nobody's end
+        if job.status is JobStatus.STOPPING and job.evicted_for is not None:
+            # It competes again, with the claims that it had lost.
+            self._jobs[name] = replace(
+                job,
+                status=JobStatus.PENDING,
+                tier=None,
+                charged={},
+                started_at=None,
+                checkpointed_at=None,
+                evicted_for=None,
+                waiting_since=self._now,
+            )
+        else:
+            del self._jobs[name]
+
+
+def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: float, *, decisions_max: int) -> Eta:
+    if tried < DRAWS_MIN:
+        return Eta(why=f"it would take more than {decisions_max} steps to tell", draws=tried, unknown=unknown)
+    ordered = sorted(starts)
+    p10, p50, p90 = (ordered[math.ceil(part * tried) - 1] for part in (0.1, 0.5, 0.9))
+    why = ""
+    if p90 == _NEVER:
+        late = f"it may not start within {horizon_seconds / 86_400.0:.0f} days"
+        jobs = "a job that has" if unknown == 1 else f"{unknown} jobs that have"
+        why = f"nobody knows how long {jobs} to end first take{'s' if unknown == 1 else ''}" if unknown else late
+    return Eta(
+        p10=None if p10 == _NEVER else p10,
+        p50=None if p50 == _NEVER else p50,
+        p90=None if p90 == _NEVER else p90,
+        why=why,
+        draws=tried,
+        unknown=unknown,
+    )
