@@ -81,6 +81,10 @@ class Connection:
         self._ending = False
         self.idle_since: float | None = None
 
+    def announce_end(self) -> None:
+        """The response to the request at hand says that it is the last; called by another thread."""
+        self._ending = True
+
     def finish(self) -> None:
         """Ends it after the request at hand; called by another thread."""
         self._ending = True

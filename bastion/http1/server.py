@@ -109,7 +109,11 @@ class HttpServer:
             self._accepting.join()
         self._listener.close()
         self._listener = None
-        for connection in self._open_connections():
+        connections = self._open_connections()
+        for connection in connections:
+            # All of them first: whoever sees an idle one end may let a busy one go on.
+            connection.announce_end()
+        for connection in connections:
             connection.finish()
         self._await_end(grace_seconds)
         for connection in self._open_connections():
