@@ -152,10 +152,17 @@ class GcsStore:
     def delete(self, key: str, *, generation: int) -> None:
         check_key(key)
         limit = self._retries.limit(asks_after=True)
+        doubtful = False
+        last: Transient | None = None
 
         def remove() -> None:
-            self._take_turn(key, limit)
-            self._api.delete(key, generation=generation, limit=limit)
+            nonlocal doubtful, last
+            self._take_turn(key, limit, last)
+            try:
+                self._api.delete(key, generation=generation, limit=limit)
+            except Transient as failure:
+                doubtful, last = doubtful or failure.doubtful, failure
+                raise
 
         problem = f"{self._api.shown(key)} could not be deleted"
         try:
@@ -169,7 +176,7 @@ class GcsStore:
                 raise self._refusal(key, found.meta.generation, generation) from None
         except Transient as failure:
             unavailable = StoreUnavailable(f"{problem}: {failure}; try again")
-            if not failure.doubtful:
+            if not doubtful:
                 raise unavailable from failure
             found = self._look_up(key, limit)
             if found is not None and found.meta.generation == generation:
@@ -183,14 +190,15 @@ class GcsStore:
         """Carries a write through, or finds out what came of it."""
         stamp = Stamp(write_id=secrets.token_hex(12), follows=generation)
         doubtful = False
+        last: Transient | None = None
 
         def attempt() -> ObjectMeta:
-            nonlocal doubtful
-            self._take_turn(key, limit)
+            nonlocal doubtful, last
+            self._take_turn(key, limit, last)
             try:
                 return send(stamp, limit)
             except Transient as failure:
-                doubtful = doubtful or failure.doubtful
+                doubtful, last = doubtful or failure.doubtful, failure
                 raise
 
         try:
@@ -266,8 +274,11 @@ class GcsStore:
         except Transient as failure:
             raise StoreUnavailable(f"{problem}: {failure}; try again") from failure
 
-    def _take_turn(self, key: str, limit: TimeLimit) -> None:
+    def _take_turn(self, key: str, limit: TimeLimit, last: Transient | None) -> None:
+        """Waits until the key may be written; if that is too late for a further try, `last` is how this write ends."""
         if not self._pacer.wait(key, until=limit.tries_end):
+            if last is not None:
+                raise last
             raise StoreUnavailable(
                 f"{self._api.shown(key)} is written more often than once a second, and more writes wait than there is "
                 "time for; write it less often"
