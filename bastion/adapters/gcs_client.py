@@ -40,8 +40,10 @@ def _client(emulator: str, _process: int) -> Client:
         raise StoreError(f"STORAGE_EMULATOR_HOST is {emulator!r}; write a whole URL, like http://localhost:4443")
     who = ClientInfo(user_agent=f"bastion/{bastion.__version__}")  # type: ignore[no-untyped-call]
     try:
-        # No call of ours needs a project, and looking for one may fail.
-        client = Client(project=None, client_info=who)
+        # No call of ours needs a project, and looking for one may fail. The library would put its paths behind a slash
+        # at the end of the URL, and no server finds `//storage/v1`.
+        options = {"api_endpoint": emulator.rstrip("/")} if emulator else None
+        client = Client(project=None, client_info=who, client_options=options)
     except DefaultCredentialsError as error:
         raise AccessDenied(f"there are no credentials for Cloud Storage on this machine ({error}); {LOG_IN}") from error
     except GoogleAuthError as error:

@@ -355,6 +355,15 @@ def test_an_emulators_address_must_be_a_url(monkeypatch: pytest.MonkeyPatch) -> 
         GcsStore("team")
 
 
+def test_an_emulators_address_may_end_in_a_slash(monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.url + "/")
+    service.answers = [found()]
+    store = GcsStore("team")
+    assert store.head("k") is not None
+    assert store.put("k", b"content", generation=0).generation == 5
+    assert [request.path for request in service.asked] == ["/storage/v1/b/team/o/k", "/upload/storage/v1/b/team/o"]
+
+
 def test_all_buckets_of_a_process_share_one_client_with_a_connection_for_each_of_64_threads(
     monkeypatch: pytest.MonkeyPatch, service: Service
 ) -> None:
