@@ -576,6 +576,7 @@ def batch(endpoint: Endpoint, calls: list[str], newline: str = "\r\n") -> tuple[
 @pytest.mark.parametrize("newline", ["\r\n", "\n"])
 def test_the_calls_of_a_batch_succeed_and_fail_one_by_one(endpoint: Endpoint, newline: str) -> None:
     endpoint.put("a", b"x")
+    endpoint.put("b", b"y")
     patch = '{"metadata": {"k": "1"}}'
     address = "/storage/v1/b/lake/o/a"
 
@@ -585,7 +586,9 @@ def test_the_calls_of_a_batch_succeed_and_fail_one_by_one(endpoint: Endpoint, ne
             f"PATCH http://{HOST}{address} HTTP/1.1{newline}Content-Length: {len(patch)}{newline * 2}{patch}",
             f"DELETE /storage/v1/b/lake/o/none HTTP/1.1{newline}accept: */*{newline}",
             f"DELETE /storage/v1/b/lake/o/a HTTP/1.1{newline}",
-            f"GET /storage/v1/b/lake/o/a?alt=media HTTP/1.1{newline}",
+            f"GET /storage/v1/b/lake/o/b?alt=media HTTP/1.1{newline}",
+            f"GET /storage/v1/b/lake/o/b?alt=%6dedia HTTP/1.1{newline}",
+            f"GET http://{HOST} HTTP/1.1{newline}",
         ],
         newline,
     )
@@ -594,9 +597,9 @@ def test_the_calls_of_a_batch_succeed_and_fail_one_by_one(endpoint: Endpoint, ne
     assert ["HTTP/1.1 200 OK" in answers[0], '"metadata":{"k":"1"}' in answers[0]] == [True, True]
     assert ["HTTP/1.1 404 Not Found" in answers[1], "notFound" in answers[1]] == [True, True]
     assert "HTTP/1.1 204 No Content" in answers[2]
-    assert "HTTP/1.1 501" in answers[3]
-    assert ["<response-id+2>" in answers[2], len(answers)] == [True, 4]
-    assert listed(endpoint, "") == ([], [])
+    assert ["HTTP/1.1 501" in answer for answer in answers[3:]] == [True, True, True]
+    assert ["<response-id+2>" in answers[2], len(answers)] == [True, 6]
+    assert listed(endpoint, "") == (["b"], [])
 
 
 def test_a_batch_that_would_fill_the_memory_ends_with_calls_to_be_made_again(
@@ -623,6 +626,7 @@ def test_a_batch_that_would_fill_the_memory_ends_with_calls_to_be_made_again(
         (b"--x--", "multipart/mixed"),
         (b"--x\r\n\r\nDELETE\r\n--x--", "multipart/mixed; boundary=x"),
         (b"--x\n\nDELETE /a HTTP/1.1\n" * 1001 + b"--x--", "multipart/mixed; boundary=x"),
+        (b"--x\r\n\r\nGET http://[::1/a HTTP/1.1\r\n--x--", "multipart/mixed; boundary=x"),
         (b"--x\n" + b"a:b\n" * 2_000_000 + b"\nDELETE /a HTTP/1.1\n--x--", "multipart/mixed; boundary=x"),
     ],
 )

@@ -49,9 +49,12 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
 
     def single(request: Request) -> Response:
         """One call of a batch: media and further batches have no place in one."""
-        if not request.path.startswith(json_api.PREFIX) or "alt=media" in request.query.split("&"):
-            return as_json(not_served(request.method, f"{request.path} inside of a batch"))
-        return answer(request)
+        if request.path.startswith(json_api.PREFIX):
+            response = answer(request)
+            if isinstance(response.body, bytes):
+                return response
+            response.close()
+        return as_json(not_served(request.method, f"{request.path} inside of a batch"))
 
     def _call(request: Request) -> Call:
         method = request.method

@@ -13,8 +13,8 @@ from http import HTTPStatus
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.multipart_related import boundary_of
 from bastion.emulator.gcs.refusals import Refusal, as_json, invalid, not_allowed
-from bastion.http1 import BytesBody, Headers, Request, Response
-from bastion.http1.head import BLANKS
+from bastion.http1 import BadRequest, BytesBody, Headers, Request, Response
+from bastion.http1.head import BLANKS, split_target
 
 PATHS = ("/batch/storage/v1", "/batch")
 # The service's documentation says 100; google-cloud-storage sends up to 1000, and the service takes them.
@@ -80,9 +80,11 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
     if length.isascii() and length.isdigit():
         data = data[: int(length)]
     method, target = words[0].decode("latin-1"), words[1].decode("latin-1")
-    # Clients name the whole address here, or only its path.
-    path = "/" + target.split("/", 3)[3] if target.startswith(("http://", "https://")) else target
-    path, _, query = path.partition("?")
+    try:
+        # Clients name the whole address here, or only its path.
+        path, query, _ = split_target(target, "")
+    except BadRequest as error:
+        raise invalid(f"The address {target[:80]!r} in a part of the batch is none.") from error
     request = Request(
         method=method,
         target=target,
