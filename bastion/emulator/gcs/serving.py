@@ -35,7 +35,10 @@ def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
         say(f"serving the buckets in {endpoint.folder} to processes of this user, as {address.process.pid}\n")
         for line in instructions(address):
             say(line)
-        ended.wait()
+        # A process that is stopped (Ctrl-Z) when it is told to end may get the signal in another thread, which wakes
+        # this one not.
+        while not ended.wait(1.0):
+            pass
     finally:
         endpoint.close()
 
