@@ -50,10 +50,6 @@ class Remaining:
     totals: tuple[float, ...]
     age: float = 0.0
 
-    def at(self, part: float) -> float:
-        """Seconds left, at the given part of the distribution, from 0 to below 1."""
-        return self.totals[int(part * len(self.totals))] - self.age
-
 
 class Durations:
     """What is known of how long jobs hold their capacity."""

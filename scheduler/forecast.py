@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.durations import Durations
+from scheduler.durations import Durations, Remaining
 from scheduler.model import Job, JobStatus, ReasonCode, Snapshot, Verdict
 from scheduler.recall import DEADLINE_SECONDS
 from scheduler.scheduling import schedule
@@ -134,13 +134,11 @@ def _draw_all(
             age = max(0.0, now - (job.started_at or 0.0)) if running else 0.0
             remaining[job.name] = durations.remaining(job, age)
     unknown = sum(left is None and name not in asked for name, left in remaining.items())
+    drawing = _Drawing(remaining)
     starts: dict[str, list[float]] = {name: [] for name in asked}
     decisions, tried = decisions_max, 0
     while asked and tried < draws:
-        # One number for every job, known or not, so that what is drawn for one does not depend on the others.
-        parts = {name: draw() for name in remaining}
-        ends = {name: _NEVER if left is None else left.at(parts[name]) for name, left in remaining.items()}
-        future = _Future(snapshot, now, ends, asked)
+        future = _Future(snapshot, now, drawing.once(draw), asked)
         if not future.run(now + horizon_seconds, decisions):
             break
         decisions -= future.decisions
@@ -148,6 +146,32 @@ def _draw_all(
         for name in asked:
             starts[name].append(future.started.get(name, _NEVER))
     return starts, tried, unknown
+
+
+class _Drawing:
+    """Draws how much longer each job runs.
+
+    Jobs that share a history share its error: five durations seen say little about the next ten. So a draw first draws
+    a history of the same size out of the one there is, and then the jobs' durations out of that.
+    """
+
+    def __init__(self, remaining: Mapping[str, Remaining | None]) -> None:
+        alike: dict[tuple[float, ...], list[tuple[str, float]]] = {}
+        self._unknown = [name for name, left in remaining.items() if left is None]
+        for name, left in remaining.items():
+            if left is not None:
+                alike.setdefault(left.totals, []).append((name, left.age))
+        self._alike = list(alike.items())
+
+    def once(self, draw: Callable[[], float]) -> dict[str, float]:
+        """Seconds left by name; infinite where nobody knows."""
+        left = dict.fromkeys(self._unknown, _NEVER)
+        for totals, jobs in self._alike:
+            count = len(totals)
+            history = [totals[int(draw() * count)] for _ in range(count)] if count > 1 < len(jobs) else totals
+            for name, age in jobs:
+                left[name] = history[int(draw() * count)] - age
+        return left
 
 
 class _Future:

@@ -1,0 +1,97 @@
+"""What the forecast says against what then happens: queues of known distributions, carried on by the replay."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import pytest
+
+from quota import Policy
+from scheduler import JobStatus, Plan, Snapshot, schedule
+from scheduler.durations import Durations, WorkKind
+from scheduler.forecast import Eta, forecast
+from scheduler.replay.engine import Replay
+from scheduler.replay.production import Production
+from scheduler.replay.trace import TraceJob, Window
+
+POOL, SHARES = 64, {"a": 0.5, "b": 0.3, "c": 0.2}
+POLICY = Policy(tiers=({"v4": POOL},), weights={project: {"v4": share} for project, share in SHARES.items()}, members={})
+# Of lognormal durations in seconds, by size: median and spread. Large jobs run longer.
+KINDS = {4: (1800.0, 0.9), 8: (3600.0, 0.7), 16: (7200.0, 0.6)}
+ASKED_AT = 7200.0
+
+
+def duration(rng: random.Random, chips: int) -> float:
+    median, spread = KINDS[chips]
+    return median * rng.lognormvariate(0.0, spread)
+
+
+def load(rng: random.Random, jobs: int) -> list[TraceJob]:
+    """All of it submitted before anybody asks: what comes later no forecast can know."""
+    drawn = []
+    for submit in sorted(rng.uniform(0.0, ASKED_AT - 1.0) for _ in range(jobs)):
+        chips, number = rng.choice(sorted(KINDS)), len(drawn)
+        project = rng.choice(sorted(SHARES))
+        drawn.append(
+            TraceJob(
+                name=f"j{number}",
+                project=project,
+                submit=submit,
+                duration=duration(rng, chips),
+                chips=chips,
+                user=f"u-{project}",
+            )
+        )
+    return drawn
+
+
+class Watched:
+    """The scheduler, which keeps the last snapshot of a tick that it was given by some instant."""
+
+    def __init__(self) -> None:
+        self.now, self.snapshot = -1.0, Snapshot(policy=None, jobs=())
+
+    def __call__(self, snapshot: Snapshot, now: float) -> Plan:
+        if self.now < now <= ASKED_AT:
+            self.now, self.snapshot = now, snapshot
+        return schedule(snapshot, now)
+
+
+def history(rng: random.Random, jobs: int) -> list[tuple[WorkKind, float]]:
+    """What earlier jobs took, all of the same distributions."""
+    past = []
+    for _ in range(jobs):
+        chips, project = rng.choice(sorted(KINDS)), rng.choice(sorted(SHARES))
+        past.append((WorkKind(project, f"u-{project}", (("v4", chips),)), duration(rng, chips)))
+    return past
+
+
+@functools.cache
+def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, float, Eta]]:
+    """For every job that waited when it was asked: when it was asked, when it did start, and what was said."""
+    rng = random.Random(seed)
+    trace = load(rng, jobs)
+    known = Durations(history(rng, past))
+    window = Window(
+        jobs=trace,
+        seconds=30 * 86_400.0,
+        pool=POOL,
+        entitlements={project: int(share * POOL) for project, share in SHARES.items()},
+        shares=SHARES,
+    )
+    watched = Watched()
+    outcome = Replay(window, Production(POLICY, "v4", watched), tick=30.0, checkpoint=0.0, restart=0.0).run()
+    first = {job.trace.name: job.first_start for job in outcome.jobs}
+    waiting = [job.name for job in watched.snapshot.jobs if job.status is JobStatus.PENDING and not job.evictions]
+    etas = forecast(
+        watched.snapshot,
+        watched.now,
+        known,
+        waiting,
+        draws=60,
+        draw=rng.random,
+        horizon_seconds=30 * 86_400.0,
+        decisions_max=100_000,
+    )
+    return [(watched.now, first[name], etas[name]) for name in waiting]
