@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bastion.adapters.directory_store import DirectoryStore
 from bastion.core.errors import Refused
 from bastion.emulator.gcs.address import StorageAddress, locate, state_of
 from bastion.emulator.gcs.fault_rules import parse_flag
@@ -177,3 +178,22 @@ def test_finding_an_endpoint_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     heavy = {"cryptography", "pydantic", "google", "grpc", "bastion.http1", "bastion.emulator.gcs.buckets"}
     assert heavy & set(done.stdout.split()) == set()
+
+
+def test_what_other_writers_leave_behind_goes_while_the_endpoint_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bastion.emulator.gcs.server._SWEEP_SECONDS", 0.05)
+    with StorageEndpoint(tmp_path, buckets=["lake"]) as endpoint:
+        for name in ("a", "b"):
+            urllib.request.urlopen(
+                urllib.request.Request(f"{endpoint.url}/lake/{name}", data=b"x", method="PUT"), timeout=10
+            ).close()
+        store = DirectoryStore(tmp_path / "lake")
+        present = store.head("a")
+        assert present is not None
+        store.put("a", b"y", generation=present.generation)
+        # Not before: it would take what a writer is about to need.
+        monkeypatch.setattr("bastion.emulator.gcs.buckets._LEFTOVER_NS", 0)
+        attributes = tmp_path / "lake" / ".objects" / "attributes"
+        wait_for(lambda: len(list(attributes.iterdir())) == 1, 10)

@@ -47,7 +47,7 @@ class Buckets:
         self._checksums = KnownChecksums()
         with explained("creating", str(folder), "write permission on the folder above it"):
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._sweep()
+        self.sweep()
 
     def names(self) -> list[str]:
         """The names of all buckets, in order."""
@@ -101,8 +101,8 @@ class Buckets:
             bucket.path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def _sweep(self) -> None:
-        """Removes what dead writers left behind."""
+    def sweep(self) -> None:
+        """Removes what dead writers left behind, and the sidecars of objects that others than the endpoint replaced."""
         for leftover in self._folder.glob(f"{_DELETED_PREFIX}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         for name in self.names():

@@ -16,6 +16,7 @@ import errno
 import json
 import os
 import ssl
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from bastion.http1.server import Handler
 
 _HOST = "127.0.0.1"
 _PORTS_FILE = "ports.json"
+_SWEEP_SECONDS = 3600.0
 
 
 def _take_every_change(_bucket: str, _name: str) -> None:
@@ -78,6 +80,7 @@ class StorageEndpoint:
         self._lock: int | None = None
         self._servers: list[HttpServer] = []
         self._address: StorageAddress | None = None
+        self._closed = threading.Event()
 
     @property
     def address(self) -> StorageAddress:
@@ -110,12 +113,14 @@ class StorageEndpoint:
             raise
 
     def _open(self) -> StorageAddress:
+        self._closed.clear()
         state = state_of(self.folder)
         make_private(state)
         self._lock = hold(state)
         buckets = Buckets(self.folder, fsync=self._fsync, before_change=self._before_change)
         for name in self._wanted:
             self._create(buckets, name)
+        threading.Thread(target=self._sweep_hourly, args=(buckets,), name="gcs-sweep", daemon=True).start()
         answer = self.faults.wrap(handler(buckets, Uploads(buckets)))
         last = read_document(state / _PORTS_FILE)
         http = self._serve(answer, self._port, last.get("port"))
@@ -139,6 +144,7 @@ class StorageEndpoint:
         if self._address is not None:
             withdraw(self.folder)
             self._address = None
+        self._closed.set()
         self.faults.close()
         for server in self._servers:
             server.close(grace_seconds)
@@ -146,6 +152,12 @@ class StorageEndpoint:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _sweep_hourly(self, buckets: Buckets) -> None:
+        while not self._closed.wait(_SWEEP_SECONDS):
+            # The folder may be moved away; then nothing is served either.
+            with contextlib.suppress(OSError):
+                buckets.sweep()
 
     def _create(self, buckets: Buckets, name: str) -> None:
         with contextlib.suppress(BucketExists):
