@@ -5,6 +5,8 @@ Layer: cli.
 
 from __future__ import annotations
 
+import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -64,6 +66,13 @@ def _define(values: flags.FlagValues) -> None:
         "One bash command line that runs on the bastion after the job, however it ended.",
         flag_values=values,
     )
+    flags.DEFINE_string(
+        "expected_duration",
+        None,
+        "How long it will run, about: 90s, 45m, 2h, 3d. It only tells when those who wait can start; nothing stops "
+        "the job then.",
+        flag_values=values,
+    )
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
@@ -82,12 +91,15 @@ def _run(call: Invocation) -> int:
     arguments, note = (list(call.command), "") if call.flags.raw else unwrap(call.command)
     command = command_line(arguments)
     variables = environment(call.flags.env)
-    for flag in ("name", "user_id", "project_id", "cleanup_command", "instance_type"):
+    for flag in ("name", "user_id", "project_id", "cleanup_command", "instance_type", "expected_duration"):
         check_text(call.flags[flag].value or "", f"--{flag}")
         if call.flags[flag].value == "" and call.flags[flag].present:
             raise Refused(f"--{flag} is empty; give it a value or leave it out")
     if call.flags.num_replicas > 1 and not call.flags.instance_type:
         raise Refused("--num_replicas needs --instance_type: only slices come several at once")
+    if call.flags.expected_duration and not call.flags.instance_type:
+        raise Refused("--expected_duration needs --instance_type: only of jobs on slices it is kept")
+    expected = seconds_of(call.flags.expected_duration) if call.flags.expected_duration else None
     if call.flags.instance_type:
         _check_type(call.flags.instance_type)
     for hint in filter(None, (note, one_word(arguments))):
@@ -95,7 +107,7 @@ def _run(call: Invocation) -> int:
     user = call.flags.user_id or default_user()
     client, target = open_client(call, start=not call.flags.dry_run)
     project = call.flags.project_id or choose_project(client, user)
-    spec = _spec(call, client, command, arguments, variables, user, project)
+    spec = _spec(call, client, command, arguments, variables, user, project, expected)
     if call.flags.dry_run:
         return _show(call, client, spec)
     if call.flags.project_id:
@@ -105,6 +117,21 @@ def _run(call: Invocation) -> int:
     submitted = client.submit(spec)
     report_submitted(call, client, target, submitted, waiting=call.flags.wait)
     return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0
+
+
+def seconds_of(text: str) -> int:
+    """Seconds of a duration like `90s`, `45m`, `2h` or `3d`.
+
+    Raises:
+        Refused: it is no duration, or longer than a year.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text.strip())
+    seconds = math.ceil(float(found[1]) * units[found[2]]) if found else 0
+    if not 1 <= seconds <= limits.EXPECTED_DURATION_MAX_SECONDS:
+        most = limits.EXPECTED_DURATION_MAX_SECONDS // 86400
+        raise Refused(f"--expected_duration={plain(text)}: write a number and a unit, like 45m or 2h, up to {most}d")
+    return seconds
 
 
 def _check_type(name: str) -> None:
@@ -122,6 +149,7 @@ def _spec(
     variables: dict[str, str],
     user: str,
     project: str,
+    expected: int | None,
 ) -> JobSpec:
     from bastion.core import jobspec
 
@@ -137,6 +165,7 @@ def _spec(
         priority=call.flags.priority,
         env_vars=variables,
         cleanup_command=call.flags.cleanup_command,
+        expected_duration_seconds=expected,
     )
 
 

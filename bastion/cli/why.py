@@ -6,7 +6,9 @@ Layer: cli.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
 
 from bastion.cli import words
 from bastion.cli.command import Command, Invocation
@@ -15,16 +17,51 @@ from bastion.cli.output import emit_json, plain
 from bastion.client import Client, Result, Sight, Stage
 from bastion.core.instants import to_rfc3339
 
+if TYPE_CHECKING:
+    from bastion.client.eta import Estimate
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_boolean(
+        "eta",
+        True,
+        "Estimate when a waiting job starts. That reads the results of up to 200 ended jobs; --noeta leaves it out.",
+        flag_values=values,
+    )
+
 
 def _run(call: Invocation) -> int:
     client, _ = open_client(call)
     sight = client.require(call.operands[0])
+    estimate = _estimate(client, sight) if call.flags.eta else None
     if call.json:
-        emit_json(_document(client, sight))
+        emit_json(_document(client, sight, estimate))
         return 0
     for line in _lines(client, sight):
         print(line)
+    if estimate is not None:
+        print(_eta_line(estimate, client.clock.now()))
     return 0
+
+
+def _estimate(client: Client, sight: Sight) -> Estimate | None:
+    """None of a job that does not wait for its start."""
+    if sight.stage is not Stage.KNOWN or sight.entry is None or sight.entry.get("phase") != "queued":
+        return None
+    from bastion.client.eta import estimate
+
+    return estimate(client, sight)
+
+
+def _eta_line(estimate: Estimate, now: float) -> str:
+    eta = estimate.eta
+    if eta.p50 is None:
+        return f"  when it starts is unknown: {plain(eta.why)}"
+    if eta.p90 is not None and eta.p90 - now < 60:
+        return "  it starts within a minute, unless something changes"
+    soon = f"in about {words.duration(eta.p50 - now)}" if eta.p50 - now >= 60 else "within a minute"
+    late = f"within {words.duration(eta.p90 - now)} (P90)" if eta.p90 is not None else f"P90 unknown: {plain(eta.why)}"
+    return f"  it starts {soon} (P50), {late}, if nobody submits anything that goes before it"
 
 
 def _lines(client: Client, sight: Sight) -> Iterator[str]:
@@ -124,7 +161,25 @@ def _alarms(client: Client) -> Iterator[str]:
         yield f"  alarm of the bastion: {plain(alarm)}"
 
 
-def _document(client: Client, sight: Sight) -> dict[str, Any]:
+def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
+    """Instants, or null with a `why`."""
+    if estimate is None:
+        return None
+    eta = estimate.eta
+    instants = {
+        name: None if instant is None else to_rfc3339(instant)
+        for name, instant in (("p10", eta.p10), ("p50", eta.p50), ("p90", eta.p90))
+    }
+    return {
+        **instants,
+        "why": eta.why or None,
+        "jobs_of_unknown_duration": eta.unknown,
+        "from_ended_jobs": estimate.results,
+        "from_declared_durations": estimate.declared,
+    }
+
+
+def _document(client: Client, sight: Sight, estimate: Estimate | None) -> dict[str, Any]:
     result = sight.result.document.get("result") if sight.result else None
     record = sight.record
     return {
@@ -134,6 +189,7 @@ def _document(client: Client, sight: Sight) -> dict[str, Any]:
         "status": sight.status.value if sight.status else None,
         "job": sight.entry,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
+        "eta": _eta_document(estimate),
         "problem": sight.problem or None,
         "result": result,
         "at": to_rfc3339(client.clock.now()),
@@ -142,12 +198,19 @@ def _document(client: Client, sight: Sight) -> dict[str, Any]:
 
 WHY = Command(
     summary="Says why a job waits, with the arithmetic; or what it does; or how it ended.",
-    usage="JOB [--output=json]",
+    usage="JOB [--noeta] [--output=json]",
     details="""A waiting job has one headline reason: what it needs and what there is, since when, which jobs hold
         what it waits for, and what would make it start. Attempts that ended before are shown with their cause,
-        evictions with whom they made room for.""",
+        evictions with whom they made room for.
+
+        When a waiting job starts is estimated by running the scheduler forward: P50 is the instant by which it has
+        started in half of the tries, P90 in nine of ten. How long jobs take is what their owners said (bastion launch
+        --expected_duration), or what like ones took before; where that is not known, neither is the start. Jobs that
+        are submitted later, pool changes and lost nodes are not foreseen. In the JSON, eta has p10, p50 and p90 as
+        instants, each null if it is unknown, and then why.""",
     examples=("bastion why train-1",),
     operands=(1, 1),
     takes_output=True,
+    define=_define,
     run=_run,
 )

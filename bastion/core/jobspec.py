@@ -54,6 +54,7 @@ class _Runner(_Model):
     kind: Literal["tpu"]
     instance_type: str
     num_replicas: int = Field(default=1, ge=1, le=limits.NUM_REPLICAS_MAX)
+    expected_duration_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
 
 
 class _Spec(_Model):
@@ -69,10 +70,16 @@ class _Spec(_Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """How a job with a slice runs: `num_replicas` slices of one type, all or none of them."""
+    """How a job with a slice runs: `num_replicas` slices of one type, all or none of them.
+
+    Attributes:
+        expected_duration_seconds: How long its owner thinks that it holds its slices. Others' estimated starts follow
+            from it; nothing is decided by it.
+    """
 
     instance_type: instance_types.InstanceType
     num_replicas: int
+    expected_duration_seconds: int | None = None
 
     @property
     def hosts(self) -> int:
@@ -141,7 +148,11 @@ def _runner(model: _Spec, resources: Mapping[str, int]) -> Runner | None:
         raise InvalidSpec(
             f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {kind.name} needs {owed}"
         )
-    return Runner(instance_type=kind, num_replicas=model.runner.num_replicas)
+    return Runner(
+        instance_type=kind,
+        num_replicas=model.runner.num_replicas,
+        expected_duration_seconds=model.runner.expected_duration_seconds,
+    )
 
 
 def from_document(document: Any, *, name: str) -> JobSpec:
@@ -220,8 +231,12 @@ def new(
     priority: int = limits.PRIORITY_DEFAULT,
     env_vars: Mapping[str, str] | None = None,
     cleanup_command: str | None = None,
+    expected_duration_seconds: int | None = None,
 ) -> JobSpec:
     """A new spec, with every field that the ancestor's clients expect to find.
+
+    Args:
+        expected_duration_seconds: Kept for jobs with an `instance_type` only.
 
     Raises:
         InvalidSpec, UnknownInstanceType: as `parse` would, so that a bad job is refused before it is written.
@@ -248,4 +263,6 @@ def new(
         kind = instance_types.lookup(instance_type)
         document["metadata"]["resources"] = {kind.resource_type: kind.amount * num_replicas}
         document["runner"] = {"kind": "tpu", "instance_type": kind.name, "num_replicas": num_replicas}
+        if expected_duration_seconds is not None:
+            document["runner"]["expected_duration_seconds"] = expected_duration_seconds
     return parse(documents.dumps(document), name=name, bastion=bastion)

@@ -27,6 +27,8 @@ PRIORITY_MAX = 5
 PRIORITY_DEFAULT = 5
 # Slices of one gang; each is a call to the provisioning API.
 NUM_REPLICAS_MAX = 256
+# How long a job may be expected to run; a year, and beyond it an estimate is of no use to anybody.
+EXPECTED_DURATION_MAX_SECONDS = 366 * 86400
 # A spec from the bucket is quarantined only after it has been still this long: it may be half written.
 QUARANTINE_STILL_SECONDS = 1.0
 # A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).

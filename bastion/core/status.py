@@ -61,6 +61,7 @@ def job_entry(
     reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
     waiting = record.status is Status.PENDING
     ending = attempt.ending if attempt else None
+    expected = spec.runner.expected_duration_seconds if spec.runner else None
     return {
         "name": record.name,
         "uid": record.uid,
@@ -86,6 +87,8 @@ def job_entry(
         "position_in_project": decision.position_in_project if decision and waiting else None,
         "reason": _reason(decision, since) if waiting else None,
         "problem": (view.frozen or view.spec_problem or None) if view else None,
+        # Few jobs have it, and every entry costs.
+        **({} if expected is None else {"expected_duration_seconds": expected}),
     }
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import random
-
-import pytest
 
 from quota import Policy
 from scheduler import JobStatus, Plan, Snapshot, schedule
@@ -16,7 +13,9 @@ from scheduler.replay.production import Production
 from scheduler.replay.trace import TraceJob, Window
 
 POOL, SHARES = 64, {"a": 0.5, "b": 0.3, "c": 0.2}
-POLICY = Policy(tiers=({"v4": POOL},), weights={project: {"v4": share} for project, share in SHARES.items()}, members={})
+POLICY = Policy(
+    tiers=({"v4": POOL},), weights={project: {"v4": share} for project, share in SHARES.items()}, members={}
+)
 # Of lognormal durations in seconds, by size: median and spread. Large jobs run longer.
 KINDS = {4: (1800.0, 0.9), 8: (3600.0, 0.7), 16: (7200.0, 0.6)}
 ASKED_AT = 7200.0
@@ -67,7 +66,6 @@ def history(rng: random.Random, jobs: int) -> list[tuple[WorkKind, float]]:
     return past
 
 
-@functools.cache
 def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, float, Eta]]:
     """For every job that waited when it was asked: when it was asked, when it did start, and what was said."""
     rng = random.Random(seed)
@@ -84,14 +82,27 @@ def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, flo
     outcome = Replay(window, Production(POLICY, "v4", watched), tick=30.0, checkpoint=0.0, restart=0.0).run()
     first = {job.trace.name: job.first_start for job in outcome.jobs}
     waiting = [job.name for job in watched.snapshot.jobs if job.status is JobStatus.PENDING and not job.evictions]
+    # Jobs of one queue are early or late together, so a few of each of many queues tell more than all of one.
+    waiting = rng.sample(waiting, min(3, len(waiting)))
     etas = forecast(
         watched.snapshot,
         watched.now,
         known,
         waiting,
-        draws=60,
+        draws=40,
         draw=rng.random,
         horizon_seconds=30 * 86_400.0,
         decisions_max=100_000,
     )
     return [(watched.now, first[name], etas[name]) for name in waiting]
+
+
+def test_the_band_from_p10_to_p90_holds_the_actual_start_of_seventy_to_ninety_in_a_hundred_jobs() -> None:
+    told = [one for seed in range(12) for one in asked_and_answered(seed, jobs=34, past=200)]
+    known = [(actual, eta) for _, actual, eta in told if eta.p10 is not None and eta.p90 is not None]
+    inside = sum(eta.p10 <= actual <= eta.p90 for actual, eta in known)
+    sooner = sum(actual <= eta.p50 for actual, eta in known)
+    print(len(told), len(known), inside / len(known), sooner / len(known))
+    assert len(known) > 0.9 * len(told) > 100
+    assert 0.7 <= inside / len(known) <= 0.9
+    assert 0.35 <= sooner / len(known) <= 0.65

@@ -1,0 +1,147 @@
+"""When a waiting job starts, estimated on the client's side: the scheduler run forward on the published status.
+
+Layer: client. Asked of the bucket: the quota file; and unless the owners of all jobs that matter declared how long they
+take, a listing of at most `LISTED_MAX` results and the newest `RESULTS_MAX` of them. Nothing of this is asked for a job
+that does not wait.
+
+Invariant: the same status, quota file, results and instant give the same estimate; nothing is drawn by chance that the
+jobs do not determine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import quota
+from bastion.client.jobs import Client, Sight
+from bastion.client.results import Result
+from bastion.core import jobspec, limits
+from bastion.core.errors import InvalidDocument, NotFound, Refused, StoreError
+from bastion.core.instants import from_rfc3339
+from bastion.core.job_record import Cause
+from bastion.core.published_jobs import published_jobs
+from scheduler import Job, JobStatus, Snapshot
+from scheduler.capacity import amounts_of
+from scheduler.durations import Durations, WorkKind
+from scheduler.forecast import Eta, forecast
+
+# Ended jobs whose durations count: enough for the nearest level of many users, some seconds of reading at most.
+RESULTS_MAX = 200
+# A listing tells which of them are the newest; its first pages must do.
+LISTED_MAX = 5 * limits.LIST_PAGE_OBJECTS
+HORIZON_SECONDS = 30 * 86_400.0
+_DRAWS = 60
+# Decisions cost in proportion to the jobs that take part: this many jobs times decisions are a few seconds.
+_WORK_MAX = 500_000
+_DECISIONS_MAX = 6000
+# An attempt that ended so gave its capacity back by itself; the others would have gone on.
+_BY_ITSELF = {Cause.SUCCEEDED.value, Cause.FAILED.value, Cause.CANCELLED.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """When a job starts, as far as anybody can tell.
+
+    Attributes:
+        results: How many ended jobs' durations it is based on.
+        declared: How many live jobs' declared durations.
+    """
+
+    eta: Eta
+    results: int = 0
+    declared: int = 0
+
+
+def estimate(client: Client, sight: Sight) -> Estimate:
+    """Estimates when a waiting job starts; what stands in the way of that is told in `Eta.why`."""
+    try:
+        status = client.status(again=False)
+        if status is None:
+            return _unknown("no daemon has published what runs")
+        jobs = _jobs(status, sight)
+        policy = client.policy()
+    except InvalidDocument as error:
+        return _unknown(str(error))
+    except NotFound:
+        return _unknown("the quota file cannot be read from here")
+    except quota.QuotaFileError:
+        return _unknown("the quota file is broken, and nobody knows here which one is in force")
+    except StoreError as error:
+        return _unknown(f"the bucket did not answer: {error}")
+    declared = _declared(client)
+    history: list[tuple[WorkKind, float]] = []
+    if any(job.name != sight.name and job.name not in declared for job in jobs):
+        try:
+            results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)
+        except StoreError as error:
+            return _unknown(f"the results of ended jobs cannot be read: {error}")
+        history = list(_history(results))
+    snapshot = Snapshot(policy=policy, jobs=jobs, bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+    answers = forecast(
+        snapshot,
+        client.clock.now(),
+        Durations(history, declared),
+        (sight.name,),
+        draws=_DRAWS,
+        draw=random.Random(_seed(jobs)).random,
+        horizon_seconds=HORIZON_SECONDS,
+        decisions_max=min(_DECISIONS_MAX, _WORK_MAX // max(1, len(jobs))),
+    )
+    eta = answers.get(sight.name, Eta(why="the published status does not show it as waiting"))
+    return Estimate(eta=eta, results=len(history), declared=len(declared))
+
+
+def _unknown(why: str) -> Estimate:
+    return Estimate(eta=Eta(why=why))
+
+
+def _jobs(status: Mapping[str, Any], sight: Sight) -> tuple[Job, ...]:
+    """The published jobs, with what is known besides: who comes back after its eviction, and the asked job's backoff.
+
+    Raises:
+        InvalidDocument: an entry is not as the daemon writes it.
+    """
+    stopping = {entry["name"]: str(entry["stopping"]) for entry in status["jobs"] if entry.get("stopping")}
+    jobs = []
+    for job in published_jobs(status):
+        if job.status is JobStatus.STOPPING and stopping.get(job.name, "").startswith(f"{Cause.EVICTED.value}:"):
+            job = replace(job, evicted_for="")  # for whom is not published
+        elif job.name == sight.name and sight.record is not None:
+            job = replace(job, not_before=sight.record.not_before, stockout=sight.record.stockout)
+        jobs.append(job)
+    return tuple(jobs)
+
+
+def _declared(client: Client) -> dict[str, float]:
+    """Seconds that jobs are expected to run, by name: of jobs whose owners said so."""
+    found = {}
+    for name, entry in client.entries(again=False).items():
+        seconds = entry.get("expected_duration_seconds")
+        if isinstance(seconds, int) and seconds > 0:
+            found[name] = float(seconds)
+    return found
+
+
+def _history(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]]:
+    """How long ended jobs held their capacity in the attempt that was their last."""
+    for result in results:
+        last = result.attempts[-1] if result.attempts else None
+        if last is None or last.cause not in _BY_ITSELF:
+            continue
+        try:
+            spec = jobspec.from_document(result.document, name=result.name)
+            seconds = from_rfc3339(last.ended_at) - from_rfc3339(last.started_at)
+        except (Refused, ValueError):
+            continue  # another implementation's, or written by hand
+        yield WorkKind(spec.project_id, spec.user_id, amounts_of(spec.resources)), seconds
+
+
+def _seed(jobs: Iterable[Job]) -> bytes:
+    told = sorted(
+        (job.name, job.status.value, job.queued_at, job.started_at or 0.0, amounts_of(job.demand)) for job in jobs
+    )
+    return hashlib.sha256(repr(told).encode("utf-8", "replace")).digest()

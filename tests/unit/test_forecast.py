@@ -1,0 +1,182 @@
+"""The scheduler run forward, case by case: durations that leave nothing to chance, and those that nobody knows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from quota import Policy
+from scheduler import Job, JobStatus, Snapshot
+from scheduler.durations import Durations, WorkKind
+from scheduler.forecast import AHEAD_MAX, Eta, forecast
+
+NOW = 100_000.0
+HOUR = 3600.0
+POLICY = Policy(tiers=({"v4": 16},), weights={"a": {"v4": 0.5}, "b": {"v4": 0.5}}, members={})
+
+
+def job(name: str, chips: int, *, project: str = "a", running_for: float | None = None, **fields: object) -> Job:
+    running = running_for is not None
+    return Job(
+        **{
+            "name": name,
+            "project_id": project,
+            "user_id": f"u-{project}",
+            "queued_at": NOW - 60,
+            "demand": {"v4": chips},
+            "status": JobStatus.RUNNING if running else JobStatus.PENDING,
+            "tier": 0 if running else None,
+            "charged": {"v4": chips} if running else {},
+            "started_at": NOW - running_for if running_for is not None else None,
+            **fields,
+        }
+    )
+
+
+def tell(
+    jobs: list[Job],
+    *asked: str,
+    declared: Mapping[str, float] | None = None,
+    history: list[tuple[WorkKind, float]] | None = None,
+    decisions_max: int = 10_000,
+    policy: Policy = POLICY,
+    held: bool = False,
+    seed: int = 1,
+) -> Mapping[str, Eta]:
+    return forecast(
+        Snapshot(policy=policy, jobs=tuple(jobs), check_membership=False, held=held),
+        NOW,
+        Durations(history or [], declared or {}),
+        asked,
+        draws=30,
+        draw=random.Random(seed).random,
+        horizon_seconds=30 * 86_400.0,
+        decisions_max=decisions_max,
+    )
+
+
+def test_a_job_that_fits_starts_now() -> None:
+    eta = tell([job("w", 8)], "w")["w"]
+    assert (eta.p10, eta.p50, eta.p90, eta.why) == (NOW, NOW, NOW, "")
+
+
+def test_a_job_starts_when_the_declared_end_of_the_one_that_is_in_its_way_comes() -> None:
+    eta = tell([job("r", 16, running_for=HOUR), job("w", 16)], "w", declared={"r": 3 * HOUR})["w"]
+    assert eta.p50 == eta.p90 == NOW + 2 * HOUR
+
+
+def test_those_ahead_run_first_and_for_as_long_as_they_declare() -> None:
+    jobs = [job("r", 16, running_for=0), job("first", 16, priority=1), job("w", 16)]
+    eta = tell(jobs, "w", declared={"r": HOUR, "first": HOUR})["w"]
+    assert eta.p50 == NOW + 2 * HOUR
+
+
+def test_an_owner_waits_for_grace_only_and_the_evicted_borrower_comes_back_afterwards() -> None:
+    jobs = [job("borrower", 16, running_for=HOUR), job("owner", 8, project="b"), job("w", 16)]
+    declared = {"borrower": 2 * HOUR, "owner": HOUR}
+    etas = tell(jobs, "owner", declared=declared)
+    assert etas["owner"].p90 is not None
+    assert NOW < etas["owner"].p90 <= NOW + 120
+
+
+def test_an_evicted_job_does_what_it_had_done_again() -> None:
+    # The owner takes all of its half; the borrower needs the whole pool, and then its whole duration.
+    jobs = [job("borrower", 16, running_for=HOUR), job("owner", 8, project="b"), job("w", 16, priority=5)]
+    jobs[0] = job("borrower", 16, running_for=HOUR, priority=1)
+    eta = tell(jobs, "w", declared={"borrower": 2 * HOUR, "owner": HOUR})["w"]
+    assert eta.p50 is not None
+    assert NOW + 3 * HOUR < eta.p50 <= NOW + 3.3 * HOUR
+
+
+def test_nobody_knows_when_a_job_starts_that_waits_for_one_of_unknown_duration() -> None:
+    eta = tell([job("r", 16, running_for=HOUR), job("w", 16)], "w")["w"]
+    assert (eta.p10, eta.p50, eta.p90, eta.unknown) == (None, None, None, 1)
+    assert "nobody knows how long a job that has to end first takes" in eta.why
+
+
+def test_a_job_of_unknown_duration_that_is_not_in_the_way_hides_nothing() -> None:
+    jobs = [job("r", 8, running_for=HOUR), job("mystery", 8, running_for=HOUR), job("w", 8)]
+    eta = tell(jobs, "w", declared={"r": 2 * HOUR})["w"]
+    assert (eta.p90, eta.why, eta.unknown) == (NOW + HOUR, "", 1)
+
+
+def test_a_job_that_waits_for_something_else_than_capacity_gets_no_instant() -> None:
+    assert tell([job("w", 8)], "w", held=True)["w"].why == "it waits for something else (Held)"
+    assert "ExceedsPool" in tell([job("w", 17)], "w")["w"].why
+    assert "Stockout" in tell([job("w", 8, not_before=NOW + 60, stockout=True)], "w")["w"].why
+
+
+def test_a_backoff_is_waited_for() -> None:
+    assert tell([job("w", 8, not_before=NOW + 240)], "w")["w"].p90 == NOW + 240
+
+
+def test_only_waiting_jobs_get_an_answer() -> None:
+    assert tell([job("r", 8, running_for=0)], "r", "nobody") == {}
+
+
+def test_more_decisions_than_allowed_are_not_made() -> None:
+    jobs = [job("r", 16, running_for=0), job("w", 16)]
+    eta = tell(jobs, "w", declared={"r": HOUR}, decisions_max=30)["w"]
+    assert (eta.p50, eta.draws) == (None, 15)
+    assert eta.why == "it would take more than 30 steps to tell"
+
+
+def test_behind_too_many_jobs_nobody_can_tell() -> None:
+    jobs = [job("r", 16, running_for=0)] + [job(f"q{n}", 16, priority=1) for n in range(AHEAD_MAX)] + [job("w", 16)]
+    assert f"{AHEAD_MAX} jobs are ahead of it" in tell(jobs, "w", declared={"r": HOUR})["w"].why
+
+
+def test_jobs_behind_the_asked_one_change_nothing() -> None:
+    jobs = [job("r", 16, running_for=0), job("w", 16, priority=1)]
+    behind = [job(f"later{n}", 16) for n in range(20)]
+    alone = tell(jobs, "w", declared={"r": HOUR})
+    assert tell(jobs + behind, "w", declared={"r": HOUR})["w"].p90 == alone["w"].p90
+
+
+def test_the_same_arguments_give_the_same_answer_in_whatever_order_the_jobs_come() -> None:
+    history = [(WorkKind("a", "u-a", (("v4", 16),)), HOUR * n) for n in range(1, 9)]
+    jobs = [job("r", 16, running_for=0), job("x", 16, priority=1), job("w", 16)]
+    first = tell(jobs, "w", history=history)
+    assert tell(jobs[::-1], "w", history=history) == first
+    assert first["w"].p10 is not None
+    assert first["w"].p90 is not None
+    assert first["w"].p10 < first["w"].p90
+
+
+# -- durations ---------------------------------------------------------------------------------------------------------
+
+
+def kind(project: str = "a", user: str = "u-a", chips: int = 8) -> WorkKind:
+    return WorkKind(project, user, (("v4", chips),))
+
+
+def totals(known: Durations, asked: Job, age: float = 0.0) -> tuple[float, ...] | None:
+    left = known.remaining(asked, age)
+    return None if left is None else left.totals
+
+
+def test_the_nearest_history_with_five_durations_counts() -> None:
+    own = [(kind(), float(n)) for n in range(1, 6)]
+    colleague = [(kind(user="other"), float(n)) for n in range(11, 16)]
+    other_size = [(kind(chips=4), float(n)) for n in range(21, 26)]
+    other_project = [(kind(project="b"), float(n)) for n in range(31, 36)]
+    w = job("w", 8)
+    assert totals(Durations(own + colleague), w) == (1, 2, 3, 4, 5)
+    assert totals(Durations(own[:4] + colleague[:1]), w) == (1, 2, 3, 4, 11)
+    assert totals(Durations(own[:1] + other_size[:4]), w) == (1, 21, 22, 23, 24)
+    assert totals(Durations(other_project), w) == (31, 32, 33, 34, 35)
+    assert totals(Durations(own[:4]), w) is None
+
+
+def test_only_jobs_that_ran_longer_than_this_one_has_run_count() -> None:
+    known = Durations([(kind(), float(n)) for n in range(1, 11)])
+    assert totals(known, job("r", 8), age=5.0) == (6, 7, 8, 9, 10)
+    assert totals(known, job("r", 8), age=6.0) is None
+
+
+@pytest.mark.parametrize(("age", "expected"), [(0.0, (50.0,)), (49.0, (50.0,)), (50.0, (60.0,) * 5)])
+def test_what_is_declared_counts_until_the_job_has_run_longer(age: float, expected: tuple[float, ...]) -> None:
+    known = Durations([(kind(), 60.0)] * 5, {"r": 50.0})
+    assert totals(known, job("r", 8), age) == expected
