@@ -115,8 +115,10 @@ def by_session(client: Client, _store: DirectoryStore, key: str, after: int, dat
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(answers)) == 1, answers
-    return answers[0]
+    taken = {answer for answer in answers if answer[0] == 200}
+    # One may be refused, and the other find that what was in the way is gone.
+    assert len(taken) <= 1, answers
+    return max(taken, default=answers[0])
 
 
 def by_compose(client: Client, _store: DirectoryStore, key: str, after: int, _data: bytes, old: bytes) -> Answer:

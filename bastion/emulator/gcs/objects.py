@@ -227,11 +227,13 @@ class Bucket:
         preconditions: Preconditions,
         *,
         about_to: Callable[[os.stat_result], None] | None = None,
+        done: Callable[[ObjectResource], None] | None = None,
     ) -> ObjectResource:
         """Gives staged bytes the object's place, with that sidecar.
 
         Args:
             about_to: Told the status of the file just before it gets its place; what it raises prevents that.
+            done: Told what the object is while nobody else can have written it.
         """
         check_object_name(name)
         document = sidecar.encoded()
@@ -253,7 +255,10 @@ class Bucket:
                 places.fill(opened.root, opened.hidden, name, staging.content, place, sync=self.fsync)
                 if present is not None and present.sidecar is not None:
                     sidecars.remove(opened.sidecars, name, present.place.status)
-                return self._reader.resource(os.fstat(file), sidecar)
+                resource = self._reader.resource(os.fstat(file), sidecar)
+                if done is not None:
+                    done(resource)
+                return resource
 
     def compose(
         self, name: str, sources: Sequence[Source], attributes: Attributes, preconditions: Preconditions
@@ -395,6 +400,12 @@ class Bucket:
         return present
 
     # The folder
+
+    @contextlib.contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Holds off all writers of an object."""
+        with self._explained("locking", name, _WRITING), self.opened() as opened, opened.locked(stripe(name)):
+            yield
 
     @contextlib.contextmanager
     def locked_wholly(self) -> Iterator[None]:

@@ -270,10 +270,11 @@ class Upload:
             stamp = files.stamp_of(status)
             self._end(Ending(content=name, size=data.size, stamp=stamp, generation=None, sidecar=sidecar))
 
-        resource = self._bucket.fill(session.name, staging, sidecar, session.preconditions, about_to=about_to)
-        if self._session.ending is not None:
-            self._end(replace(self._session.ending, generation=resource.generation))
-        return resource
+        def done(resource: ObjectResource) -> None:
+            if self._session.ending is not None:
+                self._end(replace(self._session.ending, generation=resource.generation))
+
+        return self._bucket.fill(session.name, staging, sidecar, session.preconditions, about_to=about_to, done=done)
 
     def cancel(self) -> None:
         """Forgets the upload and its bytes; one that has ended in an object stays as it is."""
@@ -286,14 +287,21 @@ class Upload:
 
     def _ended(self, ending: Ending) -> ObjectResource:
         """The object that the upload ended in, whose generation may not have been written down."""
-        size, generation = ending.size, ending.generation
+        generation = ending.generation
         if generation is None:
-            generation = self._bucket.generation_of_content(ending.sidecar.name, ending.content)
-            if generation is None:
-                # Replaced since: nobody will ever know it. One that matches nothing is right for preconditions.
-                generation = ending.stamp << files.STAMP_BITS
-            self._end(replace(ending, generation=generation))
-        return ending.sidecar.resource(self._bucket.name, generation=generation, size=size)
+            with self._bucket.locked(ending.sidecar.name):
+                # Whoever made the object has written its generation down by now, unless it died.
+                ending = self._ending_on_disk()
+                generation = ending.generation
+                if generation is None:
+                    generation = self._generation_found(ending)
+                    self._end(replace(ending, generation=generation))
+        return ending.sidecar.resource(self._bucket.name, generation=generation, size=ending.size)
+
+    def _generation_found(self, ending: Ending) -> int:
+        found = self._bucket.generation_of_content(ending.sidecar.name, ending.content)
+        # Replaced since: nobody will ever know it. One that matches nothing is right for preconditions.
+        return ending.stamp << files.STAMP_BITS if found is None else found
 
     def _end(self, ending: Ending) -> None:
         self._session = replace(self._session, ending=ending)
