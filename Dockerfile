@@ -2,7 +2,7 @@
 #
 #   docker build --tag bastion .
 #   docker run --env BASTION_ROOT=gs://BUCKET/NAME-bastion bastion
-#   docker run bastion --root=gs://BUCKET/NAME-bastion --quota=gs://PRIVATE-BUCKET/NAME-bastion
+#   docker run bastion --root=gs://BUCKET/NAME-bastion --quota_root=gs://PRIVATE-BUCKET/NAME-bastion
 #   docker run --rm --entrypoint bastion bastion version
 FROM python:3.12-slim
 

@@ -151,7 +151,7 @@ put() {
 configure() {
   {
     printf 'BASTION_ROOT=%s\n' "$root"
-    printf 'BASTION_DAEMON_FLAGS=%s\n' "${quota_root:+--quota=$quota_root}"
+    printf 'BASTION_DAEMON_FLAGS=%s\n' "${quota_root:+--quota_root=$quota_root}"
   } | put "$prefix/etc/bastion/daemon.env"
   put "$prefix/etc/systemd/system/bastion.service" <"$scratch/unit"
 }

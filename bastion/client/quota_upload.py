@@ -236,7 +236,9 @@ class QuotaDesk:
             )
         if _same(self._client.root.url, self.root.url):
             return ""
-        return f"the daemon reads its quota file under {own}; to read {self.root.url} it must be started with --quota"
+        return (
+            f"the daemon reads its quota file under {own}; to read {self.root.url} it must be started with --quota_root"
+        )
 
     # -- replacing ----------------------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ def test_the_script_installs_what_the_metadata_name_leaves_it_alone_and_replaces
     )
     assert (vm / "etc/bastion/daemon.env").read_text().splitlines() == [
         "BASTION_ROOT=gs://team/alice-bastion",
-        "BASTION_DAEMON_FLAGS=--quota=gs://admin/alice-bastion",
+        "BASTION_DAEMON_FLAGS=--quota_root=gs://admin/alice-bastion",
     ]
     assert (vm / "etc/systemd/system/bastion.service").read_text("utf-8").strip() == UNIT.read_text("utf-8").strip()
     program = vm / "opt/bastion/current/bin/bastion"

@@ -1,4 +1,4 @@
-"""A quota file in a private bucket: two folders, the daemon as `bastion daemon run --quota=URL` builds it."""
+"""A quota file in a private bucket: two folders, the daemon as `bastion daemon run --quota_root=URL` builds it."""
 
 from __future__ import annotations
 
