@@ -45,7 +45,10 @@ def _client(emulator: str, _process: int) -> Client:
         options = {"api_endpoint": emulator.rstrip("/")} if emulator else None
         client = Client(project=None, client_info=who, client_options=options)
     except DefaultCredentialsError as error:
-        raise AccessDenied(f"there are no credentials for Cloud Storage on this machine ({error}); {LOG_IN}") from error
+        raise AccessDenied(
+            f"there are no credentials for Cloud Storage on this machine ({error}); {LOG_IN}; without a cloud account "
+            "use `bastion emulator gcs` and set STORAGE_EMULATOR_HOST as it says"
+        ) from error
     except GoogleAuthError as error:
         raise AccessDenied(f"the credentials for Cloud Storage cannot be used ({error}); {LOG_IN}") from error
     return prepared(client)

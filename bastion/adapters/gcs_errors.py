@@ -10,6 +10,7 @@ Layer: adapters. Every exception of the library, of its HTTP transport and of th
 
 from __future__ import annotations
 
+import os
 import re
 
 import urllib3
@@ -105,10 +106,7 @@ def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exceptio
     if status == 404:
         if said.startswith("No such object") or "bucket does not exist" not in said.lower():
             return NoSuchObject(said)
-        return StoreError(
-            f"{doing}: there is no bucket gs://{bucket}; check its name, or create it with "
-            f"`gcloud storage buckets create gs://{bucket}`"
-        )
+        return StoreError(f"{doing}: {_no_bucket(bucket)}")
     if status == 416:
         return PastTheEnd(said)
     if status in _RETRIED_STATUSES or reason in _TOO_OFTEN:
@@ -120,6 +118,19 @@ def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exceptio
     if status in (401, 403):
         return AccessDenied(_denied(said, bucket, doing))
     return StoreError(f"{doing}: the service refused it with {status}: {_short(said)}")
+
+
+def _no_bucket(bucket: str) -> str:
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    if emulator:
+        return (
+            f"there is no bucket gs://{bucket} at {emulator} (STORAGE_EMULATOR_HOST); check its name, or make it: "
+            f"`bastion emulator gcs --bucket={bucket}`, or a folder of this name beside the endpoint's other buckets"
+        )
+    return (
+        f"there is no bucket gs://{bucket}; check its name, or create it with "
+        f"`gcloud storage buckets create gs://{bucket}`"
+    )
 
 
 def _of_credentials(failure: GoogleAuthError, bucket: str, doing: str) -> Exception:

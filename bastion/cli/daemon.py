@@ -13,23 +13,28 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
+from bastion.cli.opening import problem_of_endpoint
 from bastion.cli.target import bastion_home, resolve
 from bastion.daemon_setup import SLICES, build_daemon
 from bastion.local import LocalHome, stop_emulator, stop_storage
+from bastion.wiring import parse_root
 
 # After a signal the tick in progress has so long to end. One that waits for a bucket without answers takes minutes;
 # leaving it is what `kill -9` does, and harms nothing but that a successor waits for the lease's TTL.
 _LEAVE_SECONDS = 10.0
+# A message that has not changed is said again after so long.
+_SAME_AGAIN_SECONDS = 60.0
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
-        "quota",
+        "quota_root",
         None,
         "ROOT under another, private bucket whose project-quotas/project-quotas.config is used instead of this ROOT's.",
         flag_values=values,
@@ -64,6 +69,22 @@ def _narrate(text: str) -> None:
     print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {text}", file=sys.stderr, flush=True)
 
 
+class _Narrator:
+    """Says what goes on, but the same thing once in a while only: every tick finds that a bucket is missing."""
+
+    def __init__(self, narrate: Callable[[str], None], monotonic: Callable[[], float]) -> None:
+        self._narrate = narrate
+        self._monotonic = monotonic
+        self._last = ""
+        self._said_at = 0.0
+
+    def __call__(self, text: str) -> None:
+        now = self._monotonic()
+        if text != self._last or now - self._said_at >= _SAME_AGAIN_SECONDS:
+            self._narrate(text)
+            self._last, self._said_at = text, now
+
+
 def _leave_after(signal_pipe: int) -> None:
     """Ends the process some time after the pipe's first byte, if it has not ended by then."""
     os.read(signal_pipe, 1)
@@ -87,15 +108,21 @@ def _run(call: Invocation) -> int:
     threading.Thread(target=_leave_after, args=(receiver,), name="leave", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    for root in (target.root, parse_root(call.flags.quota_root) if call.flags.quota_root else target.root):
+        # It may come yet, and a daemon waits for its bucket; but not without a word.
+        problem = problem_of_endpoint(root, patience_seconds=0.0)
+        if problem:
+            _narrate(problem)
+            break
     daemon = build_daemon(
         target.root,
         home=home,
         owner=uuid.uuid4().hex[:12],
         slices=call.flags.slices,
-        quota_root=call.flags.quota,
+        quota_root=call.flags.quota_root,
         tick_seconds=call.flags.tick_seconds,
         idle_exit_seconds=call.flags.idle_exit_seconds,
-        narrate=_narrate,
+        narrate=_Narrator(_narrate, time.monotonic),
     )
     _narrate(f"daemon of {target.root.url}, process {os.getpid()}")
     daemon.run(lambda: bool(stopping))
@@ -108,7 +135,7 @@ def _run(call: Invocation) -> int:
 
 RUN = Command(
     summary="Runs a bastion's daemon in the foreground until SIGTERM or Ctrl-C.",
-    usage="--root=URL [--quota=URL]",
+    usage="--root=URL [--quota_root=URL]",
     details=(
         "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several "
         "daemons may run for one ROOT: a lease lets one of them act, and another takes over when it dies.\n\n"

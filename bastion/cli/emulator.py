@@ -11,6 +11,7 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.target import bastion_home
+from bastion.core.errors import Refused
 
 _PORT_MAX = 65535
 
@@ -59,10 +60,12 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
+    from bastion.emulator.gcs.address import locate
     from bastion.emulator.gcs.fault_rules import parse_flag
     from bastion.emulator.gcs.faults import Faults
     from bastion.emulator.gcs.server import StorageEndpoint
     from bastion.emulator.gcs.serving import serve
+    from bastion.emulator.state_folder import EmulatorRunning
 
     given = call.flags
     endpoint = StorageEndpoint(
@@ -74,7 +77,21 @@ def _run(call: Invocation) -> int:
         writes_per_object_second=given.writes_per_object_second,
         fsync=given.fsync,
     )
-    serve(endpoint, say=lambda line: print(line, flush=True))
+    try:
+        serve(endpoint, say=lambda line: print(line, flush=True))
+    except EmulatorRunning as error:
+        running = locate(endpoint.folder)
+        if running is None:  # it is just being started, or ended
+            raise
+        raise EmulatorRunning(
+            f"the buckets in {endpoint.folder} are served already, by process {running.process.pid}; use it (export "
+            f"STORAGE_EMULATOR_HOST={running.url}), end it, or choose another folder with --dir"
+        ) from error
+    except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise Refused(
+            f"{endpoint.folder} cannot hold buckets: {error.filename}: {error.strerror}; choose a folder of yours "
+            "with --dir"
+        ) from error
     return 0
 
 

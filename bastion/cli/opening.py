@@ -5,18 +5,26 @@ Layer: cli.
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from bastion.adapters.system_clock import SystemClock
 from bastion.cli.command import Invocation
 from bastion.cli.output import plain, say
 from bastion.cli.target import Target, resolve
-from bastion.core.errors import Refused
-from bastion.wiring import open_root
+from bastion.core.errors import Refused, StoreUnavailable
+from bastion.wiring import Root, open_root, storage_emulator
 
 if TYPE_CHECKING:
     from bastion.client import Client
+
+# As long as an endpoint takes that is just being started again. The store itself would go on trying for a minute, which
+# is right for an outage, and a minute of silence for whoever forgot to start it.
+_ENDPOINT_PATIENCE_SECONDS = 4.0
+_ENDPOINT_PAUSE_SECONDS = 0.2
 
 
 def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Target]:
@@ -27,6 +35,7 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
 
     Raises:
         Refused: there is no such bastion, or the settings contradict each other.
+        StoreUnavailable: no storage endpoint listens where $STORAGE_EMULATOR_HOST points.
     """
     from bastion.client import Client
 
@@ -36,6 +45,7 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
 
         ensure_up(say)
     _check_folder(target)
+    check_endpoint(target.root)
     return Client(open_root(target.root.url), target.root, SystemClock()), target
 
 
@@ -45,8 +55,55 @@ def tell_absence(client: Client, target: Target) -> None:
 
     problem = DaemonPulse(client.store, client.clock, local=target.root.local).look()
     if problem:
-        start = "bastion local up" if target.is_default else f"bastion daemon run --root={plain(target.root.url)}"
-        say(f"bastion: {problem}; nothing starts until one runs ({start})")
+        say(f"bastion: {problem}; nothing starts until one runs ({start_command(target)})")
+
+
+def start_command(target: Target) -> str:
+    """What starts a daemon of this bastion."""
+    return "bastion local up" if target.is_default else f"bastion daemon run --root={plain(target.root.url)}"
+
+
+def check_endpoint(root: Root) -> None:
+    """Finds out whether anybody listens at $STORAGE_EMULATOR_HOST, if that is where the root is looked for.
+
+    Only a refused connection counts: everything else may be a matter of proxies and names, which the store's own
+    connection tells better.
+
+    Raises:
+        StoreUnavailable: nobody does, for some seconds.
+    """
+    where = problem_of_endpoint(root, patience_seconds=_ENDPOINT_PATIENCE_SECONDS)
+    if where:
+        raise StoreUnavailable(where)
+
+
+def problem_of_endpoint(root: Root, *, patience_seconds: float) -> str:
+    """What is wrong with the endpoint of a root, and what to do about it; empty if somebody listens."""
+    url = "" if root.local else storage_emulator()
+    try:
+        place = urlsplit(url)
+        host, port = place.hostname, place.port or (443 if place.scheme == "https" else 80)
+    except ValueError:  # the store says what is wrong with it
+        return ""
+    if not host:
+        return ""
+    gives_up = time.monotonic() + patience_seconds
+    while _refuses(host, port):
+        if time.monotonic() >= gives_up:
+            return (
+                f"nothing listens at {plain(url)}, where STORAGE_EMULATOR_HOST says that {root.bucket} is; start the "
+                f"endpoint (bastion emulator gcs --port={port}), correct the variable, or unset it for the cloud"
+            )
+        time.sleep(_ENDPOINT_PAUSE_SECONDS)
+    return ""
+
+
+def _refuses(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except OSError as error:
+        return isinstance(error, ConnectionRefusedError)
+    return False
 
 
 def _check_folder(target: Target) -> None:

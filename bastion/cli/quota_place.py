@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bastion.cli.command import Invocation
-from bastion.cli.opening import open_client
+from bastion.cli.opening import check_endpoint, open_client
 from bastion.cli.output import plain, say
 from bastion.cli.target import Target, config_path, read_config
 from bastion.core.errors import Refused
@@ -27,8 +27,8 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "quota_root",
         None,
-        "ROOT of the quota file if it lies in a private bucket: PRIVATE_BUCKET/NAME-bastion, what the daemon was given "
-        "with --quota. Else the setting quota_root.",
+        "ROOT of the quota file if it lies in a private bucket: PRIVATE_BUCKET/NAME-bastion, as the daemon was given "
+        "it. Else the setting quota_root.",
         flag_values=values,
     )
 
@@ -50,6 +50,7 @@ def open_desk(call: Invocation) -> tuple[QuotaDesk, str]:
         return QuotaDesk(client, client.store, target.root), target.suffix
     if private.local and not Path(private.bucket).is_dir():
         raise Refused(f"there is no folder {plain(private.bucket)}; create it, or correct --quota_root")
+    check_endpoint(private)
     given = call.flags.quota_root is not None
     suffix = target.suffix + (f" --quota_root={shlex.quote(private.url)}" if given else "")
     return QuotaDesk(client, open_root(private.url), private), suffix

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bastion.cli.command import Invocation
 from bastion.cli.log_printer import LogPrinter
-from bastion.cli.opening import tell_absence
+from bastion.cli.opening import start_command, tell_absence
 from bastion.cli.output import emit_json, say
 from bastion.cli.target import Target
 from bastion.cli.waiting import next_steps, tell_end, wait_for
@@ -20,7 +20,10 @@ def report_submitted(call: Invocation, client: Client, target: Target, submitted
     verb = "updated" if submitted.update else "submitted"
     say(f"{verb} {submitted.name}\n{next_steps(submitted.name, target)}")
     if client.store.head(keys.LEASE) is None:
-        say(f"bastion: no daemon has ever run for {target.root.url}; the job waits until one does")
+        say(
+            f"bastion: no daemon has ever run for {target.root.url}; "
+            f"the job waits until one does ({start_command(target)})"
+        )
     elif not waiting:
         tell_absence(client, target)
     if call.json and not waiting:

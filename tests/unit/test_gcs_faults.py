@@ -241,7 +241,8 @@ def test_a_flag_and_json_say_the_same() -> None:
         ("stall,seconds=nan", "seconds"),
         ("slow,rate=0", "rate"),
         ("stall,then=explode", "then"),
-        ("503,color=red", "fault"),
+        ("503,color=red", "'color=red' is no FIELD=VALUE; the fields are method, path"),
+        ("504", "503"),
     ],
 )
 def test_a_flag_that_says_nothing_possible_is_refused_with_what_is_wrong(text: str, named: str) -> None:

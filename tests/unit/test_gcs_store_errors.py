@@ -174,10 +174,19 @@ def test_being_told_to_come_more_seldom_is_no_missing_permission(store: GcsStore
 def test_a_missing_bucket_is_told_from_a_missing_object(store: GcsStore, service: Service, operation: str) -> None:
     words = "The specified bucket does not exist."
     service.answers = [text(404, words) if operation == "get" else said(404, words, "notFound")]
-    with pytest.raises(StoreError, match=r"no bucket gs://team.*gcloud storage buckets create gs://team") as missing:
+    with pytest.raises(StoreError, match=r"no bucket gs://team at .*bastion emulator gcs --bucket=team`") as missing:
         OPERATIONS[operation](store)
     assert not isinstance(missing.value, (NotFound, StoreUnavailable))
     assert len(service.asked) == 1
+
+
+def test_in_the_cloud_a_missing_bucket_is_made_by_gcloud(
+    store: GcsStore, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.answers = [said(404, "The specified bucket does not exist.", "notFound")]
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    with pytest.raises(StoreError, match=r"no bucket gs://team; .*gcloud storage buckets create gs://team`"):
+        store.head("k")
 
 
 def test_a_missing_object_whose_name_speaks_of_buckets_is_a_missing_object(store: GcsStore, service: Service) -> None:

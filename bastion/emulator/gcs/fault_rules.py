@@ -93,6 +93,10 @@ def parse_flag(text: str) -> FaultRule:
         Refused: it says what is wrong.
     """
     fault, *assignments = re.split(rf",(?=(?:{_FIELDS})=)", text)
+    if "," in fault:  # the fault itself has none, so what follows it is no field
+        fault, wrong = fault.split(",", 1)
+        names = ", ".join(name for name in FaultRule.model_fields if name != "fault")
+        raise Refused(f"--fault={text}: {wrong!r} is no FIELD=VALUE; the fields are {names}")
     document = {"fault": fault, **dict(assignment.split("=", 1) for assignment in assignments)}
     try:
         return FaultRule.model_validate(document)

@@ -45,7 +45,7 @@ def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
 
 def instructions(address: StorageAddress) -> list[str]:
     """How clients are pointed at an endpoint, as lines for a shell with comments."""
-    lines = ["# google-cloud-storage, gcsfs and tensorstore:"]
+    lines = ["# bastion, google-cloud-storage, gcsfs and tensorstore:"]
     lines += [f"export {name}={value}" for name, value in address.environment.items()]
     lines += [f"# or in Python: gcsfs.GCSFileSystem(token='anon', endpoint_url={address.url!r})"]
     if address.https_url:

@@ -1,0 +1,103 @@
+"""What a user sees whose storage endpoint is missing, busy or pointed at wrongly: the real programs on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bastion.cli.daemon import _Narrator
+from bastion.cli.opening import problem_of_endpoint
+from bastion.wiring import parse_root
+
+BASTION = [sys.executable, "-m", "bastion.cli.main"]
+ROOT = "gs://team/alice-bastion"
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port that refuses connections: bound, so that nobody else takes it, and not listening."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def run(home: Path, *arguments: str, emulator: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "BASTION_HOME": str(home), "STORAGE_EMULATOR_HOST": emulator}
+    return subprocess.run(
+        [*BASTION, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+def test_an_endpoint_that_was_not_started_is_told_within_seconds(tmp_path: Path, unused_port: int) -> None:
+    began = time.monotonic()
+    done = run(tmp_path, "list", f"--root={ROOT}", emulator=f"http://127.0.0.1:{unused_port}")
+    assert time.monotonic() - began < 20
+    assert done.returncode == 75
+    assert f"nothing listens at http://127.0.0.1:{unused_port}" in done.stderr
+    assert f"bastion emulator gcs --port={unused_port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_only_a_bucket_behind_an_endpoint_is_looked_for_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unused_port: int
+) -> None:
+    cloud, folder = parse_root(ROOT), parse_root(str(tmp_path / "alice-bastion"))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{unused_port}")
+    assert problem_of_endpoint(folder, patience_seconds=0.0) == ""
+    assert "nothing listens" in problem_of_endpoint(cloud, patience_seconds=0.0)
+    # What is no URL is the store's to explain, which knows what one looks like.
+    for url in ("", "127.0.0.1:9000", "http://127.0.0.1:port"):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        assert problem_of_endpoint(cloud, patience_seconds=0.0) == ""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        assert problem_of_endpoint(cloud, patience_seconds=0.0) == ""
+
+
+def test_a_second_endpoint_on_a_folder_names_the_first_one_and_a_missing_bucket_how_to_make_it(tmp_path: Path) -> None:
+    buckets = tmp_path / "buckets"
+    first = subprocess.Popen(
+        [*BASTION, "emulator", "gcs", f"--dir={buckets}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert first.stdout is not None
+        url = next(line for line in first.stdout if "STORAGE_EMULATOR_HOST=" in line).strip().partition("=")[2]
+        second = run(tmp_path, "emulator", "gcs", f"--dir={buckets}")
+        listed = run(tmp_path, "list", "--root=gs://missing/alice-bastion", emulator=url)
+    finally:
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=30)
+    assert second.returncode != 0
+    assert f"process {first.pid}" in second.stderr
+    assert f"STORAGE_EMULATOR_HOST={url}" in second.stderr
+    assert listed.returncode != 0
+    assert "bastion emulator gcs --bucket=missing" in listed.stderr
+    assert "gcloud" not in listed.stderr
+
+
+def test_a_folder_that_cannot_hold_buckets_is_refused_with_the_flag_that_chooses_another(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run(tmp_path, "emulator", "gcs", f"--dir={tmp_path / 'file'}")
+    assert done.returncode == 64
+    assert "cannot hold buckets" in done.stderr
+    assert "--dir" in done.stderr
+
+
+def test_a_daemon_says_the_same_thing_again_only_after_a_while() -> None:
+    said: list[str] = []
+    now = [0.0]
+    narrate = _Narrator(said.append, lambda: now[0])
+    for now[0] in range(61):
+        narrate("there is no bucket")
+    assert said == ["there is no bucket"] * 2
+    narrate("here it is")
+    narrate("there is no bucket")
+    assert said[2:] == ["here it is", "there is no bucket"]
