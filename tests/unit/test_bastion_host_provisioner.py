@@ -182,7 +182,8 @@ def test_a_crash_between_the_start_and_its_note_is_no_loss(place: Place):
     process = place.process()
     folder = place.directory / "b-aaaaaaaaaa-1"
     (folder / "process").unlink()
-    assert place.state() is SliceState.READY
+    # Found by its marker, which it carries once its program has begun.
+    until(lambda: place.state() is SliceState.READY)
     place.provisioner.delete("b-aaaaaaaaaa-1")
     until(lambda: place.state() is None)
     assert not process.alive
