@@ -4,11 +4,12 @@ Layer: `scheduler`, pure; the caller brings the randomness. Assumed: nobody subm
 meanwhile, the pool stays, and no node is lost. A job whose duration nobody knows is taken to run for ever, so what it
 blocks is "unknown" rather than guessed, and what starts all the same starts at the latest then.
 
-Cost: a decision of the scheduler for each moment at which jobs end. Moments are at least `_STEP_SECONDS` and
-`_STEP_PART` of the time since now apart, so a draw over H seconds takes at most
-`(1 + ln(H x _STEP_PART / _STEP_SECONDS)) / _STEP_PART` decisions (some 190 for 30 days) and is late by that part at
-most; all draws together take at most `decisions_max`. Of the waiting jobs only those ahead of the asked ones in the
-queue take part, at most `AHEAD_MAX`.
+Cost: a decision of the scheduler for each moment at which something changes, and no more of them than grow with the
+logarithm of the time looked ahead (`_affordable_at`): some 210 for a draw over 30 days. A draw with more moments takes
+several in one, each late by a few percent of the time until then. All draws together take at most `decisions_max`.
+Of the waiting jobs those ahead of the asked ones in the queue
+take part, at most `AHEAD_MAX`, and the `BEHIND_MAX` behind them: smaller ones pass, and leaving them out made every
+answer too early.
 
 Invariant: the same arguments and the same sequence of draws give the same answer.
 """
@@ -20,7 +21,9 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from quota import Policy
 from scheduler.durations import Durations, Remaining
+from scheduler.lending import RecentHoldings
 from scheduler.model import Job, JobStatus, ReasonCode, Snapshot, Verdict
 from scheduler.recall import DEADLINE_SECONDS
 from scheduler.scheduling import schedule
@@ -29,8 +32,14 @@ from scheduler.scheduling import schedule
 AHEAD_MAX = 1000
 # Fewer draws do not tell the tails.
 DRAWS_MIN = 20
-# Between an eviction and the moment at which its units are free: grace and deletion.
-GRACE_SECONDS = 60.0
+# Beyond the grace period, until an evicted job's nodes are gone.
+_DELETION_SECONDS = 30.0
+# Waiting jobs behind the asked ones that take part.
+BEHIND_MAX = 200
+_MOMENT_SECONDS = 0.01
+# So many decisions are free, so many come one every `_STEP_SECONDS`, and the rest each `_STEP_PART` of the time later.
+_FREE_STEPS = 20
+_EVEN_STEPS = 20
 _STEP_SECONDS = 30.0
 _STEP_PART = 0.05
 _NEVER = math.inf
@@ -80,25 +89,25 @@ def forecast(
         return {}
     plan = schedule(snapshot, now)
     answers: dict[str, Eta] = {}
-    ahead: list[str] = []
-    kept: list[str] = []
+    queue: list[str] = []
+    ahead = 0
     for decision in plan.decisions:
         if decision.verdict is Verdict.START:
-            ahead.append(decision.name)
+            queue.append(decision.name)
         elif decision.verdict is Verdict.WAIT and decision.reason is not None:
             stuck = decision.position is None and decision.reason.code not in (ReasonCode.BACKOFF, ReasonCode.STOCKOUT)
             if stuck or decision.reason.code is ReasonCode.STOCKOUT:
                 if decision.name in waiting:
                     answers[decision.name] = Eta(why=f"it waits for something else ({decision.reason.code.value})")
                 continue
-            ahead.append(decision.name)
+            queue.append(decision.name)
         if decision.name in waiting:
-            kept = ahead[:]  # whoever is behind the last asked one is left out
+            ahead = len(queue) - 1
     left = [name for name in waiting if name not in answers]
-    if len(kept) > AHEAD_MAX:
-        why = f"{len(kept) - 1} jobs are ahead of it or beside it; with more than {AHEAD_MAX} nobody can tell"
+    if ahead > AHEAD_MAX:
+        why = f"{ahead} jobs are ahead of it; behind more than {AHEAD_MAX} nobody can tell"
         return answers | dict.fromkeys(left, Eta(why=why))
-    names = {*kept, *left}
+    names = {*queue[: ahead + 1 + BEHIND_MAX], *left}
     jobs = [job for job in snapshot.jobs if job.status is not JobStatus.PENDING or job.name in names]
     starts, tried, unknown = _draw_all(
         replace(snapshot, jobs=tuple(sorted(jobs, key=lambda job: job.name))),
@@ -132,7 +141,12 @@ def _draw_all(
         if job.status is not JobStatus.STOPPING or job.evicted_for is not None:
             running = job.status is JobStatus.RUNNING and job.started_at is not None
             age = max(0.0, now - (job.started_at or 0.0)) if running else 0.0
-            remaining[job.name] = durations.remaining(job, age)
+            most = snapshot.policy.rules(job.project_id).maximum_runtime_seconds if snapshot.policy else None
+            left = durations.remaining(job, age)
+            if most is not None:  # then it is stopped for good
+                totals = (most,) if left is None else tuple(min(total, most) for total in left.totals)
+                left = Remaining(totals=totals, age=min(age, most))
+            remaining[job.name] = left
     unknown = sum(left is None and name not in asked for name, left in remaining.items())
     drawing = _Drawing(remaining)
     starts: dict[str, list[float]] = {name: [] for name in asked}
@@ -185,13 +199,15 @@ class _Future:
         self._left = dict(durations)
         self._ends: list[tuple[float, str]] = []
         self._asked = asked
+        self._recent = RecentHoldings()
+        self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
         self.started: dict[str, float] = {}
         self.decisions = 0
         for job in snapshot.jobs:
             if job.status is JobStatus.RUNNING:
                 self._end(job.name, now + self._left[job.name])
             elif job.status is JobStatus.STOPPING:
-                self._end(job.name, now + GRACE_SECONDS)
+                self._end(job.name, now + self._stopping_seconds(job))
             else:
                 # Instants at which time alone changes the scheduler's answer.
                 for instant in (job.not_before, job.queued_at + DEADLINE_SECONDS if job.name in asked else None):
@@ -206,12 +222,14 @@ class _Future:
             self._decide()
             if len(self.started) == len(self._asked):
                 return True
-            step = max(_STEP_SECONDS, _STEP_PART * (self._now - self._began))
-            self._now = max(self._ends[0][0] if self._ends else _NEVER, self._now + step)
+            soonest = self._ends[0][0] if self._ends else _NEVER
+            self._now = max(soonest, self._began + _affordable_at(self.decisions))
             if self._now > until:
                 return True
+            # A tick of the daemon saw them a moment before they ended.
+            self._recent.note(self._jobs.values(), self._now - _MOMENT_SECONDS, self._policy)
             while self._ends and self._ends[0][0] <= self._now:
-                self._over(*heapq.heappop(self._ends))
+                self._over(heapq.heappop(self._ends)[1])
 
     def _end(self, name: str, instant: float) -> None:
         if instant < _NEVER:
@@ -220,7 +238,10 @@ class _Future:
     def _decide(self) -> None:
         """One plan, carried out. Deciding again at once would change nothing: that is the scheduler's own promise."""
         self.decisions += 1
-        snapshot = replace(self._snapshot, jobs=tuple(self._jobs.values()), held_recently={})
+        held = self._recent.note(self._jobs.values(), self._now, self._policy)
+        if self.decisions == 1:
+            held = self._snapshot.held_recently
+        snapshot = replace(self._snapshot, jobs=tuple(self._jobs.values()), held_recently=held)
         for decision in schedule(snapshot, self._now).decisions:
             job = self._jobs[decision.name]
             if decision.verdict is Verdict.START:
@@ -262,14 +283,19 @@ class _Future:
         )
         self._ends = [entry for entry in self._ends if entry[1] != job.name]
         heapq.heapify(self._ends)
-        self._end(job.name, self._now + GRACE_SECONDS)
+        self._end(job.name, self._now + self._stopping_seconds(job))
 
-    def _over(self, _instant: float, name: str) -> None:
+    def _over(self, name: str) -> None:
+        """A moment has come: a job is over, or only time has passed."""
         job = self._jobs.get(name)
         if job is None:
-            return  # a moment, and nobody's end
+            return
+        # What a project gave back is lent to others only then.
+        kept = self._policy.rules(job.project_id).keep_idle_seconds
+        if kept:
+            self._end("", self._now + kept + _MOMENT_SECONDS)
         if job.status is JobStatus.STOPPING and job.evicted_for is not None:
-            # It competes again, with the claims that it had lost.
+            # It competes again.
             self._jobs[name] = replace(
                 job,
                 status=JobStatus.PENDING,
@@ -283,12 +309,26 @@ class _Future:
         else:
             del self._jobs[name]
 
+    def _stopping_seconds(self, job: Job) -> float:
+        return self._policy.rules(job.project_id).grace_seconds + _DELETION_SECONDS
+
+
+def _affordable_at(decisions: int) -> float:
+    """Seconds from now after which another decision may follow so many."""
+    paid = decisions - _FREE_STEPS
+    if paid <= _EVEN_STEPS:
+        return max(0, paid) * _STEP_SECONDS
+    return _EVEN_STEPS * _STEP_SECONDS * math.exp(_STEP_PART * (paid - _EVEN_STEPS))
+
 
 def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: float, *, decisions_max: int) -> Eta:
     if tried < DRAWS_MIN:
         return Eta(why=f"it would take more than {decisions_max} steps to tell", draws=tried, unknown=unknown)
     ordered = sorted(starts)
-    p10, p50, p90 = (ordered[math.ceil(part * tried) - 1] for part in (0.1, 0.5, 0.9))
+    # One more start drawn would be at or before the k-th of n with probability k / (n + 1).
+    p10 = ordered[math.floor(0.1 * (tried + 1)) - 1]
+    p50 = ordered[math.ceil(0.5 * (tried + 1)) - 1]
+    p90 = ordered[math.ceil(0.9 * (tried + 1)) - 1]
     why = ""
     if p90 == _NEVER:
         late = f"it may not start within {horizon_seconds / 86_400.0:.0f} days"

@@ -69,6 +69,22 @@ def test_why_costs_what_the_table_says(run, bastion, remote) -> None:
     assert remote.requests <= documented("bastion why JOB")
 
 
+def test_why_of_a_waiting_job_costs_one_read_more_for_each_ended_job_that_its_estimate_is_made_of(
+    run, bastion, remote
+) -> None:
+    for name in ("one", "two", "three"):
+        finished(bastion, name)
+    running(bastion, "holder", instance_type="tpu-v4-64")
+    bastion.submit("waiter", instance_type="tpu-v4-64")
+    bastion.settle(2)
+    remote.reset()
+    assert "when it starts is unknown: " in run("why", "waiter").out
+    assert remote.requests == documented("bastion why JOB --eta") + 3
+    remote.reset()
+    run("why", "waiter", "--noeta")
+    assert remote.requests == documented("bastion why JOB")
+
+
 def test_history_costs_what_the_table_says(run, bastion, remote) -> None:
     running(bastion)
     assert "ACTIVE" in run("history", "job").out

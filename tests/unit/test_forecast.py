@@ -8,13 +8,26 @@ from collections.abc import Mapping
 import pytest
 
 from quota import Policy
+from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.durations import Durations, WorkKind
 from scheduler.forecast import AHEAD_MAX, Eta, forecast
 
 NOW = 100_000.0
 HOUR = 3600.0
-POLICY = Policy(tiers=({"v4": 16},), weights={"a": {"v4": 0.5}, "b": {"v4": 0.5}}, members={})
+
+
+def ruled(**rules: object) -> Policy:
+    """Two projects with half of 16 units each."""
+    return Policy(
+        tiers=({"v4": 16},),
+        weights={"a": {"v4": 0.5}, "b": {"v4": 0.5}},
+        members={},
+        project_rules={project: ProjectRules(**rules) for project in "ab"},
+    )
+
+
+POLICY = ruled(keep_idle_seconds=0.0)
 
 
 def job(name: str, chips: int, *, project: str = "a", running_for: float | None = None, **fields: object) -> Job:
@@ -124,15 +137,14 @@ def test_more_decisions_than_allowed_are_not_made() -> None:
 
 
 def test_behind_too_many_jobs_nobody_can_tell() -> None:
-    jobs = [job("r", 16, running_for=0)] + [job(f"q{n}", 16, priority=1) for n in range(AHEAD_MAX)] + [job("w", 16)]
-    assert f"{AHEAD_MAX} jobs are ahead of it" in tell(jobs, "w", declared={"r": HOUR})["w"].why
+    jobs = [job("r", 16, running_for=0)] + [job(f"q{n}", 16, priority=1) for n in range(AHEAD_MAX + 1)] + [job("w", 16)]
+    assert f"{AHEAD_MAX + 1} jobs are ahead of it" in tell(jobs, "w", declared={"r": HOUR})["w"].why
 
 
-def test_jobs_behind_the_asked_one_change_nothing() -> None:
-    jobs = [job("r", 16, running_for=0), job("w", 16, priority=1)]
-    behind = [job(f"later{n}", 16) for n in range(20)]
-    alone = tell(jobs, "w", declared={"r": HOUR})
-    assert tell(jobs + behind, "w", declared={"r": HOUR})["w"].p90 == alone["w"].p90
+def test_a_smaller_job_behind_it_may_pass_and_delay_it() -> None:
+    jobs = [job("r", 8, running_for=0, project="b"), job("w", 16, priority=1), job("small", 8, project="b")]
+    declared = {"r": HOUR, "small": 2 * HOUR}
+    assert tell(jobs, "w", declared=declared)["w"].p90 == NOW + 2 * HOUR
 
 
 def test_the_same_arguments_give_the_same_answer_in_whatever_order_the_jobs_come() -> None:
@@ -180,3 +192,27 @@ def test_only_jobs_that_ran_longer_than_this_one_has_run_count() -> None:
 def test_what_is_declared_counts_until_the_job_has_run_longer(age: float, expected: tuple[float, ...]) -> None:
     known = Durations([(kind(), 60.0)] * 5, {"r": 50.0})
     assert totals(known, job("r", 8), age) == expected
+
+
+# -- rules of projects -------------------------------------------------------------------------------------------------
+
+
+def test_a_job_of_unknown_duration_ends_at_its_projects_maximum_runtime_at_the_latest() -> None:
+    policy = ruled(maximum_runtime_seconds=4 * HOUR, keep_idle_seconds=0.0)
+    jobs = [job("r", 16, running_for=HOUR), job("w", 8)]
+    eta = tell(jobs, "w", policy=policy)["w"]
+    assert (eta.p90, eta.unknown) == (NOW + 3 * HOUR, 0)
+    assert tell(jobs, "w", policy=policy, declared={"r": 9 * HOUR})["w"].p90 == NOW + 3 * HOUR
+    assert tell(jobs, "w", policy=policy, declared={"r": 2 * HOUR})["w"].p90 == NOW + HOUR
+
+
+def test_what_a_project_gave_back_is_lent_when_it_is_no_longer_kept_for_it() -> None:
+    jobs = [job("r", 16, running_for=0), job("w", 16)]
+    etas = [tell(jobs, "w", policy=ruled(keep_idle_seconds=kept), declared={"r": HOUR})["w"] for kept in (0.0, 600.0)]
+    assert [eta.p90 for eta in etas] == [NOW + HOUR, NOW + HOUR + 600.01]
+
+
+def test_an_owner_waits_for_the_borrowers_grace() -> None:
+    jobs = [job("borrower", 16, running_for=HOUR), job("owner", 8, project="b")]
+    etas = [tell(jobs, "owner", policy=ruled(grace_seconds=grace))["owner"] for grace in (30.0, 300.0)]
+    assert [eta.p90 for eta in etas] == [NOW + 60, NOW + 330]

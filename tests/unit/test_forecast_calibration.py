@@ -89,7 +89,7 @@ def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, flo
         watched.now,
         known,
         waiting,
-        draws=40,
+        draws=30,
         draw=rng.random,
         horizon_seconds=30 * 86_400.0,
         decisions_max=100_000,
@@ -98,11 +98,10 @@ def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, flo
 
 
 def test_the_band_from_p10_to_p90_holds_the_actual_start_of_seventy_to_ninety_in_a_hundred_jobs() -> None:
-    told = [one for seed in range(12) for one in asked_and_answered(seed, jobs=34, past=200)]
+    told = [one for seed in range(30) for one in asked_and_answered(seed, jobs=28, past=300)]
     known = [(actual, eta) for _, actual, eta in told if eta.p10 is not None and eta.p90 is not None]
     inside = sum(eta.p10 <= actual <= eta.p90 for actual, eta in known)
     sooner = sum(actual <= eta.p50 for actual, eta in known)
-    print(len(told), len(known), inside / len(known), sooner / len(known))
-    assert len(known) > 0.9 * len(told) > 100
+    assert len(known) > 0.9 * len(told) > 70
     assert 0.7 <= inside / len(known) <= 0.9
     assert 0.35 <= sooner / len(known) <= 0.65

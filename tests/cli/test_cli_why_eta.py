@@ -1,0 +1,132 @@
+"""`bastion why` on when a waiting job starts, and `launch --expected_duration`, on a simulated bastion."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+
+from bastion.core import documents, jobspec, keys
+from bastion.core.instants import from_rfc3339
+from bastion.testing.cluster import BASTION
+from bastion.testing.scripted_hosts import runs_for
+
+
+def launch(run, name: str, *flags: str, kind: str = "tpu-v4-64"):
+    done = run("launch", f"--name={name}", f"--instance_type={kind}", *flags, "--", "true")
+    assert done.code == 0
+    return done
+
+
+def eta(run, name: str) -> dict[str, object]:
+    return json.loads(run("why", name, "--output=json").out)["eta"]
+
+
+def test_a_waiting_job_is_told_when_the_declared_time_of_the_running_one_is_over(run, bastion) -> None:
+    bastion.settle(2)
+    launch(run, "holder", "--expected_duration=2h")
+    bastion.settle(4)
+    launch(run, "waiter", kind="tpu-v4-32")
+    bastion.settle(2)
+    bastion.clock.advance(1800)
+    assert "it starts in about 1 h 29 min (P50), within 1 h 29 min (P90)" in run("why", "waiter").out
+    told = eta(run, "waiter")
+    record = bastion.record("holder")
+    assert record is not None
+    assert record.attempt is not None
+    assert from_rfc3339(str(told["p50"])) == pytest.approx(record.attempt.started_at + 7200, abs=0.001)
+    assert (told["p10"], told["p90"], told["why"]) == (told["p50"], told["p50"], None)
+    assert told["from_declared_durations"] == 1
+
+
+def test_without_anything_to_go_by_the_start_is_unknown_and_it_says_why(run, bastion) -> None:
+    bastion.submit("holder", instance_type="tpu-v4-64")
+    bastion.settle(4)
+    bastion.submit("waiter", instance_type="tpu-v4-64")
+    bastion.settle(2)
+    said = "nobody knows how long a job that has to end first takes"
+    assert f"when it starts is unknown: {said}" in run("why", "waiter").out
+    told = eta(run, "waiter")
+    assert (told["p10"], told["p50"], told["p90"], told["why"]) == (None, None, None, said)
+    assert told["jobs_of_unknown_duration"] == 1
+
+
+def test_what_ended_jobs_of_the_kind_took_tells_how_long_the_next_takes(run, bastion) -> None:
+    for number in range(6):
+        bastion.hosts.scripts[f"past-{number}"] = runs_for(30)
+        bastion.submit(f"past-{number}", instance_type="tpu-v4-64")
+        bastion.run_until(functools.partial(bastion.result, f"past-{number}"))
+    bastion.submit("holder", instance_type="tpu-v4-64")
+    bastion.settle(4)
+    bastion.submit("waiter", instance_type="tpu-v4-64")
+    bastion.settle(2)
+    told = eta(run, "waiter")
+    assert told["from_ended_jobs"] == 6
+    assert told["why"] is None
+    assert 0 < from_rfc3339(str(told["p50"])) - bastion.clock.now() < 240
+    assert eta(run, "waiter") == told
+
+
+def test_a_running_job_and_one_that_is_not_asked_about_have_no_estimate(run, bastion) -> None:
+    bastion.submit("job", instance_type="tpu-v4-64")
+    bastion.settle(4)
+    bastion.submit("waiter", instance_type="tpu-v4-64")
+    bastion.settle(2)
+    assert eta(run, "job") is None
+    assert "it starts" not in run("why", "waiter", "--noeta").out.replace("it starts when:", "")
+    assert json.loads(run("why", "waiter", "--noeta", "--output=json").out)["eta"] is None
+
+
+def test_a_job_that_no_time_helps_gets_no_instant(run, bastion) -> None:
+    bastion.submit("huge", instance_type="tpu-v4-128")
+    bastion.settle(2)
+    assert "when it starts is unknown: it waits for something else (ExceedsPool)" in run("why", "huge").out
+
+
+def test_a_quota_file_that_is_not_here_is_no_reason_to_fail(run, bastion) -> None:
+    bastion.submit("holder", instance_type="tpu-v4-64")
+    bastion.settle(4)
+    bastion.submit("waiter", instance_type="tpu-v4-64")
+    bastion.settle(2)
+    meta = bastion.store.head(keys.PROJECT_QUOTAS)
+    bastion.store.put(keys.PROJECT_QUOTAS, b"broken = [", generation=meta.generation)
+    assert "the quota file is broken" in run("why", "waiter").out
+    bastion.store.delete(keys.PROJECT_QUOTAS, generation=bastion.store.head(keys.PROJECT_QUOTAS).generation)
+    assert "the quota file cannot be read from here" in run("why", "waiter").out
+
+
+def test_what_is_launched_with_an_expected_duration_has_it_in_its_spec_and_status(run, bastion) -> None:
+    bastion.settle(2)
+    launch(run, "job", "--expected_duration=1.5h", kind="tpu-v4-16")
+    spec = jobspec.parse(bastion.store.get(keys.active("job")).data, name="job", bastion=BASTION)
+    assert spec.runner is not None
+    assert spec.runner.expected_duration_seconds == 5400
+    bastion.settle(2)
+    entry = json.loads(run("why", "job", "--output=json").out)["job"]
+    assert entry["expected_duration_seconds"] == 5400
+
+
+@pytest.mark.parametrize("value", ["2", "h", "-1h", "0s", "2 hours", "1e9d", "367d", "nan"])
+def test_an_expected_duration_that_is_none_is_refused(run, bastion, value: str) -> None:
+    done = run("launch", "--instance_type=tpu-v4-16", f"--expected_duration={value}", "--", "true")
+    assert done.code == 64
+    assert "write a number and a unit, like 45m or 2h, up to 366d" in done.err
+
+
+def test_an_expected_duration_without_a_slice_is_refused(run, bastion) -> None:
+    done = run("launch", "--expected_duration=2h", "--", "true")
+    assert done.code == 64
+    assert "--expected_duration needs --instance_type" in done.err
+
+
+@pytest.mark.parametrize("value", [0, -1, "2h", 1.5, True, 10**9])
+def test_a_spec_with_an_expected_duration_that_is_none_is_refused(run, bastion, value: object) -> None:
+    bastion.submit("job", instance_type="tpu-v4-16")
+    document = json.loads(bastion.store.get(keys.active("job")).data)
+    document["name"] = "other"
+    document["runner"]["expected_duration_seconds"] = value
+    bastion.put_spec("other", documents.dumps(document))
+    bastion.clock.advance(5)
+    bastion.settle(3)
+    assert "expected_duration_seconds" in run("why", "other").out
