@@ -21,6 +21,13 @@ class Admission:
         self._check_membership = snapshot.check_membership
         self._held = snapshot.held
         self._now = now
+        self._projects = frozenset(snapshot.policy.projects if snapshot.policy is not None else ())
+        rules = (
+            () if snapshot.policy is None else (snapshot.policy.default_rules, *snapshot.policy.project_rules.values())
+        )
+        # Most files have no such rules, and then nobody is asked about them.
+        self._holds = any(each.hold for each in rules)
+        self._limits = any(each.borrowing_limit or each.lending_limit for each in rules)
         self._members: dict[tuple[str, str], bool] = {}
 
     def refusal(self, job: Job) -> Reason | None:
@@ -55,12 +62,51 @@ class Admission:
                 unblock="an operator releases the pool",
                 also=self._later(job, ReasonCode.HELD),
             )
+        if self._holds and policy.rules(job.project_id).hold:
+            return Reason(
+                code=ReasonCode.HELD,
+                message=f"project {job.project_id} is held by the quota file (hold = true): nothing of it is started",
+                since=since,
+                unblock=f"an admin sets hold = false for project {job.project_id} in the quota file",
+                also=self._later(job, ReasonCode.HELD),
+            )
         return None
 
     def exceeds_pool(self, job: Job) -> bool:
         """Whether the job asks for more than the whole pool has."""
         policy = self._policy
         return policy is not None and any(amount > policy.total(kind) for kind, amount in job.demand.items())
+
+    def beyond_project(self, job: Job) -> Reason | None:
+        """Why the job could not run though its project and the pool were empty; None if it could."""
+        policy, parts, changes = self._policy, [], []
+        if policy is None or not self._limits:
+            return None
+        project = job.project_id
+        for kind, amount in amounts_of(job.demand):
+            ceiling = policy.ceiling(project, kind)
+            if amount <= ceiling:
+                continue
+            own = policy.entitlement(project, kind)
+            limit = policy.rules(project).borrowing_limit.get(kind)
+            text = f"needs {amount} {kind}, and project {project} never holds more than {ceiling}: its share of {own}"
+            if limit is None or own + limit > ceiling:
+                text += f" and what other projects lend of their {policy.total(kind) - own}"
+                changes.append(f"raises the lending_limit of other projects for {kind} by {amount - ceiling}")
+            else:
+                text += f" and a borrowing_limit of {limit}"
+            if limit is not None and amount > own + limit:
+                changes.append(f"raises the borrowing_limit of project {project} for {kind} to {amount - own}")
+            parts.append(text)
+        if not parts:
+            return None
+        return Reason(
+            code=ReasonCode.EXCEEDS_PROJECT_MAX,
+            message="; ".join(parts),
+            since=waiting_since(job),
+            unblock=f"an admin {' and '.join(changes)}, or the job asks for less",
+            also=(backoff_code(job),) if self.backs_off(job) else (),
+        )
 
     def backs_off(self, job: Job) -> bool:
         return job.not_before is not None and job.not_before > self._now
@@ -98,10 +144,14 @@ class Admission:
             and any(kind not in policy.resource_types for kind in job.demand)
         ):
             codes.append(ReasonCode.UNKNOWN_TYPE)
-        if self._held and headline is not ReasonCode.HELD:
+        known = policy is not None and not codes and headline is not ReasonCode.UNKNOWN_TYPE
+        held = self._held or (policy is not None and policy.rules(job.project_id).hold)
+        if held and headline is not ReasonCode.HELD:
             codes.append(ReasonCode.HELD)
-        if policy is not None and not codes and headline is not ReasonCode.UNKNOWN_TYPE and self.exceeds_pool(job):
+        if known and self.exceeds_pool(job):
             codes.append(ReasonCode.EXCEEDS_POOL)
+        elif known and job.project_id in self._projects and self.beyond_project(job):
+            codes.append(ReasonCode.EXCEEDS_PROJECT_MAX)
         if self.backs_off(job):
             codes.append(backoff_code(job))
         return tuple(codes)

@@ -1,7 +1,8 @@
 """Why each job that competes for capacity does not start, with the arithmetic, and its place in the queue.
 
 Layer: `scheduler`, pure. The rule that keeps reasons honest: a pool with as much more free as `Reason.missing` says
-starts the job in the next pass, jobs ahead of it that fit as well included. The queue is the order in which jobs would
+starts the job in the next pass, jobs ahead of it that fit as well included, if its project's borrowing limit is raised
+by what `Reason.over_limit` says. The queue is the order in which jobs would
 start if the pool grew (`scheduler.lending.queue_order`), counting what the jobs ahead would hold.
 
 Known limits: where another project has a job ahead that is too big for what is granted, the jobs behind that one may
@@ -12,14 +13,16 @@ and the next pass then says what is missing still.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from quota import Policy
 from scheduler.admission import backoff_code, backoff_reason, waiting_since
 from scheduler.ahead import Ahead
+from scheduler.capacity import Amounts, amounts_of
 from scheduler.ledger import Ledger, Promise
 from scheduler.lending import queue_order
 from scheduler.model import Decision, Job, JobStatus, Reason, ReasonCode, Verdict
+from scheduler.turns import Turns
 from scheduler.waiting import Request
 
 _HOLDERS_SHOWN = 10
@@ -35,15 +38,40 @@ class _Case:
     holders: tuple[str, ...]
     unblock: str
     # Per type what must be left over for it, and up to which size jobs ahead must start first.
-    wanted: Sequence[tuple[str, int, int]]
+    wanted: Mapping[str, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _InFront:
+    """What is ahead of a job in its own project."""
+
+    # Units that the waiting jobs ahead ask for.
+    asked: dict[str, int] = field(default_factory=dict)
+    # The job that nobody passes, where the rules say so; and the largest amounts that jobs before the one in hand ask.
+    first: str = ""
+    largest: dict[str, int] = field(default_factory=dict)
+    # The same of jobs that only a larger pool or limit would let start.
+    impossible: list[Job] = field(default_factory=list)
+
+    def grow(self, amounts: Amounts) -> None:
+        for kind, amount in amounts:
+            self.largest[kind] = max(self.largest.get(kind, 0), amount)
 
 
 class Explainer:
     """Turns the end of a pass into decisions for those who wait."""
 
-    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+    def __init__(self, policy: Policy, ledger: Ledger, turns: Turns, backing_off: Sequence[Job]) -> None:
         self._policy = policy
         self._ledger = ledger
+        self._turns = turns
+        self._limits: dict[tuple[str, str], Ahead] = {}
+        self._front: dict[str, _InFront] = {}
+        self._plain: dict[str, bool] = {}
+        self._outside: dict[str, list[Job]] = {}
+        for job in (*backing_off, *(promise.job for promise in ledger.promises.values())):
+            if policy.rules(job.project_id).fifo:
+                self._outside.setdefault(job.project_id, []).append(job)
         self._cases: dict[tuple[str, int, Request], _Case] = {}
         self._ahead: dict[str, Ahead] = {
             kind: Ahead(min(ledger.now.free(kind), ledger.later.free(kind))) for kind in policy.resource_types
@@ -55,7 +83,11 @@ class Explainer:
         self._in_project: dict[str, int] = {}
 
     def queue(
-        self, promised: Sequence[Promise], waiting: Mapping[str, Sequence[Job]], too_large: Sequence[Job]
+        self,
+        promised: Sequence[Promise],
+        waiting: Mapping[str, Sequence[Job]],
+        too_large: Sequence[Job],
+        beyond: Sequence[tuple[Job, Reason]],
     ) -> list[Decision]:
         """Decisions in order of the queue.
 
@@ -63,6 +95,7 @@ class Explainer:
             promised: The promises that could not be kept yet, claims first, each group in order.
             waiting: The other jobs that compete, per project and in the project's order.
             too_large: Jobs that ask for more than the pool has.
+            beyond: Jobs that ask for more than their project may ever hold, with what is known of why.
         """
         decisions, outside = [], []
         claimed: dict[str, int] = {}
@@ -75,26 +108,119 @@ class Explainer:
         for promise in promised:
             reason = self._claim_reason(promise) if promise.claim else self._awaiting_reason(promise, claimed)
             decisions.append(self._wait(promise.job, reason, slots=False))
-        too_large_names = {job.name for job in too_large}
-        for job in self._merged(waiting, too_large):
+        oversized = {job.name for job in too_large}
+        too_much = {job.name: reason for job, reason in beyond}
+        for job in self._merged(waiting, [*too_large, *(job for job, _ in beyond)]):
             request = Request.of(job)
-            competes = job.name not in too_large_names
+            competes = job.name not in oversized and job.name not in too_much
             has_slot = self._ledger.has_slot(request)
             if competes:
                 for_slot = not has_slot and not self._lacking(request)
                 decisions.append(self._wait(job, self._reason(job, request), slots=for_slot))
             else:
-                reason = self._too_large_reason(job, request)
+                missing, over = self._missing(job, request, self._wanted(job.project_id, request))
+                reason = too_much.get(job.name) or self._too_large_reason(job, request, missing)
+                reason = replace(reason, missing=missing, over_limit=over)
                 outside.append(Decision(name=job.name, verdict=Verdict.WAIT, reason=reason))
-            if has_slot:  # more free capacity would not start the others
-                for kind, amount in request.amounts:
-                    self._ahead[kind].add(amount, competes)
+            self._put_in_front(job, request, competes=competes, has_slot=has_slot)
         return decisions + outside
+
+    def _put_in_front(self, job: Job, request: Request, *, competes: bool, has_slot: bool) -> None:
+        """The job is ahead of those that are explained from now on."""
+        if has_slot:  # more free capacity would not start the others
+            for kind, amount in request.amounts:
+                self._ahead[kind].add(amount, competes)
+        if self._is_plain(job.project_id):
+            return
+        front = self._front.setdefault(job.project_id, _InFront())
+        if competes:
+            front.first = front.first or job.name
+            front.grow(request.amounts)
+        else:
+            front.impossible.append(job)
+        for kind, amount in request.amounts:
+            front.asked[kind] = front.asked.get(kind, 0) + amount
+            limit = self._limit(job.project_id, kind)
+            if has_slot and limit is not None:
+                limit.add(amount, competes)
+
+    def _is_plain(self, project: str) -> bool:
+        """Whether no rule comes between the project's jobs and the pool: nearly every project."""
+        plain = self._plain.get(project)
+        if plain is None:
+            rules = self._policy.rules(project)
+            plain = not (rules.fifo or rules.borrowing_limit or self._ledger.lending_little)
+            self._plain[project] = plain
+        return plain
+
+    def _limit(self, project: str, kind: str) -> Ahead | None:
+        """The project's waiting jobs against its borrowing limit; None where it has none."""
+        room = self._ledger.shares.below_limit(project, kind)
+        if room is None:
+            return None
+        limit = self._limits.get((project, kind))
+        if limit is None:
+            limit = self._limits[project, kind] = Ahead(room)
+        return limit
+
+    def _missing(
+        self, job: Job, request: Request, wanted: Mapping[str, tuple[int, int]]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """What the pool lacks for the job, and what its project's borrowing limit lacks, per type that lacks any."""
+        if self._is_plain(job.project_id):
+            missing = {}
+            for kind, (amount, first) in wanted.items():
+                lacking = self._ahead[kind].missing(amount, first)
+                if lacking > 0:
+                    missing[kind] = lacking
+            return missing, {}
+        front = self._front.get(job.project_id) or _InFront()
+        if not self._policy.rules(job.project_id).fifo:
+            return self._lacking_for(job, request, wanted, front.asked, {})
+        largest = dict(front.largest)
+        for other in self._outside.get(job.project_id, ()):
+            if self._turns.place(other) < self._turns.place(job):
+                for kind, amount in amounts_of(other.demand):
+                    largest[kind] = max(largest.get(kind, 0), amount)
+        missing, over = self._lacking_for(job, request, wanted, front.asked, largest)
+        if front.impossible and (missing or over):
+            # So much more might let those in front compete that could not before, and nobody passes them.
+            for other in front.impossible:
+                for kind, amount in amounts_of(other.demand):
+                    largest[kind] = max(largest.get(kind, 0), amount)
+            missing, over = self._lacking_for(job, request, wanted, front.asked, largest)
+        return missing, over
+
+    def _lacking_for(
+        self,
+        job: Job,
+        request: Request,
+        wanted: Mapping[str, tuple[int, int]],
+        asked: Mapping[str, int],
+        largest: Mapping[str, int],
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        missing: dict[str, int] = {}
+        over: dict[str, int] = {}
+        project = job.project_id
+        own = self._ledger.shares.covers(project, request.amounts, asked)
+        for kind in sorted({*wanted, *largest}):
+            amount, first = wanted.get(kind, (0, 0))
+            # What others never lend has to stay free, unless the job is within its own project's share.
+            kept = 0 if own or not amount else self._ledger.unlent(project, kind)
+            lacking = self._ahead[kind].missing(amount + kept, max(first, largest.get(kind, 0)))
+            if lacking > 0:
+                missing[kind] = lacking
+            limit = self._limit(project, kind)
+            if limit is not None and (lacking := limit.missing(amount, largest.get(kind, 0))) > 0:
+                over[kind] = lacking
+        return missing, over
 
     def backing_off(self, job: Job) -> Decision:
         """A job that must not start yet, and perhaps could not."""
         request = Request.of(job)
-        if self._ledger.fits_now(request):
+        shares, project = self._ledger.shares, job.project_id
+        lent = shares.permits(project, request.amounts) and self._ledger.leaves_unlent(project, request)
+        if self._ledger.fits_now(request) and (lent or shares.covers(project, request.amounts)):
             reason = backoff_reason(job)
         else:
             reason = self._reason(job, request)
@@ -121,23 +247,21 @@ class Explainer:
         lines = {project: list(jobs) for project, jobs in waiting.items()}
         for job in too_large:
             lines.setdefault(job.project_id, []).append(job)
-        return queue_order(lines, self._ledger.shares)
+        return queue_order(lines, self._ledger.shares, self._policy, self._turns)
 
     def _reason(self, job: Job, request: Request) -> Reason:
         key = (job.project_id, job.priority, request)
         case = self._cases.get(key)
         if case is None:
             case = self._cases[key] = self._case(job, request)
-        text, missing = case.text, {}
-        for kind, amount, first in case.wanted:
+        missing, over = self._missing(job, request, case.wanted)
+        text = case.text
+        for kind in missing:
             ahead = self._ahead[kind]
-            lacking = ahead.missing(amount, first)
-            if lacking > 0:
-                missing[kind] = lacking
-                if ahead.jobs:
-                    asks = "asks" if ahead.jobs == 1 else "ask"
-                    text += f"; {_jobs(ahead.jobs)} ahead of it {asks} for {ahead.units} {kind}"
-        return Reason(
+            if ahead.jobs:
+                asks = "asks" if ahead.jobs == 1 else "ask"
+                text += f"; {_jobs(ahead.jobs)} ahead of it {asks} for {ahead.units} {kind}"
+        reason = Reason(
             code=case.code,
             message=text,
             since=waiting_since(job),
@@ -145,29 +269,74 @@ class Explainer:
             unblock=case.unblock + _more_free(missing) if missing else case.unblock,
             also=case.also,
             missing=missing,
+            over_limit=over,
+        )
+        if self._is_plain(job.project_id):
+            return reason
+        first = self._before(job)
+        if first:
+            return _behind_first(reason, job.project_id, first)
+        return self._at_limit(reason, job.project_id, over) if over else reason
+
+    def _before(self, job: Job) -> str:
+        """The job of its project that has to start first; empty if there is none, or jobs may be passed."""
+        if not self._policy.rules(job.project_id).fifo:
+            return ""
+        place = self._turns.place(job)
+        outside = [other for other in self._outside.get(job.project_id, ()) if self._turns.place(other) < place]
+        if outside:
+            return min(outside, key=self._turns.place).name
+        front = self._front.get(job.project_id)
+        return front.first if front is not None else ""
+
+    def _at_limit(self, reason: Reason, project: str, over: Mapping[str, int]) -> Reason:
+        """Of a job for which its project would have to hold more than its borrowing limit allows."""
+        shares = self._ledger.shares
+        parts, raised = [], []
+        for kind, amount in over.items():
+            limit, own = shares.limit(project, kind) or 0, shares.entitlement(project, kind)
+            ahead = self._limits[project, kind]
+            parts.append(
+                f"project {project} may hold {limit} {kind} (its {own} and a borrowing_limit of {limit - own}) "
+                f"and holds {shares.held(project, kind)}"
+                + (f" and has {shares.ordered(project, kind)} ordered" if shares.ordered(project, kind) else "")
+                + (f", and its jobs ahead ask for {ahead.units}" if ahead.units else "")
+            )
+            raised.append(f"{amount} {kind}")
+        unblock = f"jobs of project {project} end that hold {' and '.join(raised)}, or an admin raises its "
+        unblock += f"borrowing_limit by {' and '.join(raised)}"
+        unblock += f"; and {_more_free(reason.missing)}" if reason.missing else ""
+        return replace(
+            reason,
+            code=ReasonCode.WAITING_FOR_PROJECT_SHARE,
+            message=f"{reason.message}; {'; '.join(parts)}",
+            holders=self._holding(next(iter(over)), project) or reason.holders,
+            unblock=unblock,
+            also=(ReasonCode.WAITING_FOR_POOL,) if reason.missing else (),
         )
 
-    def _wanted(self, project: str, request: Request) -> list[tuple[str, int, int]]:
+    def _wanted(self, project: str, request: Request) -> dict[str, tuple[int, int]]:
         """Per type what must be left over for the request, and up to which size its project's jobs must start first.
 
         Nothing is lent to a project that awaits the room for a job of its own.
         """
-        if project not in self._awaiting:
-            return [(kind, amount, 0) for kind, amount in request.amounts]
         first: dict[str, int] = {}
-        for promise in self._ledger.promises.values():
-            if promise.job.project_id == project and not promise.claim:
-                for kind, amount in promise.amounts:
-                    first[kind] = max(first.get(kind, 0), amount)
+        if project in self._awaiting:
+            for promise in self._ledger.promises.values():
+                if promise.job.project_id == project and not promise.claim:
+                    for kind, amount in promise.amounts:
+                        first[kind] = max(first.get(kind, 0), amount)
         amounts = dict(request.amounts)
-        return [(kind, amounts.get(kind, 0), first.get(kind, 0)) for kind in sorted({*amounts, *first})]
+        return {kind: (amounts.get(kind, 0), first.get(kind, 0)) for kind in sorted({*amounts, *first})}
 
     def _case(self, job: Job, request: Request) -> _Case:
         ledger, shares, project = self._ledger, self._ledger.shares, job.project_id
-        room = {kind: self._ahead[kind].room for kind, _ in request.amounts}
+        covered = shares.covers(project, request.amounts)
+        unlent = {kind: 0 if covered else ledger.unlent(project, kind) for kind, _ in request.amounts}
+        room = {kind: self._ahead[kind].room - unlent[kind] for kind, _ in request.amounts}
         lacking = [kind for kind, amount in request.amounts if amount > room[kind]]
         code, also, unblock = ReasonCode.WAITING_FOR_POOL, list[ReasonCode](), ""
-        parts = [self._arithmetic(project, kind, amount, room[kind]) for kind, amount in request.amounts]
+        parts = [self._arithmetic(project, kind, amount, unlent[kind]) for kind, amount in request.amounts]
         holders = self._holding(lacking[0], None) if lacking else ()
         within = all(amount <= shares.entitlement(project, kind) for kind, amount in request.amounts)
         awaited = [p for p in ledger.promises.values() if p.job.project_id == project and not p.claim]
@@ -182,7 +351,7 @@ class Explainer:
             code = ReasonCode.BEHIND_HIGHER_PRIORITY
             holders = tuple(name for name, promise in ledger.promises.items() if promise.job.project_id == project)
             unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts and ends, or "
-        elif lacking and within and not shares.covers(project, request.amounts):
+        elif lacking and within and not covered:
             code, also = ReasonCode.WAITING_FOR_PROJECT_SHARE, [ReasonCode.WAITING_FOR_POOL]
             holders = self._holding(lacking[0], project) or holders
             unblock = f"jobs of project {project} end, or "
@@ -259,24 +428,21 @@ class Explainer:
         ]
         return "; ".join(parts)
 
-    def _too_large_reason(self, job: Job, request: Request) -> Reason:
-        missing, parts = {}, []
-        for kind, amount, first in self._wanted(job.project_id, request):
-            lacking = self._ahead[kind].missing(amount, first)
-            if lacking > 0:
-                missing[kind] = lacking
-            if amount > self._policy.total(kind):
-                parts.append(f"needs {amount} {kind}, and the whole pool has {self._policy.total(kind)}")
+    def _too_large_reason(self, job: Job, request: Request, missing: Mapping[str, int]) -> Reason:
+        parts = [
+            f"needs {amount} {kind}, and the whole pool has {self._policy.total(kind)}"
+            for kind, amount in request.amounts
+            if amount > self._policy.total(kind)
+        ]
         return Reason(
             code=ReasonCode.EXCEEDS_POOL,
             message="; ".join(parts),
             since=waiting_since(job),
             unblock="an admin raises total_resources, or the job asks for less; it starts with "
             + _more_free(missing, verb=False),
-            missing=missing,
         )
 
-    def _arithmetic(self, project: str, kind: str, amount: int, room: int) -> str:
+    def _arithmetic(self, project: str, kind: str, amount: int, unlent: int) -> str:
         shares, free = self._ledger.shares, self._free(kind)
         ordered = shares.ordered(project, kind)
         text = (
@@ -285,9 +451,14 @@ class Explainer:
             + (f" and has {ordered} ordered" if ordered else "")
             + f", {free} of {self._policy.total(kind)} are free"
         )
-        kept = free - max(room, 0)
+        room = max(self._ahead[kind].room, 0)
+        kept, unlent = free - room, min(unlent, room)
         whom = "jobs whose room is being made or projects that gave them back a moment ago"
-        return f"{text}, {kept} of them kept for {whom}" if kept > 0 else text
+        if kept > 0:
+            text += f", {kept} of them kept for {whom}"
+        if unlent > 0:
+            text += f", {unlent} of them for other projects, which do not lend them (lending_limit)"
+        return text
 
     def _free(self, kind: str) -> int:
         return max(0, self._policy.total(kind) - self._ledger.taken[kind])
@@ -307,6 +478,19 @@ class Explainer:
             names = sorted((name for name in amounts if amounts[name] > 0), key=lambda name: (-amounts[name], name))
             self._holders[key] = tuple(names[:_HOLDERS_SHOWN])
         return self._holders[key]
+
+
+def _behind_first(reason: Reason, project: str, first: str) -> Reason:
+    """Of a job of a project in which nobody passes the job in front."""
+    return replace(
+        reason,
+        code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+        message=f"{first} is in front of it, and in project {project} nobody passes the job in front (fifo); "
+        + reason.message,
+        holders=(first,),
+        unblock=f"{first} starts" + (f" and {_more_free(reason.missing)}" if reason.missing else ""),
+        also=(),
+    )
 
 
 def _jobs(count: int) -> str:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quota import Policy
 from scheduler.capacity import Amounts, Capacity, amounts_of
 from scheduler.model import Job, JobStatus, Snapshot
 from scheduler.shares import Shares
@@ -66,6 +67,10 @@ class Ledger:
     evictions: dict[str, str] = field(default_factory=dict)
     promises: dict[str, Promise] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
+    # Per type, the projects that do not lend all their share.
+    lending_little: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # Units that `hold_back` keeps for each project and type.
+    kept_back: dict[tuple[str, str], int] = field(default_factory=dict)
     # Units that running, stopping and starting jobs hold.
     taken: Counter[str] = field(default_factory=Counter)
 
@@ -79,6 +84,7 @@ class Ledger:
             later=Capacity(tiers),
             shares=shares,
             slots=snapshot.bastion_slots,
+            lending_little=_lending_little(snapshot.policy),
         )
         for job in sorted(snapshot.jobs, key=lambda job: job.name):
             if job.status is JobStatus.PENDING:
@@ -125,11 +131,39 @@ class Ledger:
             ledger.update(spare)
         self.spare[claimant.name] = spare
 
-    def hold_back(self, units: Mapping[str, int]) -> None:
-        """Nothing that starts from here on in this pass may take so many units of what is free."""
-        for kind, amount in units.items():
+    def hold_back(self, units: Mapping[tuple[str, str], int]) -> None:
+        """Nothing that starts from here on in this pass may take so many units of what is free.
+
+        Args:
+            units: By the project that they are kept for, and type.
+        """
+        self.kept_back = dict(units)
+        sums: Counter[str] = Counter()
+        for (_, kind), amount in units.items():
+            sums[kind] += amount
+        for kind, amount in sums.items():
             free = max(0, min(self.now.free(kind), self.later.free(kind)))
             self.now.take(((kind, min(amount, free)),), self.now.last)
+
+    def unlent(self, project: str, kind: str) -> int:
+        """Units that are to stay free for other projects, for they do not lend them.
+
+        Without what `hold_back` keeps for the same projects already.
+        """
+        return sum(
+            max(0, self.shares.unlent(other, kind) - self.kept_back.get((other, kind), 0))
+            for other in self.lending_little.get(kind, ())
+            if other != project
+        )
+
+    def leaves_unlent(self, project: str, request: Request) -> bool:
+        """Whether a job of the project that fits leaves free what others never lend."""
+        for kind, amount in request.amounts:
+            if kind in self.lending_little:
+                free = min(self.now.free(kind), self.later.free(kind))
+                if amount > free - self.unlent(project, kind):
+                    return False
+        return True
 
     def awaiting_projects(self) -> set[str]:
         """Projects with a job that is promised what is being freed anyway."""
@@ -212,3 +246,13 @@ class Ledger:
     def _take_slot(self, request: Request, count: int) -> None:
         if request.on_bastion and self.slots is not None:
             self.slots -= count
+
+
+def _lending_little(policy: Policy | None) -> dict[str, tuple[str, ...]]:
+    if policy is None:
+        return {}
+    found: dict[str, list[str]] = {}
+    for project in policy.projects:
+        for kind in policy.rules(project).lending_limit:
+            found.setdefault(kind, []).append(project)
+    return {kind: tuple(projects) for kind, projects in found.items()}

@@ -87,6 +87,8 @@ class Snapshot:
         held: An operator holds the whole pool: nothing starts, nothing is evicted.
         held_recently: Per project, the most units it held at once within its `keep_idle_seconds` (`RecentHoldings`).
             Forgetting it is safe: room is then lent a few minutes earlier.
+        user_usage: Per project and user, unit-seconds decayed to now with the project's half-life (`UsageHistory`);
+            absent users have used nothing.
     """
 
     policy: Policy | None
@@ -95,6 +97,7 @@ class Snapshot:
     check_membership: bool = True
     held: bool = False
     held_recently: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    user_usage: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Verdict(str, Enum):
@@ -141,6 +144,8 @@ class Reason:
         also: Other codes that apply as well, in order of precedence.
         missing: Units that the pool lacks for this job, those for the jobs ahead of it included: with so much more
             free capacity it starts in the next pass.
+        over_limit: Units by which its project's borrowing limit is too low for this job, those for its project's jobs
+            ahead of it included; it starts only if the limit is raised by so many besides, or as many are given back.
     """
 
     code: ReasonCode
@@ -150,6 +155,7 @@ class Reason:
     unblock: str = ""
     also: tuple[ReasonCode, ...] = ()
     missing: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    over_limit: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,5 +259,6 @@ def _decision_document(decision: Decision) -> dict[str, object]:
             "unblock": reason.unblock,
             "also": [code.value for code in reason.also],
             "missing": dict(reason.missing),
+            "over_limit": dict(reason.over_limit),
         }
     return document

@@ -7,11 +7,12 @@ Layer: `scheduler`, pure. The steps, each of which only adds to what the ones be
 3. Owners: projects in order of what they hold; a job within its project's entitlement starts on free capacity, or
    else on what is being freed, or else borrowers are evicted for it, enough and no more.
 4. Lending: what is left goes to any job that fits, projects in the same order, except those that await their own.
-   Within a project, smaller jobs may pass one that does not fit.
+   Within a project, smaller jobs may pass one that does not fit, unless its rules say `fifo`.
 5. Reasons for all who wait.
 
-Invariants: nothing is over-committed; no job of a project at or under its entitlement is evicted; incumbents run on;
-every waiting job has exactly one reason; a second pass over the outcome changes nothing.
+Invariants: nothing is over-committed; nothing starts beyond its project's borrowing limit; no job of a project at or
+under its entitlement is evicted; incumbents run on; every waiting job has exactly one reason; a second pass over the
+outcome changes nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from scheduler.lending import held_back, next_borrower
 from scheduler.model import Decision, Job, JobStatus, Plan, Reason, Snapshot, Verdict
 from scheduler.recall import is_overdue
 from scheduler.shares import Shares
+from scheduler.turns import Turns, order_across
 from scheduler.usage import pool_usages, project_usages
 from scheduler.victims import Victims
-from scheduler.waiting import ProjectQueue, Request, order_in_project
+from scheduler.waiting import ProjectQueue, Request
 
 
 def schedule(snapshot: Snapshot, now: float) -> Plan:
@@ -56,15 +58,17 @@ class _Pass:
         self._now = now
         self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
         self._shares = Shares(self._policy)
+        self._order = Turns(self._policy, snapshot.user_usage)
         self._ledger = Ledger.of(snapshot, self._shares)
         self._incumbents = sorted(
             (job for job in snapshot.jobs if job.status is not JobStatus.PENDING),
             key=lambda job: (job.started_at or 0.0, job.name),
         )
-        self._victims = Victims(self._policy, self._shares, self._ledger.running.values(), now)
+        self._victims = Victims(self._policy, self._shares, self._ledger.running.values(), now, self._order)
         self._held_recently = snapshot.held_recently
         self._refused: list[tuple[Job, Reason]] = []
         self._too_large: list[Job] = []
+        self._beyond: list[tuple[Job, Reason]] = []
         self._backing_off: list[Job] = []
         self._queues: dict[str, ProjectQueue] = {}
         self._promised_jobs: dict[str, Job] = {}
@@ -78,7 +82,7 @@ class _Pass:
         if self._ledger.evictions:
             self._renew_promises()
         self._lend()
-        impossible = {job.name for job, _ in self._refused} | {job.name for job in self._too_large}
+        impossible = {job.name for job, _ in (*self._refused, *self._beyond)} | {job.name for job in self._too_large}
         return Plan(
             decisions=(*self._incumbent_decisions(), *self._start_decisions(), *self._waiting_decisions()),
             projects=project_usages(self._policy, self._jobs_by_name.values(), self._ledger.starts, impossible),
@@ -90,12 +94,14 @@ class _Pass:
     def _admit(self, snapshot: Snapshot) -> None:
         admission = Admission(snapshot, self._now)
         competing: dict[str, list[Job]] = {}
-        for job in sorted((job for job in snapshot.jobs if job.status is JobStatus.PENDING), key=order_in_project):
+        for job in sorted((job for job in snapshot.jobs if job.status is JobStatus.PENDING), key=self._order.place):
             reason = admission.refusal(job)
             if reason is not None:
                 self._refused.append((job, reason))
             elif admission.exceeds_pool(job):
                 self._too_large.append(job)
+            elif (beyond := admission.beyond_project(job)) is not None:
+                self._beyond.append((job, beyond))
             elif admission.backs_off(job):
                 self._backing_off.append(job)
             elif job.promised or job.name in self._ledger.leaving_for:
@@ -115,7 +121,7 @@ class _Pass:
                 not job.promised,
                 waiting_since(job),
                 self._shares.rank(job.project_id),
-                order_in_project(job),
+                order_across(job),
             ),
         )
         claimants = self._within_share(claimants)
@@ -134,7 +140,18 @@ class _Pass:
                     self._ledger.start(job, request, message, claimed=True)
                 else:
                     self._ledger.promise(job, request)
-        self._queues = {project: ProjectQueue(jobs) for project, jobs in sorted(self._competing.items())}
+        self._queues = {
+            project: ProjectQueue(jobs, self._order.place, fifo=self._policy.rules(project).fifo)
+            for project, jobs in sorted(self._competing.items())
+        }
+        for job in (*self._backing_off, *(promise.job for promise in self._ledger.promises.values())):
+            self._hold_behind(job)
+
+    def _hold_behind(self, job: Job) -> None:
+        """The job waits outside its project's queue; nobody passes it where the rules say so."""
+        queue = self._queues.get(job.project_id)
+        if queue is not None:
+            queue.hold_behind(job)
 
     def _within_share(self, claimants: list[Job]) -> list[Job]:
         """The claims that a project's entitlement could cover together; after a cut of its quota the rest lapse.
@@ -145,7 +162,11 @@ class _Pass:
         valid = []
         for job in claimants:
             request = Request.of(job)
-            if claimed.covers(job.project_id, request.amounts) or is_overdue(job, self._shares, self._now):
+            covered = claimed.covers(job.project_id, request.amounts) or is_overdue(job, self._shares, self._now)
+            # The ceiling counts what runs: it may have been lowered since.
+            if covered and self._shares.under_ceiling(
+                job.project_id, request.amounts, claimed.all_held(job.project_id)
+            ):
                 claimed.hold(job.project_id, request.amounts)
                 valid.append(job)
             else:
@@ -165,6 +186,7 @@ class _Pass:
             waits = job.name not in self._ledger.promises and job.name not in self._ledger.starts
             if waits and not self._ledger.fits_now(Request.of(job)) and self._promise_if_it_fits(job):
                 self._queues[job.project_id].remove(job)
+                self._hold_behind(job)
 
     # Step 3
 
@@ -210,6 +232,7 @@ class _Pass:
             self._evict(victim, job, self._eviction_message(victim, job, lacking))
         if victims is not None:
             self._ledger.promise(job, request)
+            self._hold_behind(job)
         return victims
 
     # Step 4
@@ -218,9 +241,9 @@ class _Pass:
         """Makes room for the one job that has waited longest beyond the deadline, all at once or not at all."""
         overdue = [
             job
-            for jobs in self._queues.values()
-            for job in jobs.remaining()
-            if is_overdue(job, self._shares, self._now)
+            for queue in self._queues.values()
+            for job in queue.candidates()
+            if is_overdue(job, self._shares, self._now) and self._shares.permits(job.project_id, amounts_of(job.demand))
         ]
         if not overdue:
             return
@@ -237,6 +260,7 @@ class _Pass:
                 self._evict(victim, job, self._recall_message(victim, job))
             if victims or lacking == {}:
                 self._ledger.promise(job, request)
+                self._hold_behind(job)
         else:
             self._ledger.start(job, request, f"has waited for more than a day{self._holding(job, request)}")
         self._queues[job.project_id].remove(job)
@@ -253,12 +277,19 @@ class _Pass:
         back = held_back(self._policy, self._shares, self._held_recently)
         self._ledger.hold_back(back)
         while True:
-            found = next_borrower(self._queues, awaiting, self._ledger.fits_now, self._shares)
+            found = next_borrower(self._queues, awaiting, self._may_borrow, self._shares, self._order)
             if found is None:
                 return
             request, job = found
             self._queues[job.project_id].remove_first(request)
             self._ledger.start(job, request, f"borrows idle capacity{self._holding(job, request)}")
+
+    def _may_borrow(self, project: str, request: Request) -> bool:
+        return (
+            self._ledger.fits_now(request)
+            and self._shares.permits(project, request.amounts)
+            and self._ledger.leaves_unlent(project, request)
+        )
 
     def _turn(self, project: str) -> tuple[tuple[bool, float], float, str]:
         return (self._shares.rank(project), self._queues[project].oldest, project)
@@ -275,11 +306,11 @@ class _Pass:
     # Step 6
 
     def _waiting_decisions(self) -> list[Decision]:
-        explainer = Explainer(self._policy, self._ledger)
+        explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off)
         # In the order in which they were made, claims first.
         promised = sorted(self._ledger.promises.values(), key=lambda promise: not promise.claim)
         waiting = {project: queue.remaining() for project, queue in self._queues.items()}
-        decisions = explainer.queue(promised, waiting, self._too_large)
+        decisions = explainer.queue(promised, waiting, self._too_large, self._beyond)
         decisions += [explainer.backing_off(job) for job in self._backing_off]
         decisions += [Decision(name=job.name, verdict=Verdict.WAIT, reason=reason) for job, reason in self._refused]
         return decisions

@@ -46,6 +46,10 @@ class Shares:
     def held(self, project: str, kind: str) -> int:
         return self._held.get(project, {}).get(kind, 0)
 
+    def all_held(self, project: str) -> Mapping[str, int]:
+        """What the project holds, by type."""
+        return self._held.get(project, _NOTHING)
+
     def ordered(self, project: str, kind: str) -> int:
         return self._ordered.get(project, {}).get(kind, 0)
 
@@ -60,6 +64,40 @@ class Shares:
             <= self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
             for kind, amount in amounts
         )
+
+    def limit(self, project: str, kind: str) -> int | None:
+        """The most units that its borrowing limit lets the project hold; None: it may borrow without limit."""
+        borrowing = self._policy.rules(project).borrowing_limit.get(kind)
+        return None if borrowing is None else self.entitlement(project, kind) + borrowing
+
+    def below_limit(self, project: str, kind: str) -> int | None:
+        """Units that the project may still start; negative beyond its limit, None without one."""
+        limit = self.limit(project, kind)
+        return None if limit is None else limit - self.held(project, kind) - self.ordered(project, kind)
+
+    def permits(self, project: str, amounts: Amounts, extra: Mapping[str, int] = _NOTHING) -> bool:
+        """Whether the project's borrowing limit lets it hold so much more; `extra` counts as held besides."""
+        if not self._policy.rules(project).borrowing_limit:
+            return True
+        return all(
+            (room := self.below_limit(project, kind)) is None or amount + extra.get(kind, 0) <= room
+            for kind, amount in amounts
+        )
+
+    def under_ceiling(self, project: str, amounts: Amounts, extra: Mapping[str, int] = _NOTHING) -> bool:
+        """Whether so much more, besides what its running jobs hold and `extra`, is at most what it may ever hold."""
+        return all(
+            amount + extra.get(kind, 0) + self.held(project, kind) <= self._policy.ceiling(project, kind)
+            for kind, amount in amounts
+        )
+
+    def unlent(self, project: str, kind: str) -> int:
+        """Idle units of the project's entitlement that its lending limit keeps from others."""
+        lending = self._policy.rules(project).lending_limit.get(kind)
+        if lending is None:
+            return 0
+        idle = self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
+        return max(0, idle - lending)
 
     def rank(self, project: str, extra: dict[str, int] | None = None) -> tuple[bool, float]:
         """How well served a project is, least first: by what it holds, never by what it asks.

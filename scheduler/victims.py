@@ -23,7 +23,7 @@ from quota import Policy
 from scheduler.capacity import amounts_of
 from scheduler.model import Job
 from scheduler.shares import Shares
-from scheduler.waiting import order_in_project
+from scheduler.turns import Turns
 
 # What an evicted job pays besides its lost work: nodes are created and the program is loaded anew.
 RESTART_SECONDS = 300.0
@@ -64,8 +64,9 @@ class _Borrower:
 class Victims:
     """Chooses victims for the claims of one pass; `forget` is told of each that went."""
 
-    def __init__(self, policy: Policy, shares: Shares, running: Iterable[Job], now: float) -> None:
+    def __init__(self, policy: Policy, shares: Shares, running: Iterable[Job], now: float, turns: Turns) -> None:
         self._policy = policy
+        self._turns = turns
         self._shares = shares
         self._now = now
         self._running: dict[str, dict[str, Job]] = {}
@@ -169,7 +170,7 @@ class Victims:
         core = self._core.get((project, kind))
         if core is None:
             room, names = self._shares.entitlement(project, kind), []
-            for job in sorted(self._running[project].values(), key=order_in_project):
+            for job in sorted(self._running[project].values(), key=self._turns.place):
                 amount = job.charged.get(kind, 0)
                 if 0 < amount <= room:
                     room -= amount

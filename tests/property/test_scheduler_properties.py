@@ -8,12 +8,13 @@ from dataclasses import replace
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from quota import Policy
+from quota import Policy, ProjectRules
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
 
 NOW = 10_000.0
 PROJECTS = ("a", "b", "c")
 USER = "u"
+OTHER_USER = "w"
 COMPETING = {ReasonCode.WAITING_FOR_POOL, ReasonCode.WAITING_FOR_PROJECT_SHARE, ReasonCode.BEHIND_HIGHER_PRIORITY}
 
 settings.register_profile(
@@ -22,8 +23,26 @@ settings.register_profile(
 SETTINGS = settings.get_profile("scheduler")
 
 
-def policy_of(tiers: tuple[dict[str, int], ...], weights: dict[str, dict[str, float]]) -> Policy:
-    return Policy(tiers=tiers, weights=weights, members=dict.fromkeys(PROJECTS, (USER,)))
+def policy_of(
+    tiers: tuple[dict[str, int], ...],
+    weights: dict[str, dict[str, float]],
+    rules: dict[str, ProjectRules] | None = None,
+) -> Policy:
+    return Policy(
+        tiers=tiers, weights=weights, members=dict.fromkeys(PROJECTS, (USER, OTHER_USER)), project_rules=rules or {}
+    )
+
+
+@st.composite
+def project_rules(draw: st.DrawFn, kinds: tuple[str, ...]) -> ProjectRules:
+    limits = st.dictionaries(st.sampled_from(kinds), st.sampled_from((0, 4, 8, 24)), max_size=len(kinds))
+    return ProjectRules(
+        fifo=draw(st.integers(0, 2)) == 0,
+        hold=draw(st.integers(0, 7)) == 0,
+        borrowing_limit=draw(st.one_of(st.just({}), limits)),
+        lending_limit=draw(st.one_of(st.just({}), limits)),
+        user_weights={OTHER_USER: 3.0},
+    )
 
 
 @st.composite
@@ -34,7 +53,8 @@ def policies(draw: st.DrawFn, kinds: tuple[str, ...] = ("v4", "v5e")) -> Policy:
         )
     )
     weights = {project: {kind: draw(st.sampled_from((0.0, 0.2, 1.0, 3.0))) for kind in kinds} for project in PROJECTS}
-    return policy_of(tuple(tiers), weights)
+    rules = {project: draw(project_rules(kinds)) for project in PROJECTS} if draw(st.booleans()) else {}
+    return policy_of(tuple(tiers), weights, rules)
 
 
 def demands(kinds: tuple[str, ...]) -> st.SearchStrategy[dict[str, int]]:
@@ -69,7 +89,7 @@ def snapshots(
             Job(
                 name=f"j{index:02}",
                 project_id=draw(st.sampled_from(PROJECTS)),
-                user_id=USER,
+                user_id=draw(st.sampled_from((USER, USER, OTHER_USER))),
                 priority=draw(st.sampled_from((1, 5))),
                 queued_at=float(draw(st.integers(0, 20))),
                 demand=demand,
@@ -85,7 +105,13 @@ def snapshots(
                 promised=claims and not holds and draw(st.integers(0, 5)) == 0,
             )
         )
-    return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=draw(st.sampled_from((None, 1, 3))))
+    used = st.fixed_dictionaries({user: st.sampled_from((0.0, 10.0, 25.0)) for user in (USER, OTHER_USER)})
+    return Snapshot(
+        policy=policy,
+        jobs=tuple(jobs),
+        bastion_slots=draw(st.sampled_from((None, 1, 3))),
+        user_usage=draw(st.one_of(st.just({}), st.fixed_dictionaries(dict.fromkeys(PROJECTS, used)))),
+    )
 
 
 def decisions(plan: Plan) -> dict[str, Decision]:
@@ -124,6 +150,13 @@ def carried_out(snapshot: Snapshot, plan: Plan, passed_at: float = NOW) -> Snaps
     return replace(snapshot, jobs=tuple(next_of(job) for job in snapshot.jobs))
 
 
+def with_limit_raised(policy: Policy, project: str, over: dict[str, int]) -> Policy:
+    """The project may borrow so much more."""
+    rules = policy.rules(project)
+    limit = {kind: amount + over.get(kind, 0) for kind, amount in rules.borrowing_limit.items()}
+    return replace(policy, project_rules={**policy.project_rules, project: rules.evolve(borrowing_limit=limit)})
+
+
 def with_more_free(policy: Policy, missing: dict[str, int]) -> Policy:
     """So much more capacity, and everybody's entitlement as before: a project without jobs is given the rest."""
     totals = {kind: policy.total(kind) + missing.get(kind, 0) for kind in policy.resource_types}
@@ -138,7 +171,7 @@ def with_more_free(policy: Policy, missing: dict[str, int]) -> Policy:
     *first, last = (dict(tier) for tier in policy.tiers)
     for kind, amount in missing.items():
         last[kind] = last.get(kind, 0) + amount
-    more = Policy(tiers=(*first, last), weights=weights, members=policy.members)
+    more = Policy(tiers=(*first, last), weights=weights, members=policy.members, project_rules=policy.project_rules)
     for project in policy.projects:
         for kind in policy.resource_types:
             assert more.entitlement(project, kind) == policy.entitlement(project, kind)
@@ -199,6 +232,88 @@ def test_the_bastion_never_runs_more_jobs_than_it_has_slots(snapshot: Snapshot) 
         held = sum(job.status is not JobStatus.PENDING for job in own)
         started = sum(decided[job.name].verdict is Verdict.START for job in own)
         assert started == 0 or held + started <= snapshot.bastion_slots
+
+
+@SETTINGS
+@given(snapshots())
+def test_no_project_starts_jobs_beyond_its_ceiling(snapshot: Snapshot) -> None:
+    assert snapshot.policy is not None
+    decided = decisions(schedule(snapshot, NOW))
+    for project, kind in itertools.product(PROJECTS, snapshot.policy.resource_types):
+        own = [job for job in snapshot.jobs if job.project_id == project]
+        running = sum(job.charged.get(kind, 0) for job in own if decided[job.name].verdict is Verdict.KEEP)
+        started = sum(job.demand.get(kind, 0) for job in own if decided[job.name].verdict is Verdict.START)
+        assert not started or running + started <= snapshot.policy.ceiling(project, kind)
+
+
+@SETTINGS
+@given(snapshots(claims=False))
+def test_what_is_lent_leaves_free_what_other_projects_never_lend(snapshot: Snapshot) -> None:
+    """Unless an owner took it: entitlements come first, and borrowers that were there before stay."""
+    assert snapshot.policy is not None
+    policy, decided = snapshot.policy, decisions(schedule(snapshot, NOW))
+
+    def holds(project: str, kind: str) -> int:
+        """What it has after the plan, room that is being made for its jobs included."""
+        return sum(
+            job.demand.get(kind, 0)
+            for job in snapshot.jobs
+            if job.project_id == project
+            and (
+                decided[job.name].verdict in (Verdict.KEEP, Verdict.START)
+                or code(decided[job.name]) is ReasonCode.WAITING_FOR_PREEMPTED
+                or "is being freed by" in (decided[job.name].reason.message if decided[job.name].reason else "")  # type: ignore[union-attr]
+            )
+        )
+
+    for borrower in snapshot.jobs:
+        if "borrows idle capacity" not in decided[borrower.name].message:
+            continue
+        for kind, amount in borrower.demand.items():
+            if not amount or policy.total(kind) < amount:
+                continue
+            used = sum(holds(project, kind) for project in PROJECTS)
+            unlent = 0
+            for project in PROJECTS:
+                limit = policy.rules(project).lending_limit.get(kind)
+                if project != borrower.project_id and limit is not None:
+                    unlent += max(0, policy.entitlement(project, kind) - holds(project, kind) - limit)
+            assert used + unlent <= policy.total(kind)
+
+
+@SETTINGS
+@given(snapshots())
+def test_where_nobody_passes_only_the_jobs_in_front_start(snapshot: Snapshot) -> None:
+    assert snapshot.policy is not None
+    plan = schedule(snapshot, NOW)
+    decided = decisions(plan)
+    for project in PROJECTS:
+        rules = snapshot.policy.rules(project)
+        if not rules.fifo:
+            continue
+        usage = snapshot.user_usage.get(project, {})
+        line = sorted(
+            (job for job in snapshot.jobs if job.project_id == project and job.status is JobStatus.PENDING),
+            key=lambda job: (
+                job.priority,
+                usage.get(job.user_id, 0.0) / rules.user_weight(job.user_id),
+                job.queued_at,
+                job.name,
+            ),
+        )
+        waits = False
+        for job in line:
+            decision = decided[job.name]
+            if decision.verdict is Verdict.START:
+                assert not waits or job.promised or "the room ordered for it" in decision.message
+            elif code(decision) not in (ReasonCode.HELD, ReasonCode.EXCEEDS_POOL, ReasonCode.EXCEEDS_PROJECT_MAX):
+                if waits and code(decision) is not ReasonCode.WAITING_FOR_PREEMPTED:
+                    assert (
+                        code(decision) is ReasonCode.BEHIND_HIGHER_PRIORITY
+                        or job.not_before
+                        or "freed" in (decision.reason.message if decision.reason else "")
+                    )
+                waits = True
 
 
 @SETTINGS
@@ -286,6 +401,9 @@ def test_an_owner_within_its_entitlement_starts_or_gets_room_in_the_same_pass(sn
         elif job.status is JobStatus.PENDING:
             left_out.append(job)
     for job in left_out:
+        rules = snapshot.policy.rules(job.project_id)
+        if rules.hold or rules.fifo:
+            continue  # it does not ask, or may not: the one in front does
         entitlement = snapshot.policy.entitlement(job.project_id, "v4")
         assert committed[job.project_id] + job.demand.get("v4", 0) > entitlement
 
@@ -295,13 +413,17 @@ def assert_granting_helps(snapshot: Snapshot, data: st.DataObject, *, nothing_st
     plan = schedule(snapshot, NOW)
     if nothing_stops:
         assume(all(decision.verdict is not Verdict.EVICT for decision in plan.decisions))
-    waiting = [d for d in plan.decisions if d.reason and d.reason.code in COMPETING | {ReasonCode.EXCEEDS_POOL}]
+    asks = COMPETING | {ReasonCode.EXCEEDS_POOL, ReasonCode.EXCEEDS_PROJECT_MAX}
+    waiting = [d for d in plan.decisions if d.reason and d.reason.code in asks]
     assume(waiting)
     decision = data.draw(st.sampled_from(waiting))
-    assert decision.reason is not None and decision.reason.missing
+    assert decision.reason is not None and (decision.reason.missing or decision.reason.over_limit)
     after = carried_out(snapshot, plan)
-    granted = replace(after, policy=with_more_free(snapshot.policy, dict(decision.reason.missing)))
-    assert decisions(schedule(granted, NOW))[decision.name].verdict is Verdict.START
+    (project,) = [job.project_id for job in snapshot.jobs if job.name == decision.name]
+    granted = with_more_free(snapshot.policy, dict(decision.reason.missing))
+    granted = with_limit_raised(granted, project, dict(decision.reason.over_limit))
+    after = replace(after, policy=granted)
+    assert decisions(schedule(after, NOW))[decision.name].verdict is Verdict.START
 
 
 @SETTINGS

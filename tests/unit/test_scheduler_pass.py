@@ -13,6 +13,7 @@ import pytest
 from quota import Policy
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
 from scheduler.shares import Shares
+from scheduler.turns import Turns
 from scheduler.victims import Victims
 
 NOW = 1_000_000.0
@@ -122,7 +123,7 @@ def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
     shares = Shares(policy())
     borrowers = [running("r", "a", 24), running("s", "a", 16)]
     shares.hold("a", (("v4", 40),))
-    victims = Victims(policy(), shares, borrowers, NOW)
+    victims = Victims(policy(), shares, borrowers, NOW, Turns(policy()))
     assert victims.choose({"v4": 41}) is None
     # The first one takes the project to its entitlement, so the second is safe.
     assert victims.choose({"v4": 25}) is None
