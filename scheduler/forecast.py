@@ -6,7 +6,9 @@ blocks is "unknown" rather than guessed, and what starts all the same starts at 
 
 Cost: a decision of the scheduler for each moment at which something changes, and no more of them than grow with the
 logarithm of the time looked ahead (`_affordable_at`): some 210 for a draw over 30 days. A draw with more moments takes
-several in one, each late by a few percent of the time until then. All draws together take at most `decisions_max`.
+several in one, each late by a twentieth of the time until then at most. All draws together take at most
+`decisions_max`: where the first one shows that they would take more, decisions count double, or up to `_COARSEST`-fold,
+and lateness with them.
 Of the waiting jobs those ahead of the asked ones in the queue
 take part, at most `AHEAD_MAX`, and the `BEHIND_MAX` behind them: smaller ones pass, and leaving them out made every
 answer too early.
@@ -42,6 +44,7 @@ _FREE_STEPS = 20
 _EVEN_STEPS = 20
 _STEP_SECONDS = 30.0
 _STEP_PART = 0.05
+_COARSEST = 5.0
 _NEVER = math.inf
 
 
@@ -104,6 +107,8 @@ def forecast(
         if decision.name in waiting:
             ahead = len(queue) - 1
     left = [name for name in waiting if name not in answers]
+    if not left:
+        return answers
     if ahead > AHEAD_MAX:
         why = f"{ahead} jobs are ahead of it; behind more than {AHEAD_MAX} nobody can tell"
         return answers | dict.fromkeys(left, Eta(why=why))
@@ -150,10 +155,16 @@ def _draw_all(
     unknown = sum(left is None and name not in asked for name, left in remaining.items())
     drawing = _Drawing(remaining)
     starts: dict[str, list[float]] = {name: [] for name in asked}
-    decisions, tried = decisions_max, 0
-    while asked and tried < draws:
+    until, coarseness = now + horizon_seconds, 1.0
+    pilot = _Future(snapshot, now, drawing.once(draw), asked)
+    if not pilot.run(until, decisions_max, coarseness):
+        return starts, 0, unknown
+    decisions, tried = decisions_max - pilot.decisions, 0
+    if pilot.decisions * draws > decisions:
+        coarseness = min(_COARSEST, pilot.decisions * draws / max(1, decisions))
+    while tried < draws:
         future = _Future(snapshot, now, drawing.once(draw), asked)
-        if not future.run(now + horizon_seconds, decisions):
+        if not future.run(until, decisions, coarseness):
             break
         decisions -= future.decisions
         tried += 1
@@ -214,7 +225,7 @@ class _Future:
                     if instant is not None and instant > now:
                         self._end("", instant)
 
-    def run(self, until: float, decisions_max: int) -> bool:
+    def run(self, until: float, decisions_max: int, coarseness: float) -> bool:
         """Goes on until the asked jobs have started, or never will; False: that takes more decisions."""
         while True:
             if self.decisions == decisions_max:
@@ -223,7 +234,7 @@ class _Future:
             if len(self.started) == len(self._asked):
                 return True
             soonest = self._ends[0][0] if self._ends else _NEVER
-            self._now = max(soonest, self._began + _affordable_at(self.decisions))
+            self._now = max(soonest, self._began + _affordable_at(self.decisions * coarseness))
             if self._now > until:
                 return True
             # A tick of the daemon saw them a moment before they ended.
@@ -313,7 +324,7 @@ class _Future:
         return self._policy.rules(job.project_id).grace_seconds + _DELETION_SECONDS
 
 
-def _affordable_at(decisions: int) -> float:
+def _affordable_at(decisions: float) -> float:
     """Seconds from now after which another decision may follow so many."""
     paid = decisions - _FREE_STEPS
     if paid <= _EVEN_STEPS:

@@ -34,10 +34,10 @@ RESULTS_MAX = 200
 # A listing tells which of them are the newest; its first pages must do.
 LISTED_MAX = 5 * limits.LIST_PAGE_OBJECTS
 HORIZON_SECONDS = 30 * 86_400.0
-_DRAWS = 60
-# Decisions cost in proportion to the jobs that take part: this many jobs times decisions are a few seconds.
-_WORK_MAX = 500_000
-_DECISIONS_MAX = 6000
+_DRAWS = 40
+# Decisions cost in proportion to the jobs that take part: this many jobs times decisions are some three seconds.
+_WORK_MAX = 200_000
+_DECISIONS_MAX = 4000
 # An attempt that ended so gave its capacity back by itself; the others would have gone on.
 _BY_ITSELF = {Cause.SUCCEEDED.value, Cause.FAILED.value, Cause.CANCELLED.value}
 

@@ -11,7 +11,7 @@ from quota import Policy
 from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.durations import Durations, WorkKind
-from scheduler.forecast import AHEAD_MAX, Eta, forecast
+from scheduler.forecast import AHEAD_MAX, DRAWS_MIN, Eta, forecast
 
 NOW = 100_000.0
 HOUR = 3600.0
@@ -129,11 +129,31 @@ def test_only_waiting_jobs_get_an_answer() -> None:
     assert tell([job("r", 8, running_for=0)], "r", "nobody") == {}
 
 
+def crowd() -> tuple[list[Job], dict[str, float]]:
+    """Sixty jobs of one unit each that end one after another, and one that wants what all of them hold."""
+    small = [job(f"r{number}", 1, running_for=0, project="a") for number in range(16)]
+    queued = [job(f"q{number}", 1, priority=1) for number in range(44)]
+    declared = {one.name: HOUR * (1 + number / 16) for number, one in enumerate(small + queued)}
+    return [*small, *queued, job("w", 16, priority=5)], declared
+
+
+def test_where_decisions_are_scarce_several_moments_are_taken_in_one_and_the_answer_is_late_but_there() -> None:
+    jobs, declared = crowd()
+    fine = tell(jobs, "w", declared=declared)["w"]
+    coarse = tell(jobs, "w", declared=declared, decisions_max=1300)["w"]
+    assert fine.p50 is not None
+    assert coarse.p50 is not None
+    assert (fine.draws, coarse.draws) == (30, 30)
+    assert fine.p50 - NOW < coarse.p50 - NOW < 1.25 * (fine.p50 - NOW)
+
+
 def test_more_decisions_than_allowed_are_not_made() -> None:
-    jobs = [job("r", 16, running_for=0), job("w", 16)]
-    eta = tell(jobs, "w", declared={"r": HOUR}, decisions_max=30)["w"]
-    assert (eta.p50, eta.draws) == (None, 15)
-    assert eta.why == "it would take more than 30 steps to tell"
+    jobs, declared = crowd()
+    for allowed in (20, 100):
+        eta = tell(jobs, "w", declared=declared, decisions_max=allowed)["w"]
+        assert eta.p50 is None
+        assert eta.draws < DRAWS_MIN
+        assert eta.why == f"it would take more than {allowed} steps to tell"
 
 
 def test_behind_too_many_jobs_nobody_can_tell() -> None:
