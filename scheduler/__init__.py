@@ -20,6 +20,7 @@ from scheduler.model import (
     Verdict,
 )
 from scheduler.scheduling import schedule
+from scheduler.usage_history import UsageHistory
 
 __all__ = [
     "Decision",
@@ -32,6 +33,7 @@ __all__ = [
     "ReasonCode",
     "RecentHoldings",
     "Snapshot",
+    "UsageHistory",
     "Verdict",
     "schedule",
 ]

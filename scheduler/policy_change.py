@@ -3,9 +3,10 @@
 Layer: `scheduler`, pure. Nothing is modelled a second time: `schedule` decides once under each of the two policies, and
 the answers are compared.
 
-What a smaller policy does, and what it does not: jobs that run are stopped for one reason only, that an owner within
-its entitlement asks for capacity which their project borrows. A job whose user is no longer a member, whose type is
-gone, or whose pool is too small by now, runs on; but once it is stopped, or its machine lost, it does not start again.
+What a smaller policy does, and what it does not: jobs that run are stopped for two reasons only: an owner within its
+entitlement asks for capacity which their project borrows, or they ran longer than their project's maximum runtime. A
+job whose user is no longer a member, whose type is gone, whose project is held, or whose pool or project's ceiling is
+too small by now, runs on; but once it is stopped, or its machine lost, it does not start again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from scheduler.scheduling import schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """A running job that would be stopped at once. `message` has the arithmetic."""
+    """A running job that would be stopped at once.
+
+    Attributes:
+        claimant: The job that it makes room for; empty for one that is stopped for good, having run for too long.
+        message: Why, with the arithmetic.
+    """
 
     job: Job
     claimant: str
@@ -93,11 +99,15 @@ def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
     old_plan, new_plan = schedule(before, now), schedule(after, now)
     by_name = {job.name: job for job in jobs}
     spared = {decision.name for decision in old_plan.decisions if decision.verdict is not Verdict.EVICT}
-    stopped = tuple(
-        Stopped(job=by_name[decision.name], claimant=decision.evicted_for or "", message=decision.message)
-        for decision in sorted(new_plan.decisions, key=lambda decision: decision.name)
+    evicted = {
+        decision.name: Stopped(
+            job=by_name[decision.name], claimant=decision.evicted_for or "", message=decision.message
+        )
+        for decision in new_plan.decisions
         if decision.verdict is Verdict.EVICT and decision.name in spared
-    )
+    }
+    overtime = {stop.job.name: stop for stop in _overtime(jobs, snapshot.policy, policy, now)}
+    stopped = tuple(stop for _, stop in sorted({**evicted, **overtime}.items()))
     going = {stop.job.name for stop in stopped}
     staying = [job for job in jobs if job.status is JobStatus.RUNNING and job.name not in going]
     running_on = {job.name for job in staying}
@@ -115,6 +125,19 @@ def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
     )
 
 
+def _overtime(jobs: Iterable[Job], before: Policy | None, after: Policy, now: float) -> Iterable[Stopped]:
+    """Running jobs that are too old for the new policy and were not for the former; their nodes' creation counts."""
+    for job in jobs:
+        most = after.rules(job.project_id).maximum_runtime_seconds
+        if job.status is not JobStatus.RUNNING or most is None or not job.started_at:
+            continue
+        former = before.rules(job.project_id).maximum_runtime_seconds if before is not None else None
+        ran = now - job.started_at
+        if ran >= most and (former is None or ran < former):
+            message = f"ran longer than the maximum runtime of project {job.project_id}, {most / 3600:g} h"
+            yield Stopped(job=job, claimant="", message=f"{message}, and would be stopped for good")
+
+
 def _barred(before: Snapshot, after: Snapshot, now: float) -> tuple[Barred, ...]:
     old, new = Admission(before, now), Admission(after, now)
     found = []
@@ -130,8 +153,11 @@ def _bar(admission: Admission, policy: Policy | None, job: Job) -> str:
     reason = admission.refusal(job)
     if reason is not None:
         return reason.message
-    if policy is None or not admission.exceeds_pool(job):
+    if policy is None:
         return ""
+    if not admission.exceeds_pool(job):
+        beyond = admission.beyond_project(job)
+        return beyond.message if beyond is not None else ""
     parts = (
         f"{amount} {kind} of {policy.total(kind)}"
         for kind, amount in sorted(job.demand.items())

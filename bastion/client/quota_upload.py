@@ -21,7 +21,7 @@ from bastion.client.daemon_pulse import DaemonPulse
 from bastion.client.jobs import BastionRoot, Client
 from bastion.core import keys, limits
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
-from bastion.core.published_jobs import published_jobs
+from bastion.core.published_jobs import published_jobs, published_usage
 from bastion.ports import ObjectStore
 from scheduler import Snapshot
 from scheduler.policy_change import PolicyEffect, effect_of
@@ -199,7 +199,12 @@ class QuotaDesk:
             jobs = published_jobs(status)
         except InvalidDocument as error:
             return Forecast(effect=PolicyEffect(), doubts=(*doubts, f"what runs is not known: {error}"))
-        snapshot = Snapshot(policy=before, jobs=jobs, bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+        snapshot = Snapshot(
+            policy=before,
+            jobs=jobs,
+            bastion_slots=limits.BASTION_HOST_JOBS_MAX,
+            user_usage=published_usage(status),
+        )
         return Forecast(
             effect=effect_of(snapshot, after, self._client.clock.now()),
             entries=self._client.entries(),

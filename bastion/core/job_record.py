@@ -43,6 +43,7 @@ class Cause(str, Enum):
     SUCCEEDED = "succeeded"  # every host's command ended with 0
     FAILED = "failed"  # a host's command ended with another code
     EVICTED = "evicted"  # an owner wanted its share back
+    OVERTIME = "overtime"  # it ran longer than its project allows
     CANCELLED = "cancelled"  # its owner's wish, or its spec was removed or replaced
     UPDATED = "updated"  # a new version of the same job replaces the command
     INFRASTRUCTURE = "infrastructure"  # a node or host was lost

@@ -56,7 +56,7 @@ LOG_SEGMENT_MAX_BYTES = 256 * 1024
 # The daemon's log starts anew at this size, or at midnight UTC.
 DAEMON_LOG_ROLL_BYTES = 16 * 1024 * 1024
 
-# Between SIGTERM and SIGKILL of an evicted or cancelled job: time for a checkpoint.
+# Between SIGTERM and SIGKILL of a cancelled job. What is evicted gets its project's `grace_seconds`.
 EVICTION_GRACE_SECONDS = 30.0
 # The same for the other hosts of a job of which one host failed.
 FAILURE_GRACE_SECONDS = 5.0
@@ -81,6 +81,9 @@ CLEANUP_COMMANDS_MAX = 16
 PROVISION_TIMEOUT_SECONDS = 1800.0
 # Attempts lost to infrastructure before a job fails with exit code 75.
 INFRASTRUCTURE_ATTEMPTS_MAX = 5
+# Of a job that ran longer than its project allows: what timeout(1) gives. It would run into the same limit again, so it
+# is none of those that are worth another try.
+OVERTIME_EXIT_CODE = 124
 # Before the first new attempt after a loss; doubles with each further one.
 INFRASTRUCTURE_BACKOFF_SECONDS = 10.0
 # The most it grows to.

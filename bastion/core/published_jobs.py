@@ -34,6 +34,18 @@ def published_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
     return tuple(jobs)
 
 
+def published_usage(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What `Snapshot.user_usage` wants, as of the instant of the status; what is not as we write it is left out."""
+    usage = status.get("usage")
+    projects = usage.get("projects") if isinstance(usage, dict) else None
+    found: dict[str, dict[str, float]] = {}
+    for project, users in projects.items() if isinstance(projects, dict) else ():
+        if isinstance(users, dict):
+            numbers = {user: float(used) for user, used in users.items() if type(used) in (int, float) and used > 0}
+            found[project] = numbers
+    return found
+
+
 def _read(entry: Any) -> Job | None:
     try:
         status = Status(entry["status"])

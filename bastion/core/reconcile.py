@@ -145,6 +145,7 @@ class _Turn:
         self.may_clean = may_clean
         self.decision = decision
         self.settings = world.settings
+        self.policy = world.policy
         self.entropy = world.entropy
         self.now = now
         self.changed = False
@@ -196,7 +197,15 @@ class _Turn:
         record = self._evolve(record, message, status=Status.CANCELLING, outcome=outcome)
         return self._end(record, Cause.CANCELLED, message) if record.attempt else record
 
-    def _end(self, record: JobRecord, cause: Cause, message: str, evicted_for: str | None = None) -> JobRecord:
+    def _end(
+        self,
+        record: JobRecord,
+        cause: Cause,
+        message: str,
+        evicted_for: str | None = None,
+        *,
+        exit_code: int | None = None,
+    ) -> JobRecord:
         """Decides that the attempt ends, unless that was decided before."""
         attempt = record.attempt
         assert attempt is not None  # only called for a job with an attempt
@@ -206,11 +215,31 @@ class _Turn:
             cause=cause,
             message=message,
             at=self.now,
-            grace_seconds=self.settings.eviction_grace_seconds,
+            grace_seconds=self._grace(record, cause),
+            exit_code=exit_code,
             evicted_for=evicted_for,
         )
         text = "" if cause is Cause.CANCELLED else f"attempt {attempt.number} is stopped: {cause.value}: {message}"
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+
+    def _grace(self, record: JobRecord, cause: Cause) -> float:
+        """What the project's rules give a job that is stopped against its owner's will, or to go on as another version.
+
+        A cancel is the owner's own wish: nothing has to be saved, and its chips are wanted soon.
+        """
+        if cause is Cause.CANCELLED or self.policy is None:
+            return self.settings.eviction_grace_seconds
+        return self.policy.rules(record.job.project_id).grace_seconds
+
+    def _overtime(self, record: JobRecord, attempt: Attempt) -> str:
+        """Why the attempt has run for too long; empty if it has not."""
+        if self.policy is None or attempt.running_since is None:
+            return ""
+        project = record.job.project_id
+        most = self.policy.rules(project).maximum_runtime_seconds
+        if most is None or self.now - attempt.running_since < most:
+            return ""
+        return f"ran longer than the maximum runtime of project {project}, {most / 3600:g} h (maximum_runtime_hours)"
 
     # -- the states ---------------------------------------------------------------------------------------------
 
@@ -273,6 +302,10 @@ class _Turn:
         if ending is not None:
             text = f"attempt {attempt.number} {ending.cause.value}: {ending.message}"
             return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+        overtime = self._overtime(record, attempt)
+        if overtime:
+            claimant = self.decision.evicted_for if self.decision is not None else None
+            return self._end(record, Cause.OVERTIME, overtime, claimant, exit_code=limits.OVERTIME_EXIT_CODE)
         if self.decision is not None and self.decision.verdict is Verdict.EVICT:
             claimant = self.decision.evicted_for
             reason = self.decision.message or f"{claimant} needs its project's share"
@@ -313,7 +346,7 @@ class _Turn:
         match ending.cause:
             case Cause.SUCCEEDED:
                 return self._outcome(record, "succeeded", 0, ending)
-            case Cause.FAILED:
+            case Cause.FAILED | Cause.OVERTIME:
                 return self._outcome(record, "failed", ending.exit_code or 1, ending)
             case Cause.REFUSED:
                 return self._outcome(record, "refused", 64, ending)
@@ -411,4 +444,9 @@ class _Turn:
 def _has_ended(record: JobRecord) -> bool:
     """Whether the job's own end is decided already: a cancel that comes now changes nothing any more."""
     ending = record.attempt.ending if record.attempt else None
-    return ending is not None and ending.cause in (Cause.SUCCEEDED, Cause.FAILED, Cause.REFUSED)
+    return ending is not None and ending.cause in (
+        Cause.SUCCEEDED,
+        Cause.FAILED,
+        Cause.OVERTIME,
+        Cause.REFUSED,
+    )

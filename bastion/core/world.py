@@ -15,6 +15,7 @@ from bastion.core.jobspec import JobSpec
 from bastion.core.objects import ObjectMeta
 from bastion.core.protocol import Claim, Order, Report
 from bastion.core.slices import SliceStatus
+from quota import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,8 @@ class Settings:
         host_identity: This bastion VM's, boot's and process namespace's name.
         poll_seconds, beat_seconds: How often agents read orders, and beat.
         interpreter: Python for agents that share our file system; empty where nodes bring their own.
-        eviction_grace_seconds: Between SIGTERM and SIGKILL of an evicted or cancelled job.
+        eviction_grace_seconds: Between SIGTERM and SIGKILL of a cancelled job; of one that is stopped otherwise, too,
+            if there is no quota file with its project's own `grace_seconds`.
     """
 
     root: str
@@ -122,9 +124,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """One tick's observations. `entropy` is fresh random bytes; run tokens are drawn from it, so a tick replays."""
+    """One tick's observations.
+
+    Attributes:
+        entropy: Fresh random bytes; run tokens are drawn from it, so a tick replays.
+        policy: The quota file in force; None if there never was one.
+    """
 
     jobs: Mapping[str, JobView]
     settings: Settings
     entropy: bytes = b""
     dry_run: bool = False
+    policy: Policy | None = None

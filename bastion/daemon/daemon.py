@@ -32,7 +32,7 @@ from bastion.daemon.publishing import Circumstances, Publisher
 from bastion.daemon.sweep import Sweeper
 from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
-from scheduler import Plan, RecentHoldings, Verdict, schedule
+from scheduler import Plan, RecentHoldings, UsageHistory, Verdict, schedule
 
 _WORKERS = 32
 # Between two looks whether to stop.
@@ -128,6 +128,7 @@ class Daemon:
         self._log = DaemonLog(store, clock, settings.world.bastion)
         self._waiting = WaitingSince()
         self._recent = RecentHoldings()
+        self._usage = UsageHistory()
         self._publisher = Publisher(store, folders.status, narrate)
         self._ticks = 0
         self._look_whole = True  # what an earlier tick saw does not suffice for the next one
@@ -246,15 +247,19 @@ class Daemon:
             world = self._observer.observe(
                 entropy=self._entropy(), dry_run=options.scheduler.dry_run, whole=self._listings.whole
             )
+            world = replace(world, policy=policy.policy)
             now = self._clock.now()
             if self._recovered_epoch != self._lease.epoch:
                 self._recovered_epoch = self._lease.epoch
-                self._waiting.recover(self._publisher.recover())
+                published = self._publisher.recover()
+                self._waiting.recover(published)
+                self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
             waiting = self._waiting
             jobs = snapshot(world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised)
             if policy.policy is not None:
                 recently = self._recent.note(jobs.jobs, self._clock.monotonic(), policy.policy)
-                jobs = replace(jobs, held_recently=recently)
+                usage = self._usage.note(jobs.jobs, now, policy.policy)
+                jobs = replace(jobs, held_recently=recently, user_usage=usage)
             plan = schedule(jobs, now)
             turns = reconcile(world, plan, now)
             if not world.dry_run:
@@ -296,4 +301,5 @@ class Daemon:
             },
             alarms=problems,
             waiting_since=self._waiting.since,
+            usage=self._usage.to_document,
         )

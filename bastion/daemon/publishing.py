@@ -22,12 +22,17 @@ from scheduler import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the status says beside the jobs."""
+    """What the status says beside the jobs.
+
+    Attributes:
+        usage: What users have used; it changes all the time, so it is only published beside something else.
+    """
 
     daemon: Mapping[str, Any]
     quota: Mapping[str, Any]
     alarms: Sequence[str]
     waiting_since: Mapping[str, float]
+    usage: Callable[[], Mapping[str, Any]] = dict
 
 
 class Publisher:
@@ -74,15 +79,25 @@ class Publisher:
                 self._learn()
             elif document == self._document:  # quick: entries that stayed the same are the same objects
                 return
-            data = documents.dumps(document)
-            if data != self._data:
-                self._write(data)
+            if not self._lies_there(document):
+                self._write(documents.dumps({**document, "usage": about.usage()}))
             self._document = document
         except PreconditionFailed:
             self._data = None  # somebody else wrote it; look again next tick
         except BastionError as error:
             self._data = None  # it may have been written all the same
             self._narrate(f"the status could not be published: {error}")
+
+    def _lies_there(self, document: dict[str, Any]) -> bool:
+        """Whether what lies there says the same, but for the usage."""
+        if self._document is not None or not self._data:
+            return False
+        try:
+            present = documents.loads(self._data, max_bytes=limits.STATUS_MAX_BYTES)
+        except documents.DocumentError:
+            return False
+        usage = present.get("usage") if isinstance(present, dict) else None
+        return documents.dumps({**document, "usage": usage}) == self._data
 
     def _write(self, data: bytes) -> None:
         meta = self._store.put(keys.STATUS, data, generation=self._generation)

@@ -1,0 +1,130 @@
+"""What each user has used of each project, decayed: usage counts half after the project's half-life.
+
+Layer: `scheduler`, pure. The integral over time is exact: what is held at a constant rate r for a time t adds
+`r * h / ln 2 * (1 - 2 ** (-t / h))`, whether it is noted in one step or in a thousand.
+
+Invariant: while nobody runs, the order of the users does not change. Amounts are kept as they were at a reference
+instant of their project, and all of them are scaled by the same factor when asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quota import Policy
+from scheduler.model import Job, JobStatus
+
+# Users of one project that are remembered in the long run; beyond it the least usage is forgotten first.
+_USERS_MAX = 10_000
+# Unit-seconds; less of it is nothing.
+_NOTHING_BELOW = 1.0
+# After so many half-lives the reference instant moves on: scaled by more, numbers lose their meaning.
+_REFERENCE_HALF_LIVES = 16.0
+
+
+@dataclass(slots=True)
+class _Project:
+    half_life: float
+    reference: float
+    # By user, unit-seconds as they would be worth at `reference`.
+    used: dict[str, float] = field(default_factory=dict)
+
+    def worth(self, now: float) -> float:
+        """What a unit-second at the reference instant is worth now."""
+        return math.pow(2.0, -(now - self.reference) / self.half_life)
+
+    def add(self, user: str, units: int, start: float, now: float) -> None:
+        """`units` were held from `start` to `now`."""
+        seconds = -math.expm1(-(now - start) / self.half_life * math.log(2.0)) * self.half_life / math.log(2.0)
+        self.used[user] = self.used.get(user, 0.0) + units * seconds / self.worth(now)
+
+    def move(self, reference: float, half_life: float) -> None:
+        """Takes another reference instant, or goes on with another half-life."""
+        worth = self.worth(reference)
+        kept = sorted(((used * worth, user) for user, used in self.used.items()), reverse=True)[:_USERS_MAX]
+        self.used = {user: used for used, user in kept if used >= _NOTHING_BELOW}
+        self.reference, self.half_life = reference, half_life
+
+
+class UsageHistory:
+    """Adds up who holds what, pass by pass, and outlives its process as a JSON document."""
+
+    def __init__(self) -> None:
+        self._projects: dict[str, _Project] = {}
+        self._noted_at: float | None = None
+
+    def note(self, jobs: Iterable[Job], now: float, policy: Policy) -> Mapping[str, Mapping[str, float]]:
+        """Takes in who holds capacity now; returns what `Snapshot.user_usage` wants.
+
+        Whoever holds something now is charged since the last note (the first time: since ever), or since its attempt
+        started if that is later; a job that ended in between is not charged for the rest. A clock that went back
+        charges nobody.
+        """
+        since = 0.0 if self._noted_at is None else self._noted_at
+        for job in jobs:
+            units = 0 if job.status is JobStatus.PENDING else sum(job.charged.values())
+            start = max(since, job.started_at or now)
+            if units and start < now:
+                self._project(job.project_id, now, policy).add(job.user_id, units, start, now)
+        self._noted_at = now
+        usage = {name: self._usage(self._project(name, now, policy), now) for name in sorted(self._projects)}
+        self._projects = {name: project for name, project in self._projects.items() if usage[name]}
+        return {name: users for name, users in usage.items() if users}
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON; changes whenever something was noted."""
+        at = self._noted_at
+        if at is None:
+            return {}
+        return {
+            "at": at,
+            "projects": {
+                name: {user: round(used, 1) for user, used in sorted(usage.items())}
+                for name, project in sorted(self._projects.items())
+                if (usage := self._usage(project, at))
+            },
+        }
+
+    def restore(self, document: object) -> None:
+        """Goes on from what `to_document` gave; whatever is not like that is left out.
+
+        Between that instant and the next note everyone who holds something then is charged as usual.
+        """
+        if not isinstance(document, dict) or not isinstance(document.get("projects"), dict):
+            return
+        at = _number(document.get("at"))
+        if at is None:
+            return
+        self._projects, self._noted_at = {}, at
+        for name, users in document["projects"].items():
+            amounts = users.items() if isinstance(users, dict) else ()
+            used = {str(user): amount for user, raw in amounts if (amount := _number(raw)) is not None}
+            # The half-life is the quota file's, with the next note.
+            self._projects[str(name)] = _Project(half_life=math.inf, reference=at, used=used)
+
+    def _project(self, name: str, now: float, policy: Policy) -> _Project:
+        half_life = policy.rules(name).half_life_seconds
+        project = self._projects.get(name)
+        if project is None:
+            project = self._projects[name] = _Project(half_life=half_life, reference=now)
+        if math.isinf(project.half_life):
+            project.half_life = half_life
+        if project.reference > now:  # a clock that was wrong wrote it
+            project.reference = now
+        age = now - project.reference
+        if project.half_life != half_life or age > _REFERENCE_HALF_LIVES * half_life:
+            project.move(now, half_life)
+        return project
+
+    def _usage(self, project: _Project, now: float) -> dict[str, float]:
+        worth = 1.0 if math.isinf(project.half_life) else project.worth(max(now, project.reference))
+        return {user: used * worth for user, used in project.used.items() if used * worth >= _NOTHING_BELOW}
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None
