@@ -23,7 +23,7 @@ from bastion.core import jobspec, limits
 from bastion.core.errors import InvalidDocument, NotFound, Refused, StoreError
 from bastion.core.instants import from_rfc3339
 from bastion.core.job_record import Cause
-from bastion.core.published_jobs import published_jobs
+from bastion.core.published_jobs import published_jobs, published_usage
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.capacity import amounts_of
 from scheduler.durations import Durations, WorkKind
@@ -80,7 +80,12 @@ def estimate(client: Client, sight: Sight) -> Estimate:
         except StoreError as error:
             return _unknown(f"the results of ended jobs cannot be read: {error}")
         history = list(_history(results))
-    snapshot = Snapshot(policy=policy, jobs=jobs, bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+    snapshot = Snapshot(
+        policy=policy,
+        jobs=jobs,
+        bastion_slots=limits.BASTION_HOST_JOBS_MAX,
+        user_usage=published_usage(status),
+    )
     answers = forecast(
         snapshot,
         client.clock.now(),
