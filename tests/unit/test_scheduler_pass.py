@@ -394,4 +394,4 @@ def test_ten_thousand_waiting_jobs_are_decided_in_a_fraction_of_a_second() -> No
         begin = time.perf_counter()
         schedule(snapshot, NOW)
         best = min(best, time.perf_counter() - begin)
-    assert best < 1.0  # about 0.15 s on an idle core; the bound only catches a change of order
+    assert best < 5.0  # about 0.25 s on an idle core; the bound only catches a change of order
