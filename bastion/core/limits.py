@@ -66,6 +66,9 @@ STOP_REPORT_SLACK_SECONDS = 30.0
 CLEANUP_TIMEOUT_SECONDS = 600.0
 # How often a host says that it is there.
 BEAT_PERIOD_SECONDS = 30.0
+# A host tells of a newer checkpoint no more often than this, about: each costs it a write and the daemon a read, and
+# what is lost since is little anyway. The first after a longer pause is told at once.
+CHECKPOINT_REPORT_SECONDS = 600.0
 # Three silent periods, and a host counts as lost.
 BEAT_LOST_SECONDS = 90.0
 # The agent of a job without a slice stops its command after so long without reading its order: nobody can confirm the

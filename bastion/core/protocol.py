@@ -138,7 +138,8 @@ class HostPhase(str, Enum):
 
 
 class Report(_Document):
-    """`runs/<run>/reports/<i>`: written by host i on every change.
+    """`runs/<run>/reports/<i>`: written by host i on every change; of a newer checkpoint alone, only now and then
+    (`limits.CHECKPOINT_REPORT_SECONDS`).
 
     Attributes:
         token: The run token the host was given; a report with another one does not count.
@@ -146,6 +147,8 @@ class Report(_Document):
         error: Name of what went wrong on the host (`HostRestarted`, `OrderLost`, ...); empty otherwise.
         message: The same for people.
         started_at, ended_at: RFC 3339 by the host's clock; shown, never compared with another clock.
+        checkpointed_at: When the command last touched its checkpoint file, by the same clock and never before
+            `started_at`; empty if it never did.
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
@@ -160,3 +163,4 @@ class Report(_Document):
     message: str = ""
     started_at: str = ""
     ended_at: str = ""
+    checkpointed_at: str = ""

@@ -23,6 +23,7 @@ from bastion.core.protocol import HostPhase, Order, OrderAction
 from bastion.ports import Clock, ObjectStore
 from bastion.worker.backoff import Backoff
 from bastion.worker.bucket_link import BucketLink
+from bastion.worker.checkpoint_file import CheckpointFile
 from bastion.worker.command import Command
 from bastion.worker.environment import CommandEnvironment, HostFacts, command_environment
 from bastion.worker.host_state import HostState
@@ -57,6 +58,7 @@ class Ending:
     exit_code: int | None = None
     error: str = ""
     message: str = ""
+    checkpointed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +92,15 @@ class Attempt:
         interpreter: str,
         is_shut_down: Callable[[], bool],
         is_order_lost: Callable[[], bool],
-        publish_running: Callable[[float], None],
+        publish_running: Callable[[float, float | None], None],
     ) -> None:
+        """`publish_running` is given the instants of the command's start and of its last checkpoint, if any."""
         arguments = identity.arguments
         self._identity = identity
         self._link = link
         self._state = state
         self._clock = clock
+        self._rng = rng
         self._wakeup = wakeup
         self._base_environ = base_environ
         self._boot_id = boot_id
@@ -131,7 +135,8 @@ class Attempt:
         """Runs the command of the order in force."""
         order = self._link.order
         assert order is not None, "the gate opens only for a host that has its order"
-        started_at = self._clock.now()
+        checkpoints = CheckpointFile(self._state.checkpoint_file, clock=self._clock, rng=self._rng)
+        started_at = checkpoints.began_at
         try:
             self._state.mark_started(self._boot_id)
             self._state.work_dir.mkdir()
@@ -152,10 +157,10 @@ class Attempt:
             self._note(ending.message)
             self._flush()
             return ending
-        self._publish_running(started_at)
-        return self._see_through(command, environment, started_at)
+        self._publish_running(started_at, None)
+        return self._see_through(command, environment, checkpoints)
 
-    def _see_through(self, command: Command, environment: CommandEnvironment, started_at: float) -> Ending:
+    def _see_through(self, command: Command, environment: CommandEnvironment, checkpoints: CheckpointFile) -> Ending:
         if environment.overridden:
             # Before the pump starts, so that it is the log's first line.
             self._note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
@@ -163,26 +168,32 @@ class Attempt:
             command.pipes, splitter=self._splitter, buffer=self._buffer, clock=self._clock, on_done=self._wakeup.set
         )
         pump.start()
-        stop = self._watch(command)
+        stop = self._watch(command, checkpoints)
         gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
         ended_at = self._clock.now()
         command.reap()
         pump.finish()
         self._wait(lambda: pump.done)
-        ending = self._ending(command, stop, started_at, ended_at)
+        ending = self._ending(command, stop, checkpoints, ended_at)
         if not gone:
             ending = replace(ending, message=f"{ending.message} Some processes could not be ended.".strip())
         self._flush()
         return ending
 
-    def _ending(self, command: Command, stop: _Stop | None, started_at: float, ended_at: float) -> Ending:
-        code = command.exit_code
+    def _ending(self, command: Command, stop: _Stop | None, checkpoints: CheckpointFile, ended_at: float) -> Ending:
+        code, started_at, checkpointed_at = command.exit_code, checkpoints.began_at, checkpoints.latest()
         if stop is None and code in _SHUTDOWN_CODES and not self._is_shut_down():
             self._wait(self._is_shut_down, at_most_seconds=SHUTDOWN_NEWS_SECONDS)
         if stop is None and code != 0 and self._is_shut_down():
             stop = self._shutdown_stop()
         if stop is None:
-            return Ending(phase=HostPhase.EXITED, exit_code=code, started_at=started_at, ended_at=ended_at)
+            return Ending(
+                phase=HostPhase.EXITED,
+                exit_code=code,
+                started_at=started_at,
+                ended_at=ended_at,
+                checkpointed_at=checkpointed_at,
+            )
         return Ending(
             phase=stop.phase,
             exit_code=code,
@@ -190,10 +201,14 @@ class Attempt:
             message=stop.message,
             started_at=started_at,
             ended_at=ended_at,
+            checkpointed_at=checkpointed_at,
         )
 
-    def _watch(self, command: Command) -> _Stop | None:
-        """Waits until the command's end; returns why it was ended, None if it ended by itself."""
+    def _watch(self, command: Command, checkpoints: CheckpointFile) -> _Stop | None:
+        """Waits until the command's end; returns why it was ended, None if it ended by itself.
+
+        Checkpoints are told while it runs; one that it makes when it is asked to stop stands in the final report.
+        """
         stop: _Stop | None = None
         while True:
             reason = self._reason_to_stop(ended=command.exit_code is not None)
@@ -207,6 +222,9 @@ class Attempt:
                 # A second stop may be more urgent than the first; what counts as the cause stays.
                 stop = replace(stop, deadline=reason.deadline)
             if stop is None:
+                checkpointed_at = checkpoints.news()
+                if checkpointed_at is not None:
+                    self._publish_running(checkpoints.began_at, checkpointed_at)
                 self._wakeup.wait(self._identity.arguments.poll_seconds)
                 continue
             if not command.ask_to_end() or self._clock.monotonic() >= stop.deadline:

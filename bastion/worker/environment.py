@@ -48,7 +48,7 @@ class HostFacts:
     Attributes:
         marker: Value of `BASTION_COMMAND`, by which everything the command starts is found.
         preempt_file: Appears when the command is asked to stop; holds the reason.
-        checkpoint_file: Where the command may note where its last checkpoint lies.
+        checkpoint_file: The command touches it after each save; it does not exist before.
         coordinator: `host:port` of host 0 of slice 0, from the claim; empty where nothing coordinates.
         emulated: Whether the host is a process group of this machine.
         cpus: Processors of the machine.

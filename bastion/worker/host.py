@@ -128,6 +128,7 @@ class Host:
             message=ending.message,
             started_at=ending.started_at,
             ended_at=ending.ended_at,
+            checkpointed_at=ending.checkpointed_at,
         )
         self._keep(report)
         return report
@@ -215,7 +216,9 @@ class Host:
             interpreter=sys.executable,
             is_shut_down=lambda: self._shut_down,
             is_order_lost=lambda: self.order_lost,
-            publish_running=lambda at: self._link.publish(self._report(HostPhase.RUNNING, started_at=at)),
+            publish_running=lambda started_at, checkpointed_at: self._link.publish(
+                self._report(HostPhase.RUNNING, started_at=started_at, checkpointed_at=checkpointed_at)
+            ),
         )
 
     def _choose_coordinator(self) -> str:
@@ -236,6 +239,7 @@ class Host:
         message: str = "",
         started_at: float | None = None,
         ended_at: float | None = None,
+        checkpointed_at: float | None = None,
     ) -> Report:
         return Report(
             run=self._identity.arguments.run,
@@ -248,6 +252,7 @@ class Host:
             message=message,
             started_at="" if started_at is None else instants.to_rfc3339(started_at),
             ended_at="" if ended_at is None else instants.to_rfc3339(ended_at),
+            checkpointed_at="" if checkpointed_at is None else instants.to_rfc3339(checkpointed_at),
         )
 
     def _keep(self, report: Report) -> None:

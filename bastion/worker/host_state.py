@@ -61,6 +61,7 @@ class HostState:
 
     @property
     def checkpoint_file(self) -> Path:
+        """The command's to create: the folder is a new one for each run."""
         return self.folder / "checkpoint"
 
     @property

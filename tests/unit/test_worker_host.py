@@ -15,6 +15,7 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.core import keys, protocol
 from bastion.core.errors import NotFound
 from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
+from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
 from bastion.worker import attempt
@@ -32,7 +33,8 @@ class Stage:
 
     def __init__(self, state_dir: Path) -> None:
         self.memory = MemoryStore()
-        self.store = FaultyStore(self.memory)
+        self.counting = CountingStore(self.memory)
+        self.store = FaultyStore(self.counting)
         self.state_dir = state_dir
         self._live: list[tuple[Host, threading.Thread]] = []
 
@@ -207,6 +209,40 @@ def test_a_stop_order_shows_the_reason_and_lets_the_command_save_its_work(stage:
     report = stage.final()
     assert (report.phase, report.exit_code, report.message) == (HostPhase.STOPPED, 3, "preempted: for vision")
     assert "stdout F preempted: for vision" in stage.log()
+
+
+def test_a_checkpoint_is_reported_while_the_command_runs_and_the_last_one_with_its_end(stage: Stage, tmp_path: Path):
+    go = tmp_path / "go"
+    stage.order(
+        'test ! -e "$BASTION_CHECKPOINT_FILE" || exit 9; touch "$BASTION_CHECKPOINT_FILE"; '
+        f'until test -e {go}; do sleep 0.02; done; touch "$BASTION_CHECKPOINT_FILE"'
+    )
+    stage.start(stage.host())
+    until(lambda: (report := stage.report()) is not None and report.checkpointed_at)
+    running = stage.report()
+    assert running is not None
+    assert running.phase is HostPhase.RUNNING
+    go.touch()
+    final = stage.final()
+    assert final.exit_code == 0
+    assert running.started_at == final.started_at <= running.checkpointed_at < final.checkpointed_at <= final.ended_at
+
+
+def test_a_command_that_touches_its_file_all_the_time_causes_one_report_beside_the_others(stage: Stage, tmp_path: Path):
+    stage.order(f'until test -e {tmp_path}/go; do touch "$BASTION_CHECKPOINT_FILE"; sleep 0.01; done')
+    stage.start(stage.host())
+    until(lambda: (report := stage.report()) is not None and report.checkpointed_at)
+    time.sleep(0.3)
+    (tmp_path / "go").touch()
+    stage.final()
+    assert stage.counting.written.count(keys.report(RUN, 0)) <= 4  # waiting, running, a checkpoint, the end
+
+
+@pytest.mark.parametrize("thing", ["mkdir", "mkfifo", "ln -s /proc/self/mem"])
+def test_what_is_no_file_in_place_of_the_checkpoint_file_harms_no_job(stage: Stage, thing: str):
+    stage.order(f'{thing} "$BASTION_CHECKPOINT_FILE" && sleep 0.2')
+    stage.start(stage.host())
+    assert (stage.final().exit_code, stage.final().checkpointed_at) == (0, "")
 
 
 def test_a_command_that_ignores_the_signal_is_killed_after_the_grace_period_with_all_it_started(stage: Stage):

@@ -1,0 +1,132 @@
+"""What a host makes of the file that its command touches after each save."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bastion.core import limits
+from bastion.testing.manual_clock import ManualClock
+from bastion.worker.checkpoint_file import CheckpointFile
+
+PAUSE = limits.CHECKPOINT_REPORT_SECONDS
+
+
+class JumpyClock(ManualClock):
+    """Somebody sets the wall clock."""
+
+    def jump(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class Folder:
+    """A command's folder at some time, and what its host sees."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "checkpoint"
+        self.clock = JumpyClock()
+        self.watched = CheckpointFile(self.path, clock=self.clock, rng=Random(1))
+
+    def touch(self, *, ahead: float = 0.0) -> float:
+        self.path.touch()
+        at = self.clock.now() + ahead
+        os.utime(self.path, (at, at))
+        return at
+
+    def latest(self) -> float | None:
+        """Seconds after the command's start."""
+        found = self.watched.latest()
+        return None if found is None else round(found - self.watched.began_at, 3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_an_untouched_file_is_no_checkpoint(folder: Folder):
+    folder.clock.advance(100)
+    assert folder.latest() is None
+    assert folder.watched.news() is None
+
+
+def test_the_checkpoint_is_when_the_file_was_last_touched(folder: Folder):
+    folder.clock.advance(100)
+    first = folder.touch()
+    folder.clock.advance(7)
+    assert folder.watched.latest() == pytest.approx(first)
+    folder.clock.advance(50)
+    assert folder.latest() == 100
+    folder.touch()
+    assert folder.latest() == 157
+
+
+@pytest.mark.parametrize(
+    ("ahead", "seen"), [pytest.param(5000.0, 100, id="future"), pytest.param(-5000.0, 0, id="before the start")]
+)
+def test_a_time_that_cannot_be_is_moved_between_the_start_and_now(folder: Folder, ahead: float, seen: int):
+    folder.clock.advance(100)
+    folder.touch(ahead=ahead)
+    assert folder.latest() == seen
+    folder.clock.advance(100)
+    assert folder.latest() == seen
+
+
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0])
+def test_a_clock_that_jumps_moves_no_checkpoint(folder: Folder, jump: float):
+    folder.clock.advance(100)
+    folder.touch()
+    assert folder.latest() == 100
+    folder.clock.jump(jump)
+    folder.clock.advance(10)
+    assert folder.latest() == 100
+    folder.touch()
+    folder.clock.advance(3)
+    assert folder.latest() == 110
+
+
+def test_a_file_that_vanishes_leaves_what_was_saved(folder: Folder):
+    folder.clock.advance(100)
+    folder.touch()
+    assert folder.latest() == 100
+    folder.path.unlink()
+    assert folder.latest() == 100
+
+
+@pytest.mark.parametrize("make", ["folder", "pipe", "link", "loop"])
+def test_what_is_no_plain_file_is_no_checkpoint(folder: Folder, make: str):
+    if make == "folder":
+        folder.path.mkdir()
+    elif make == "pipe":
+        os.mkfifo(folder.path)
+    else:
+        target = folder.path if make == "loop" else folder.path.with_name("elsewhere")
+        folder.path.symlink_to(target)
+        if make == "link":
+            target.touch()
+    assert folder.latest() is None
+
+
+def test_a_checkpoint_is_told_at_once_and_one_that_follows_soon_only_after_a_pause(folder: Folder):
+    folder.clock.advance(100)
+    folder.touch()
+    assert folder.watched.news() == folder.watched.latest()
+    told = 0
+    for _ in range(360):
+        folder.clock.advance(10)
+        folder.touch()
+        told += folder.watched.news() is not None
+    assert 3600 / (PAUSE * 1.2) - 1 <= told <= 3600 / (PAUSE * 0.8)
+    folder.clock.advance(2 * PAUSE)
+    assert folder.watched.news() is not None, "the last one is told though the file was not touched again"
+    assert folder.watched.news() is None
+
+
+def test_a_checkpoint_after_a_long_pause_is_told_at_once(folder: Folder):
+    for _ in range(3):
+        folder.clock.advance(2 * PAUSE)
+        folder.touch()
+        assert folder.watched.news() is not None
