@@ -104,7 +104,9 @@ def _live(name: str, entry: Mapping[str, Any], now: float) -> Iterator[str]:
     if phase != "queued" and entry.get("started_at"):
         yield f"  attempt {plain(entry.get('attempt'))} started {words.age(entry.get('started_at'), now)} ago"
     if entry.get("running_since"):
-        yield f"  running for {words.age(entry.get('running_since'), now)}"
+        saved = entry.get("checkpointed_at")
+        known = f", last checkpoint {words.age(saved, now)} ago" if saved else ""
+        yield f"  running for {words.age(entry.get('running_since'), now)}{known}"
     reason = entry.get("reason")
     if isinstance(reason, Mapping):
         yield from _reason(reason, now)
@@ -150,9 +152,11 @@ def _ended(name: str, result: Result, now: float) -> Iterator[str]:
 
 def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
     for attempt in attempts:
+        saved = attempt.get("checkpointed_at")
+        known = f"; its last checkpoint was {words.age(saved, now)} ago" if saved else ""
         yield (
             f"  attempt {plain(attempt.get('number'))} ended {words.age(attempt.get('ended_at'), now)} ago, "
-            f"{words.ending(str(attempt.get('cause')), str(attempt.get('message')))}"
+            f"{words.ending(str(attempt.get('cause')), str(attempt.get('message')))}{known}"
         )
 
 

@@ -22,6 +22,21 @@ def from_rfc3339(text: str) -> float:
     return moment.timestamp()
 
 
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`; what is below 0 is `0 s`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
 def utc_day(seconds: float) -> str:
     """The UTC day of an instant as `YYYYMMDD`."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y%m%d")

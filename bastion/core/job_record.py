@@ -93,7 +93,11 @@ class Attempt(_Part):
 
 
 class PastAttempt(_Part):
-    """An attempt that is over, for the result and the history."""
+    """An attempt that is over, for the result and the history.
+
+    Attributes:
+        checkpointed_at: Up to when its work was saved; None: nothing was, or nothing is known of it (older records).
+    """
 
     number: int
     started_at: Instant
@@ -103,6 +107,7 @@ class PastAttempt(_Part):
     message: str
     exit_code: int | None = None
     failed_worker: int | None = None
+    checkpointed_at: Instant | None = None
 
 
 class Outcome(_Part):

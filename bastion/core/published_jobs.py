@@ -74,6 +74,7 @@ def _read(entry: Any) -> Job | None:
             started_at=from_rfc3339(entry["started_at"]) if has_attempt else None,
             on_bastion=entry["instance_type"] is None,
             waiting_since=from_rfc3339(reason["since"]) if reason else None,
+            checkpointed_at=from_rfc3339(entry["checkpointed_at"]) if entry.get("checkpointed_at") else None,
             promised=bool(reason) and reason["code"] == ReasonCode.WAITING_FOR_PREEMPTED.value,
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

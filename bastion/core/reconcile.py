@@ -8,6 +8,7 @@ every tick derives what to do from the record and from what exists.
 from __future__ import annotations
 
 from bastion.core import finishing, keys, limits, runs
+from bastion.core.checkpoints import saved_until
 from bastion.core.effects import (
     AppendHistory,
     CloseGate,
@@ -19,6 +20,7 @@ from bastion.core.effects import (
     PutInvalid,
     PutRecord,
 )
+from bastion.core.instants import duration
 from bastion.core.job_record import Attempt, Cause, Ending, JobRecord, Outcome, PastAttempt
 from bastion.core.lifecycle import Status
 from bastion.core.slices import SliceState
@@ -220,6 +222,8 @@ class _Turn:
             evicted_for=evicted_for,
         )
         text = "" if cause is Cause.CANCELLED else f"attempt {attempt.number} is stopped: {cause.value}: {message}"
+        if cause is Cause.EVICTED and (saved_at := saved_until(attempt, self.view.attempt)) is not None:
+            text += f"; last checkpoint {duration(self.now - saved_at)} ago"
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _grace(self, record: JobRecord, cause: Cause) -> float:
@@ -339,6 +343,7 @@ class _Turn:
             message=ending.message,
             exit_code=ending.exit_code,
             failed_worker=ending.failed_worker,
+            checkpointed_at=saved_until(attempt, self.view.attempt),
         )
         record = self._evolve(record, attempt=None, attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :])
         if record.status is Status.CANCELLING:

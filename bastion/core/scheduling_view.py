@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from bastion.core import limits
+from bastion.core.checkpoints import saved_until
 from bastion.core.job_record import Cause, JobRecord
 from bastion.core.lifecycle import Status
 from bastion.core.reconcile import cancel_wanted
@@ -88,6 +89,7 @@ def _job(view: JobView, record: JobRecord, since: float | None, promised: bool) 
         on_bastion=spec.runner is None,
         waiting_since=record.attempts[-1].ended_at if since is None and record.attempts else since,
         promised=promised,
+        checkpointed_at=saved_until(attempt, view.attempt) if attempt and status is JobStatus.RUNNING else None,
         **_evictions(record),
     )
 
@@ -103,13 +105,13 @@ _NEVER_EVICTED = _Evictions(evictions=0, futile_evictions=0, evicted_at=None, ev
 
 
 def _evictions(record: JobRecord) -> _Evictions:
-    """What past evictions cost the job. Nothing is known of its checkpoints yet, so none of them counts as a saving."""
+    """What past evictions cost the job. Of an attempt of which nothing is known, nothing counts as saved."""
     if not record.attempts:  # nearly every job
         return _NEVER_EVICTED
     evicted = [past for past in record.attempts if past.cause is Cause.EVICTED]
     in_a_row = 0
     for past in reversed(record.attempts):
-        if past.cause is not Cause.EVICTED:
+        if past.cause is not Cause.EVICTED or past.checkpointed_at is not None:
             break
         in_a_row += 1
     return _Evictions(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bastion.core.instants import to_rfc3339
+from bastion.core import limits
+from bastion.core.checkpoints import saved_until
+from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.job_record import JobRecord
 from bastion.core.lifecycle import Status
 from bastion.core.protocol import HostPhase
@@ -53,15 +55,42 @@ def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | 
     }
 
 
+def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, Any] | None) -> str | None:
+    """Up to when the job's work is saved, as far as it is shown.
+
+    The hosts of a gang report one after the other, and some programs save all the time: what is shown moves only after
+    a pause, so that a checkpoint is one reason to write the status and not one for each host.
+    """
+    attempt = record.attempt
+    saved_at = saved_until(attempt, view.attempt) if attempt is not None and view is not None else None
+    if saved_at is None or attempt is None:
+        return None
+    if before is not None and (before["uid"], before["attempt"]) == (record.uid, attempt.number):
+        shown = before.get("checkpointed_at")
+        if shown is not None and abs(saved_at - from_rfc3339(shown)) < limits.CHECKPOINT_REPORT_SECONDS / 2:
+            return str(shown)
+    return to_rfc3339(saved_at)
+
+
 def job_entry(
-    record: JobRecord, view: JobView | None, decision: Decision | None, since: float | None = None
+    record: JobRecord,
+    view: JobView | None,
+    decision: Decision | None,
+    since: float | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One job as the clients show it; `since` is the instant since when its present reason holds."""
+    """One job as the clients show it.
+
+    Args:
+        since: The instant since when its present reason holds.
+        before: Its entry in the status before, if any.
+    """
     spec, attempt = record.job, record.attempt
     reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
     waiting = record.status is Status.PENDING
     ending = attempt.ending if attempt else None
     expected = spec.runner.expected_duration_seconds if spec.runner else None
+    checkpointed_at = _checkpoint(record, view, before)
     return {
         "name": record.name,
         "uid": record.uid,
@@ -87,8 +116,9 @@ def job_entry(
         "position_in_project": decision.position_in_project if decision and waiting else None,
         "reason": _reason(decision, since) if waiting else None,
         "problem": (view.frozen or view.spec_problem or None) if view else None,
-        # Few jobs have it, and every entry costs.
+        # Few jobs have them, and every entry costs.
         **({} if expected is None else {"expected_duration_seconds": expected}),
+        **({} if checkpointed_at is None else {"checkpointed_at": checkpointed_at}),
     }
 
 
@@ -112,9 +142,9 @@ class JobEntries:
             record, view, decision, since = records[name], views.get(name), decisions.get(name), waiting_since.get(name)
             made = before.get(name)
             if made is None or made[0] is not record or made[1] is not view or made[3] != since or made[2] != decision:
-                made = (record, view, decision, since, job_entry(record, view, decision, since))
-                if name in before and before[name][4] == made[4]:
-                    made = (*made[:4], before[name][4])
+                shown = made[4] if made is not None else None
+                entry = job_entry(record, view, decision, since, shown)
+                made = (record, view, decision, since, shown if shown is not None and shown == entry else entry)
             self._made[name] = made
         return [made[4] for made in self._made.values()]
 

@@ -37,6 +37,7 @@ class RunView:
         order, order_generation: What the hosts were told; None and 0 if there is no order yet.
         claim: None if nobody has decided the gate yet.
         reports: By host index; only those with the run's own token.
+        reported_at: Server time at which each of them was written, by host index.
         nodes: Nodes of this run that the provisioner lists, by node id.
         nodes_gone: Node ids of this run that a lookup says do not exist.
         failures: Creations that failed after they were accepted, by node id: (cause, message).
@@ -47,6 +48,7 @@ class RunView:
     order_generation: int = 0
     claim: Claim | None = None
     reports: Mapping[int, Report] = field(default_factory=dict)
+    reported_at: Mapping[int, float] = field(default_factory=dict)
     nodes: Mapping[str, SliceStatus] = field(default_factory=dict)
     nodes_gone: frozenset[str] = frozenset()
     failures: Mapping[str, tuple[str, str]] = field(default_factory=dict)

@@ -215,11 +215,15 @@ class JobViews:
         self._require_all_read(plan)
         provisioner = self._provisioners.of(on_bastion=plan.on_bastion)
         order = self._folders.run_objects.values.get(f"{plan.run}/order")
-        reports = {}
+        reports, reported_at = {}, {}
         for host in range(plan.hosts):
-            report = self._folders.run_objects.values.get(f"{plan.run}/reports/{host}")
+            name = f"{plan.run}/reports/{host}"
+            report = self._folders.run_objects.values.get(name)
             if isinstance(report, Report) and report.token == attempt.token and report.host == host:
                 reports[host] = report
+                meta = self._folders.run_objects.listed.get(name)
+                if meta is not None:
+                    reported_at[host] = meta.updated
         nodes = {node_id: listing.nodes[node_id] for node_id in plan.node_ids if node_id in listing.nodes}
         gone: set[str] = set()
         failures: dict[str, tuple[str, str]] = {}
@@ -240,6 +244,7 @@ class JobViews:
             order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
             claim=self._claim(plan.run),
             reports=reports,
+            reported_at=reported_at,
             nodes=nodes,
             nodes_gone=frozenset(gone),
             failures=failures,

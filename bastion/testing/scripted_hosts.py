@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bastion.core import keys, protocol
+from bastion.core import keys, limits, protocol
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.instants import to_rfc3339
 from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
@@ -27,6 +27,15 @@ def runs_for(seconds: float, code: int = 0) -> Script:
     return lambda _host, elapsed: code if elapsed >= seconds else None
 
 
+Saving: TypeAlias = Callable[[int, float], float | None]
+"""`(host index, seconds since the command began) -> seconds after which it last saved its work`, or None: never."""
+
+
+def saves_every(seconds: float) -> Saving:
+    """A command that makes a checkpoint on each of its hosts after every so many seconds."""
+    return lambda _host, elapsed: elapsed // seconds * seconds or None
+
+
 @dataclass(slots=True)
 class _Host:
     arguments: AgentArguments
@@ -38,6 +47,8 @@ class _Host:
     began: float | None = None
     told: HostPhase | None = None
     last_beat: float = float("-inf")
+    saved: float | None = None  # as reported
+    saved_told_at: float = float("-inf")
 
     @property
     def index(self) -> int:
@@ -60,6 +71,7 @@ class ScriptedHosts:
 
     Attributes:
         scripts: By job name; jobs without one run for ever.
+        savings: By job name; jobs without one make no checkpoints.
         began: Every command that ever began, in order.
         mute: Hosts, as (job, host), that do everything but beat.
         deaf: Hosts, as (job, host), that do nothing any more, as if their machine hung.
@@ -68,6 +80,7 @@ class ScriptedHosts:
     store: ObjectStore
     clock: Clock
     scripts: dict[str, Script] = field(default_factory=dict)
+    savings: dict[str, Saving] = field(default_factory=dict)
     began: list[Began] = field(default_factory=list)
     mute: set[tuple[str, int]] = field(default_factory=set)
     deaf: set[tuple[str, int]] = field(default_factory=set)
@@ -145,6 +158,11 @@ class ScriptedHosts:
         self._report(host)
 
     def _run(self, host: _Host) -> None:
+        now = self.clock.now()
+        quiet = now - host.saved_told_at < limits.CHECKPOINT_REPORT_SECONDS
+        if not quiet and self._saved(host) != host.saved:
+            host.saved_told_at = now
+            self._report(host)
         script = self.scripts.get(host.arguments.job)
         began = host.began
         if script is None or began is None:
@@ -154,7 +172,15 @@ class ScriptedHosts:
             host.phase = HostPhase.EXITED
             self._report(host, exit_code=code)
 
+    def _saved(self, host: _Host) -> float | None:
+        saving = self.savings.get(host.arguments.job)
+        if saving is None or host.began is None:
+            return None
+        return saving(host.index, self.clock.now() - host.began)
+
     def _report(self, host: _Host, *, exit_code: int | None = None) -> None:
+        host.saved = self._saved(host)
+        began = host.began or 0.0
         report = Report(
             run=host.arguments.run,
             host=host.index,
@@ -162,7 +188,9 @@ class ScriptedHosts:
             boot_id=host.boot_id,
             phase=host.phase,
             exit_code=exit_code,
+            started_at=to_rfc3339(began) if host.began is not None else "",
             ended_at=to_rfc3339(self.clock.now()) if host.phase.final else "",
+            checkpointed_at=to_rfc3339(began + host.saved) if host.saved is not None else "",
         )
         key = keys.report(host.arguments.run, host.index)
         meta = self.store.head(key)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 
 import pytest
 
 from bastion.core import documents, jobspec, keys
 from bastion.core.instants import from_rfc3339
 from bastion.testing.cluster import BASTION
-from bastion.testing.scripted_hosts import runs_for
+from bastion.testing.scripted_hosts import runs_for, saves_every
 
 
 def launch(run, name: str, *flags: str, kind: str = "tpu-v4-64"):
@@ -130,3 +131,19 @@ def test_a_spec_with_an_expected_duration_that_is_none_is_refused(run, bastion, 
     bastion.clock.advance(5)
     bastion.settle(3)
     assert "expected_duration_seconds" in run("why", "other").out
+
+
+def test_a_running_job_shows_its_last_checkpoint_and_an_evicted_one_that_of_its_attempt(run, bastion) -> None:
+    bastion.hosts.savings["saver"] = saves_every(60.0)
+    for name in ("silent", "saver"):
+        bastion.submit(name, instance_type="tpu-v4-32")
+        bastion.settle(4)
+    assert "checkpoint" not in run("why", "saver").out
+    bastion.settle(70)
+    bastion.clock.advance(300)
+    assert re.search(r"running for 6 min, last checkpoint 5 min ago\n", run("why", "saver").out)
+    assert "checkpoint" not in run("why", "silent").out
+    bastion.submit("owner", user="bob", project="b", instance_type="tpu-v4-32")
+    bastion.run_until(lambda: bastion.status("saver") == "PENDING")
+    assert re.search(r"attempt 1 ended .* evicted: .*; its last checkpoint was \d+ s ago\n", run("why", "saver").out)
+    assert re.search(r"is stopped: evicted: .*; last checkpoint 5 min ago\n", run("history", "saver").out)

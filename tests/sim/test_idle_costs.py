@@ -11,7 +11,7 @@ from bastion.core import keys, limits
 from bastion.daemon import execute
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
-from bastion.testing.scripted_hosts import runs_for
+from bastion.testing.scripted_hosts import runs_for, saves_every
 
 BUDGET = 15
 # As in the cloud.
@@ -83,6 +83,36 @@ def test_running_jobs_change_nothing_by_themselves_in_a_hundred_ticks() -> None:
     assert set(counting.calls) == {"list", "put"}
     assert counting.calls["list"] == 4 * 100
     assert set(counting.written) == {keys.LEASE}
+
+
+def test_a_checkpoint_costs_a_read_for_each_host_that_makes_it_and_one_status() -> None:
+    cluster, counting = in_the_cloud()
+    cluster.hosts.savings["all-hosts"] = saves_every(1800.0)
+    cluster.hosts.savings["host-0"] = lambda host, elapsed: elapsed // 1800 * 1800 or None if host == 0 else None
+    for name in ("all-hosts", "host-0"):
+        cluster.submit(name, instance_type="tpu-v4-32")
+    settle(cluster)
+    counting.reset()
+    for _ in range(4 * 180):
+        cluster.step(TICK_SECONDS)
+    uids = {name: record.uid for name in ("all-hosts", "host-0") if (record := cluster.record(name))}
+    read = Counter(key.partition("/reports/")[0] for key in counting.read)
+    assert read == {f"runs/{uids['all-hosts']}-1": 4 * 4, f"runs/{uids['host-0']}-1": 4}
+    assert Counter(counting.written)[keys.STATUS] <= 4 * 2
+    assert set(counting.written) == {keys.LEASE, keys.STATUS}
+
+
+def test_a_program_that_saves_all_the_time_costs_a_read_in_ten_minutes_for_each_host() -> None:
+    cluster, counting = in_the_cloud()
+    cluster.hosts.savings["job"] = lambda _host, elapsed: elapsed
+    cluster.submit("job", instance_type="tpu-v4-128")
+    cluster.write_quota(QUOTA.replace(b"v4 = 64", b"v4 = 128"))
+    settle(cluster)
+    counting.reset()
+    for _ in range(360):
+        cluster.step(TICK_SECONDS)
+    assert len(counting.read) == 16 * 3600 / limits.CHECKPOINT_REPORT_SECONDS
+    assert Counter(counting.written)[keys.STATUS] <= 3600 / limits.CHECKPOINT_REPORT_SECONDS
 
 
 def test_new_jobs_cost_three_writes_each_and_nothing_is_looked_up_first() -> None:
