@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import os
 
+import requests
 import requests.adapters
+import requests.utils
 from google.api_core.client_info import ClientInfo
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud.storage import Client
@@ -55,7 +57,10 @@ def _client(emulator: str, _process: int) -> Client:
 
 
 def prepared(client: Client) -> Client:
-    """The same client, with connections for all our threads, and making no requests that nobody asked it for."""
+    """The same client, with connections for all our threads, and making no requests that nobody asked it for.
+
+    The proxies and the authorities that the environment names now hold for all of its requests.
+    """
     # Of late the library looks up every bucket in a thread of its own, for the sake of traces that are off. That needs
     # a permission that the roles for objects do not have, and after each 404 it looks again.
     client._bucket_metadata_cache = None
@@ -63,4 +68,16 @@ def prepared(client: Client) -> Client:
     if not session.is_mtls:  # those connections carry a certificate, and are few
         for scheme in ("https://", "http://"):
             session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS))
+    _read_environment(session, client._connection.get_api_base_url_for_mtls())
     return client
+
+
+def _read_environment(session: requests.Session, url: str) -> None:
+    """Takes what the environment says about requests to a URL, once: the library would read it for each of them.
+
+    That takes a fifth of the time of a small write. It would look into ~/.netrc, too, and put a password that it finds
+    there in the place of the access token.
+    """
+    session.proxies.update(requests.utils.get_environ_proxies(url))
+    session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    session.trust_env = False

@@ -114,7 +114,9 @@ def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync
         OSError: with a number of `ABSENT` if it is not there; with `create`, ENOENT means that somebody removed it
             meanwhile.
     """
-    folder = os.dup(parent)
+    if not names:
+        return os.dup(parent)
+    folder = parent
     for name in names:
         above = folder
         try:
@@ -126,7 +128,8 @@ def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync
                 _make_folder(above, name, sync=sync)
                 folder = os.open(name, _FOLDER, dir_fd=above)
         finally:
-            os.close(above)
+            if above != parent:
+                os.close(above)
     return folder
 
 

@@ -350,6 +350,16 @@ def test_a_token_server_that_cannot_be_reached_is_asked_again(service: Service) 
     assert service.asked[0].headers.get("Authorization") == "Bearer a token"
 
 
+def test_a_token_that_is_no_longer_taken_is_renewed_and_the_request_repeated(service: Service) -> None:
+    service.answers = [found(), said(401, "Invalid Credentials"), said(401, "Invalid Credentials"), found()]
+    store = store_of(service, Unwilling())
+    assert store.put("k", b"content", generation=0).generation == 5
+    assert store.put("k", b"content", generation=5).generation == 5
+    assert {request.headers.get("Authorization") for request in service.asked} == {"Bearer a token"}
+    assert [request.method for request in service.asked] == ["POST"] * 4
+    assert b"content" in service.bodies[-1]
+
+
 def test_without_credentials_the_message_says_how_to_get_some(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"):
         monkeypatch.delenv(name, raising=False)

@@ -21,6 +21,7 @@ from bastion.emulator.gcs.objects import BeforeChange, Bucket, Source
 from bastion.emulator.gcs.opened_bucket import explained
 from bastion.emulator.gcs.reading import OpenObject
 from bastion.emulator.gcs.resources import BucketExists, BucketNotEmpty, NoSuchBucket
+from bastion.emulator.gcs.turns import Turns
 
 __all__ = ["Bucket", "Buckets", "OpenObject", "Source"]
 
@@ -45,6 +46,7 @@ class Buckets:
         self._fsync = fsync
         self._before_change = before_change
         self._checksums = KnownChecksums()
+        self._turns = Turns(taken=not fsync)
         with explained("creating", str(folder), "write permission on the folder above it"):
             self._folder.mkdir(parents=True, exist_ok=True)
         self.sweep()
@@ -69,7 +71,14 @@ class Buckets:
             is_there = False
         if not is_there:
             raise NoSuchBucket(f"there is no bucket {name[:80]!r}")
-        return Bucket(path, name, checksums=self._checksums, fsync=self._fsync, before_change=self._before_change)
+        return Bucket(
+            path,
+            name,
+            checksums=self._checksums,
+            fsync=self._fsync,
+            before_change=self._before_change,
+            turns=self._turns,
+        )
 
     def create(self, name: str) -> Bucket:
         """

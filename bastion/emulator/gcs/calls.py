@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.json_fields import projected, projection
+from bastion.emulator.gcs.json_fields import names, projected, projection
+from bastion.emulator.gcs.json_resources import etag, object_json
 from bastion.emulator.gcs.multipart_related import json_document
 from bastion.emulator.gcs.parameters import Parameters
 from bastion.emulator.gcs.refusals import Refusal
+from bastion.emulator.gcs.resources import ObjectResource
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.emulator.gcs.xml_multipart import MultipartUploads
 from bastion.http1 import Headers, Request, Response
@@ -53,6 +55,12 @@ class Call:
         if "fields" in self.parameters:
             document = projected(document, projection(self.parameters.get("fields")))
         return json_response(document, status=status, etag=etag)
+
+    def answer_object(self, resource: ObjectResource) -> Response:
+        """An object as the answer, likewise; what nobody asks for is not made."""
+        wanted = projection(self.parameters.get("fields"))
+        document = object_json(resource, self.base, names(wanted))
+        return json_response(projected(document, wanted), etag=etag(resource))
 
 
 def json_response(document: dict[str, Any], *, status: int = 200, etag: str = "") -> Response:

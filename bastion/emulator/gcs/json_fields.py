@@ -6,6 +6,7 @@ Layer: emulator. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from bastion.emulator.gcs.refusals import Refusal
@@ -16,6 +17,8 @@ Projection = Mapping[str, "Projection | None"]
 _DEPTH_MAX = 16
 
 
+# Clients ask for the same few selections again and again.
+@lru_cache(maxsize=256)
 def projection(fields: str) -> Projection | None:
     """Reads the `fields` parameter: `a,b/c,d(e,f)`, or `*`.
 
@@ -81,3 +84,8 @@ def projected(value: Any, wanted: Projection | None) -> Any:
     if isinstance(value, dict):
         return {name: projected(value[name], inner) for name, inner in wanted.items() if name in value}
     return value
+
+
+def names(wanted: Projection | None) -> frozenset[str] | None:
+    """The fields of which anything is wanted; None: every one."""
+    return None if wanted is None or "*" in wanted else frozenset(wanted)

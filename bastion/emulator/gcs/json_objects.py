@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from bastion.emulator.gcs.buckets import Source
 from bastion.emulator.gcs.calls import Call
-from bastion.emulator.gcs.json_fields import projection
+from bastion.emulator.gcs.json_fields import names, projection
 from bastion.emulator.gcs.json_resources import (
     WRITABLE,
     Json,
@@ -57,7 +57,7 @@ def one_object(call: Call, bucket: str, name: str) -> Response:
 def _get(call: Call, bucket: str, name: str) -> Response:
     resource = call.buckets.open(bucket).stat(name, generation=call.parameters.number("generation"))
     _check_reading(call, resource)
-    return call.answer(object_json(resource, call.base), etag=etag(resource))
+    return call.answer_object(resource)
 
 
 def get_media(call: Call, bucket: str, name: str) -> Response:
@@ -80,7 +80,7 @@ def _change(call: Call, bucket: str, name: str, change: Callable[[Attributes], A
     resource = call.buckets.open(bucket).patch(
         name, change, call.parameters.preconditions(), generation=call.parameters.number("generation")
     )
-    return call.answer(object_json(resource, call.base), etag=etag(resource))
+    return call.answer_object(resource)
 
 
 def list_objects(call: Call, bucket: str) -> Response:
@@ -111,10 +111,7 @@ def list_objects(call: Call, bucket: str) -> Response:
 def _wanted_of_items(fields: str) -> frozenset[str] | None:
     """Which fields of the items a listing needs at all; None: every one."""
     wanted = projection(fields)
-    if wanted is None or "*" in wanted:
-        return None
-    of_items = wanted.get("items", {})
-    return None if of_items is None or "*" in of_items else frozenset(of_items)
+    return None if wanted is None or "*" in wanted else names(wanted.get("items", {}))
 
 
 def compose(call: Call, bucket: str, name: str) -> Response:
@@ -134,7 +131,7 @@ def compose(call: Call, bucket: str, name: str) -> Response:
         attributes_of(destination),
         call.parameters.preconditions(),
     )
-    return call.answer(object_json(resource, call.base), etag=etag(resource))
+    return call.answer_object(resource)
 
 
 def _source(item: object) -> Source:
@@ -158,7 +155,7 @@ def _optional_number(document: Json, name: str) -> int | None:
 def copy_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
     """Answers `POST /b/B/o/O/copyTo/b/B/o/O`."""
     resource = _copy(call, source, destination, call.document())
-    return call.answer(object_json(resource, call.base), etag=etag(resource))
+    return call.answer_object(resource)
 
 
 def _copy(call: Call, source: tuple[str, str], destination: tuple[str, str], document: Json) -> ObjectResource:
@@ -195,7 +192,7 @@ def move_to(call: Call, bucket: str, source: str, name: str) -> Response:
     )
     with contextlib.suppress(ConditionFailed, NoSuchObject):
         opened.delete(source, Preconditions(generation_match=present.generation))
-    return call.answer(object_json(resource, call.base), etag=etag(resource))
+    return call.answer_object(resource)
 
 
 def rewrite_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:

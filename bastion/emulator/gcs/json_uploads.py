@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 from bastion.emulator.gcs import sessions
-from bastion.emulator.gcs.calls import Call, json_response
-from bastion.emulator.gcs.json_resources import Json, attributes_of, etag, object_json, text_field
+from bastion.emulator.gcs.calls import Call
+from bastion.emulator.gcs.json_resources import Json, attributes_of, text_field
 from bastion.emulator.gcs.multipart_related import MultipartRelated, boundary_of
 from bastion.emulator.gcs.parameters import both_declared, declared_in_headers, digest, natural_number
 from bastion.emulator.gcs.refusals import invalid, not_allowed, required
-from bastion.emulator.gcs.resources import Attributes, Declared, ObjectResource
+from bastion.emulator.gcs.resources import Attributes, Declared
 from bastion.http1 import Headers, Response
 
 
@@ -70,7 +70,7 @@ def _store(
     with bucket.stage() as staging:
         for piece in pieces:
             staging.write(piece)
-        return _inserted(call, bucket.commit(name, staging, attributes, preconditions, declared=declared))
+        return call.answer_object(bucket.commit(name, staging, attributes, preconditions, declared=declared))
 
 
 def _begin(call: Call, bucket_name: str) -> Response:
@@ -103,19 +103,12 @@ def _session(call: Call) -> Response:
             progress = sessions.advance(call.uploads, upload_id, call.request)
             if progress.resource is None:
                 return sessions.incomplete(progress)
-            return _inserted(call, progress.resource)
+            return call.answer_object(progress.resource)
         case "DELETE":
             call.uploads.find(upload_id).cancel()
             return sessions.cancelled()
         case _:
             raise not_allowed(call.method, call.request.path)
-
-
-def _inserted(call: Call, resource: ObjectResource) -> Response:
-    tag = etag(resource)
-    if "fields" in call.parameters:
-        return call.answer(object_json(resource, call.base), etag=tag)
-    return json_response(object_json(resource, call.base), etag=tag)
 
 
 def _name(call: Call, document: Json) -> str:

@@ -37,6 +37,7 @@ from bastion.emulator.gcs.resources import (
 )
 from bastion.emulator.gcs.sidecars import Sidecar
 from bastion.emulator.gcs.staging import Staging
+from bastion.emulator.gcs.turns import Turns
 
 _NO_PRECONDITIONS = Preconditions()
 _NOTHING_DECLARED = Declared()
@@ -72,16 +73,25 @@ class Bucket:
         checksums: Of files without a sidecar; shared by all buckets.
         fsync: Whether a mutation returns only when it would survive a power cut.
         before_change: Told bucket and object of each change whose preconditions hold; what it raises prevents that.
+        turns: Of the writers; shared by all buckets.
     """
 
     def __init__(
-        self, path: Path, name: str, *, checksums: KnownChecksums, fsync: bool, before_change: BeforeChange
+        self,
+        path: Path,
+        name: str,
+        *,
+        checksums: KnownChecksums,
+        fsync: bool,
+        before_change: BeforeChange,
+        turns: Turns,
     ) -> None:
         self.name = name
         self.path = path
         self.fsync = fsync
         self._reader = Reader(name, checksums)
         self._before_change = before_change
+        self._turns = turns
 
     def __repr__(self) -> str:
         return f"Bucket({str(self.path)!r})"
@@ -179,7 +189,7 @@ class Bucket:
 
     def stage(self) -> Staging:
         """An empty file for the bytes of an object to be."""
-        with self._explained("writing into", "", _WRITING), contextlib.ExitStack() as stack:
+        with self._explained("writing into", "", _WRITING), self._turns.one(), contextlib.ExitStack() as stack:
             opened = stack.enter_context(self.opened())
             content = places.new_temporary(opened.hidden)
             stack.pop_all()
@@ -241,7 +251,7 @@ class Bucket:
         with self._explained("writing", name, _WRITING):
             if self.fsync:
                 os.fsync(file)
-            with opened.locked(stripe(name)) as mark, _present(opened, name) as present:
+            with self._turns.one(), opened.locked(stripe(name)) as mark, _present(opened, name) as present:
                 preconditions.check(present)
                 self._before_change(self.name, name)
                 place = None if present is None else present.place
@@ -377,6 +387,7 @@ class Bucket:
         check_object_name(name)
         with (
             self._explained("deleting", name, _WRITING),
+            self._turns.one(),
             self.opened() as opened,
             opened.locked(stripe(name)) as mark,
             _present(opened, name) as found,
