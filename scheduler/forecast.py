@@ -18,34 +18,27 @@ Invariant: the same arguments and the same sequence of draws give the same answe
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quota import Policy
 from scheduler.durations import Durations, Remaining
-from scheduler.lending import RecentHoldings
-from scheduler.model import Job, JobStatus, ReasonCode, Snapshot, Verdict
-from scheduler.recall import DEADLINE_SECONDS
+from scheduler.future import NEVER, Future
+from scheduler.model import JobStatus, ReasonCode, Snapshot, Verdict
 from scheduler.scheduling import schedule
 
 # Waiting jobs ahead of the asked ones that take part. Behind so many, an answer would be a guess about guesses.
 AHEAD_MAX = 1000
 # Fewer draws do not tell the tails.
 DRAWS_MIN = 20
-# Beyond the grace period, until an evicted job's nodes are gone.
-_DELETION_SECONDS = 30.0
 # Waiting jobs behind the asked ones that take part.
 BEHIND_MAX = 200
-_MOMENT_SECONDS = 0.01
 # So many decisions are free, so many come one every `_STEP_SECONDS`, and the rest each `_STEP_PART` of the time later.
 _FREE_STEPS = 20
 _EVEN_STEPS = 20
 _STEP_SECONDS = 30.0
 _STEP_PART = 0.05
 _COARSEST = 5.0
-_NEVER = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,20 +149,20 @@ def _draw_all(
     drawing = _Drawing(remaining)
     starts: dict[str, list[float]] = {name: [] for name in asked}
     until, coarseness = now + horizon_seconds, 1.0
-    pilot = _Future(snapshot, now, drawing.once(draw), asked)
-    if not pilot.run(until, decisions_max, coarseness):
+    pilot = Future(snapshot, now, drawing.once(draw), watched=asked)
+    if not _run(pilot, until, decisions_max, coarseness):
         return starts, 0, unknown
     decisions, tried = decisions_max - pilot.decisions, 0
     if pilot.decisions * draws > decisions:
         coarseness = min(_COARSEST, pilot.decisions * draws / max(1, decisions))
     while tried < draws:
-        future = _Future(snapshot, now, drawing.once(draw), asked)
-        if not future.run(until, decisions, coarseness):
+        future = Future(snapshot, now, drawing.once(draw), watched=asked)
+        if not _run(future, until, decisions, coarseness):
             break
         decisions -= future.decisions
         tried += 1
         for name in asked:
-            starts[name].append(future.started.get(name, _NEVER))
+            starts[name].append(future.started.get(name, NEVER))
     return starts, tried, unknown
 
 
@@ -190,7 +183,7 @@ class _Drawing:
 
     def once(self, draw: Callable[[], float]) -> dict[str, float]:
         """Seconds left by name; infinite where nobody knows."""
-        left = dict.fromkeys(self._unknown, _NEVER)
+        left = dict.fromkeys(self._unknown, NEVER)
         for totals, jobs in self._alike:
             count = len(totals)
             history = [totals[int(draw() * count)] for _ in range(count)] if count > 1 < len(jobs) else totals
@@ -199,129 +192,14 @@ class _Drawing:
         return left
 
 
-class _Future:
-    """One draw."""
-
-    def __init__(self, snapshot: Snapshot, now: float, durations: Mapping[str, float], asked: Collection[str]) -> None:
-        self._snapshot = snapshot
-        self._now = self._began = now
-        self._jobs = {job.name: job for job in snapshot.jobs}
-        # What a job still has to run, once it runs again; for running jobs what they have run is taken off.
-        self._left = dict(durations)
-        self._ends: list[tuple[float, str]] = []
-        self._asked = asked
-        self._recent = RecentHoldings()
-        self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
-        self.started: dict[str, float] = {}
-        self.decisions = 0
-        for job in snapshot.jobs:
-            if job.status is JobStatus.RUNNING:
-                self._end(job.name, now + self._left[job.name])
-            elif job.status is JobStatus.STOPPING:
-                self._end(job.name, now + self._stopping_seconds(job))
-            else:
-                # Instants at which time alone changes the scheduler's answer.
-                for instant in (job.not_before, job.queued_at + DEADLINE_SECONDS if job.name in asked else None):
-                    if instant is not None and instant > now:
-                        self._end("", instant)
-
-    def run(self, until: float, decisions_max: int, coarseness: float) -> bool:
-        """Goes on until the asked jobs have started, or never will; False: that takes more decisions."""
-        while True:
-            if self.decisions == decisions_max:
-                return False
-            self._decide()
-            if len(self.started) == len(self._asked):
-                return True
-            soonest = self._ends[0][0] if self._ends else _NEVER
-            self._now = max(soonest, self._began + _affordable_at(self.decisions * coarseness))
-            if self._now > until:
-                return True
-            # A tick of the daemon saw them a moment before they ended.
-            self._recent.note(self._jobs.values(), self._now - _MOMENT_SECONDS, self._policy)
-            while self._ends and self._ends[0][0] <= self._now:
-                self._over(heapq.heappop(self._ends)[1])
-
-    def _end(self, name: str, instant: float) -> None:
-        if instant < _NEVER:
-            heapq.heappush(self._ends, (instant, name))
-
-    def _decide(self) -> None:
-        """One plan, carried out. Deciding again at once would change nothing: that is the scheduler's own promise."""
-        self.decisions += 1
-        held = self._recent.note(self._jobs.values(), self._now, self._policy)
-        if self.decisions == 1:
-            held = self._snapshot.held_recently
-        snapshot = replace(self._snapshot, jobs=tuple(self._jobs.values()), held_recently=held)
-        for decision in schedule(snapshot, self._now).decisions:
-            job = self._jobs[decision.name]
-            if decision.verdict is Verdict.START:
-                self._start(job, decision.tier)
-            elif decision.verdict is Verdict.EVICT:
-                self._evict(job, decision.evicted_for)
-            elif decision.verdict is Verdict.WAIT and decision.reason is not None:
-                promised = decision.reason.code is ReasonCode.WAITING_FOR_PREEMPTED
-                if promised is not job.promised:
-                    self._jobs[job.name] = replace(job, promised=promised)
-
-    def _start(self, job: Job, tier: int | None) -> None:
-        self._jobs[job.name] = replace(
-            job,
-            status=JobStatus.RUNNING,
-            tier=tier,
-            charged=job.demand,
-            started_at=self._now,
-            checkpointed_at=None,
-            promised=False,
-        )
-        self._end(job.name, self._now + self._left[job.name])
-        if job.name in self._asked:
-            self.started.setdefault(job.name, self._now)
-
-    def _evict(self, job: Job, claimant: str | None) -> None:
-        started = self._now if job.started_at is None else job.started_at
-        ran = max(0.0, self._now - started)
-        # What it does from now on is lost with it, and so is what it had done since the last checkpoint that is known.
-        self._left[job.name] += max(0.0, self._began - max(started, job.checkpointed_at or started))
-        self._jobs[job.name] = replace(
-            job,
-            status=JobStatus.STOPPING,
-            evicted_for=claimant or "",
-            evictions=job.evictions + 1,
-            futile_evictions=0 if job.checkpointed_at is not None else job.futile_evictions + 1,
-            evicted_at=self._now,
-            evicted_seconds=job.evicted_seconds + ran,
-        )
-        self._ends = [entry for entry in self._ends if entry[1] != job.name]
-        heapq.heapify(self._ends)
-        self._end(job.name, self._now + self._stopping_seconds(job))
-
-    def _over(self, name: str) -> None:
-        """A moment has come: a job is over, or only time has passed."""
-        job = self._jobs.get(name)
-        if job is None:
-            return
-        # What a project gave back is lent to others only then.
-        kept = self._policy.rules(job.project_id).keep_idle_seconds
-        if kept:
-            self._end("", self._now + kept + _MOMENT_SECONDS)
-        if job.status is JobStatus.STOPPING and job.evicted_for is not None:
-            # It competes again.
-            self._jobs[name] = replace(
-                job,
-                status=JobStatus.PENDING,
-                tier=None,
-                charged={},
-                started_at=None,
-                checkpointed_at=None,
-                evicted_for=None,
-                waiting_since=self._now,
-            )
-        else:
-            del self._jobs[name]
-
-    def _stopping_seconds(self, job: Job) -> float:
-        return self._policy.rules(job.project_id).grace_seconds + _DELETION_SECONDS
+def _run(future: Future, until: float, decisions_max: int, coarseness: float) -> bool:
+    """Goes on until the watched jobs have started, or never will; False: that takes more decisions."""
+    began = future.now
+    while future.decisions < decisions_max:
+        future.decide()
+        if future.all_started or not future.advance(began + _affordable_at(future.decisions * coarseness), until):
+            return True
+    return False
 
 
 def _affordable_at(decisions: float) -> float:
@@ -341,14 +219,14 @@ def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: flo
     p50 = ordered[math.ceil(0.5 * (tried + 1)) - 1]
     p90 = ordered[math.ceil(0.9 * (tried + 1)) - 1]
     why = ""
-    if p90 == _NEVER:
+    if p90 == NEVER:
         late = f"it may not start within {horizon_seconds / 86_400.0:.0f} days"
         jobs = "a job that has" if unknown == 1 else f"{unknown} jobs that have"
         why = f"nobody knows how long {jobs} to end first take{'s' if unknown == 1 else ''}" if unknown else late
     return Eta(
-        p10=None if p10 == _NEVER else p10,
-        p50=None if p50 == _NEVER else p50,
-        p90=None if p90 == _NEVER else p90,
+        p10=None if p10 == NEVER else p10,
+        p50=None if p50 == NEVER else p50,
+        p90=None if p90 == NEVER else p90,
         why=why,
         draws=tried,
         unknown=unknown,

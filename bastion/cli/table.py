@@ -45,6 +45,9 @@ ENTRIES = (
     Entry("quota diff", "bastion.cli.quota_diff:DIFF", "tell what a quota file changes against another"),
     Entry("quota show", "bastion.cli.quota_show:SHOW", "show the quota file in force"),
     Entry("quota upload", "bastion.cli.quota_upload:UPLOAD", "check a quota file and put it in force"),
+    Entry(
+        "quota whatif", "bastion.cli.quota_whatif:WHATIF", "tell who would wait shorter or longer under a quota file"
+    ),
     Entry("simulate decide", "bastion.cli.simulate_decide:DECIDE", "show one decision on jobs from a file"),
     Entry("simulate replay", "bastion.cli.simulate_replay:REPLAY", "replay a trace of jobs through a policy"),
     Entry("simulate bench", "bastion.cli.simulate_bench:BENCH", "measure the scheduler on synthetic jobs"),

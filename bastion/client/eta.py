@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import quota
+from bastion.client.job_times import declared_durations, live_jobs, past_durations
 from bastion.client.jobs import Client, Sight
-from bastion.client.results import Result
-from bastion.core import jobspec, limits
-from bastion.core.errors import InvalidDocument, NotFound, Refused, StoreError
-from bastion.core.instants import from_rfc3339
-from bastion.core.job_record import Cause
-from bastion.core.published_jobs import published_jobs, published_usage
+from bastion.core import limits
+from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.core.published_jobs import published_usage
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.capacity import amounts_of
 from scheduler.durations import Durations, WorkKind
@@ -34,12 +32,10 @@ RESULTS_MAX = 200
 # A listing tells which of them are the newest; its first pages must do.
 LISTED_MAX = 5 * limits.LIST_PAGE_OBJECTS
 HORIZON_SECONDS = 30 * 86_400.0
-_DRAWS = 40
+DRAWS = 40
 # Decisions cost in proportion to the jobs that take part: this many jobs times decisions are some three seconds.
 _WORK_MAX = 200_000
 _DECISIONS_MAX = 4000
-# An attempt that ended so gave its capacity back by itself; the others would have gone on.
-_BY_ITSELF = {Cause.SUCCEEDED.value, Cause.FAILED.value, Cause.CANCELLED.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +68,14 @@ def estimate(client: Client, sight: Sight) -> Estimate:
         return _unknown("the quota file is broken, and nobody knows here which one is in force")
     except StoreError as error:
         return _unknown(f"the bucket did not answer: {error}")
-    declared = _declared(client)
+    declared = declared_durations(client)
     history: list[tuple[WorkKind, float]] = []
     if any(job.name != sight.name and job.name not in declared for job in jobs):
         try:
             results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)
         except StoreError as error:
             return _unknown(f"the results of ended jobs cannot be read: {error}")
-        history = list(_history(results))
+        history = list(past_durations(results))
     snapshot = Snapshot(
         policy=policy,
         jobs=jobs,
@@ -91,10 +87,10 @@ def estimate(client: Client, sight: Sight) -> Estimate:
         client.clock.now(),
         Durations(history, declared),
         (sight.name,),
-        draws=_DRAWS,
-        draw=random.Random(_seed(jobs)).random,
+        draws=DRAWS,
+        draw=random.Random(seed(jobs)).random,
         horizon_seconds=HORIZON_SECONDS,
-        decisions_max=min(_DECISIONS_MAX, _WORK_MAX // max(1, len(jobs))),
+        decisions_max=decisions_max(jobs),
     )
     eta = answers.get(sight.name, Eta(why="the published status does not show it as waiting"))
     return Estimate(eta=eta, results=len(history), declared=len(declared))
@@ -110,42 +106,22 @@ def _jobs(status: Mapping[str, Any], sight: Sight) -> tuple[Job, ...]:
     Raises:
         InvalidDocument: an entry is not as the daemon writes it.
     """
-    stopping = {entry["name"]: str(entry["stopping"]) for entry in status["jobs"] if entry.get("stopping")}
-    jobs = []
-    for job in published_jobs(status):
-        if job.status is JobStatus.STOPPING and stopping.get(job.name, "").startswith(f"{Cause.EVICTED.value}:"):
-            job = replace(job, evicted_for="")  # for whom is not published
-        elif job.name == sight.name and sight.record is not None:
-            job = replace(job, not_before=sight.record.not_before, stockout=sight.record.stockout)
-        jobs.append(job)
-    return tuple(jobs)
+    record = sight.record
+    return tuple(
+        replace(job, not_before=record.not_before, stockout=record.stockout)
+        if record is not None and job.name == sight.name and job.status is not JobStatus.STOPPING
+        else job
+        for job in live_jobs(status)
+    )
 
 
-def _declared(client: Client) -> dict[str, float]:
-    """Seconds that jobs are expected to run, by name: of jobs whose owners said so."""
-    found = {}
-    for name, entry in client.entries(again=False).items():
-        seconds = entry.get("expected_duration_seconds")
-        if isinstance(seconds, int) and seconds > 0:
-            found[name] = float(seconds)
-    return found
+def decisions_max(jobs: Collection[Job]) -> int:
+    """What a forecast with so many jobs may ask of the scheduler, so that it takes seconds."""
+    return min(_DECISIONS_MAX, _WORK_MAX // max(1, len(jobs)))
 
 
-def _history(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]]:
-    """How long ended jobs held their capacity in the attempt that was their last."""
-    for result in results:
-        last = result.attempts[-1] if result.attempts else None
-        if last is None or last.cause not in _BY_ITSELF:
-            continue
-        try:
-            spec = jobspec.from_document(result.document, name=result.name)
-            seconds = from_rfc3339(last.ended_at) - from_rfc3339(last.started_at)
-        except (Refused, ValueError):
-            continue  # another implementation's, or written by hand
-        yield WorkKind(spec.project_id, spec.user_id, amounts_of(spec.resources)), seconds
-
-
-def _seed(jobs: Iterable[Job]) -> bytes:
+def seed(jobs: Iterable[Job]) -> bytes:
+    """Of what is drawn by chance: it follows from the jobs, so that the same ones get the same answer."""
     told = sorted(
         (job.name, job.status.value, job.queued_at, job.started_at or 0.0, amounts_of(job.demand)) for job in jobs
     )

@@ -181,13 +181,17 @@ class Client:
         known = {str(job.get("name")) for part in ("jobs", "invalid") for job in status.get(part) or ()}
         return [name for name in listed if name not in known]
 
-    def completed(self, *, limit: int, among: int | None = None) -> tuple[list[Result], int]:
+    def completed(
+        self, *, limit: int, among: int | None = None, since: float | None = None
+    ) -> tuple[list[Result], int]:
         """The newest results, newest first, and how many there are in all.
 
         Args:
             among: Look at so many of them at most, in order of the names: each thousand costs a request.
+            since: Only those written after this instant, by the store's clock.
         """
-        metas = sorted(islice(self.store.list(keys.JOBS_COMPLETE), among), key=lambda meta: -meta.updated)
+        listed = islice(self.store.list(keys.JOBS_COMPLETE), among)
+        metas = sorted((meta for meta in listed if since is None or meta.updated > since), key=lambda m: -m.updated)
         wanted = [meta.key for meta in metas[:limit]]
         answers = concurrently([partial(self.store.get, key) for key in wanted], connections=self.pace.connections)
         results = []

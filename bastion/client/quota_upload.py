@@ -18,10 +18,11 @@ from typing import Any
 
 import quota
 from bastion.client.daemon_pulse import DaemonPulse
+from bastion.client.job_times import live_jobs
 from bastion.client.jobs import BastionRoot, Client
 from bastion.core import keys, limits
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
-from bastion.core.published_jobs import published_jobs, published_usage
+from bastion.core.published_jobs import published_usage
 from bastion.ports import ObjectStore
 from scheduler import Snapshot
 from scheduler.policy_change import PolicyEffect, effect_of
@@ -76,9 +77,11 @@ class Forecast:
         effect: By the jobs that the status shows.
         entries: Their entries in the status, by name.
         doubts: Why it may be wrong; empty if the status can be trusted.
+        snapshot: The jobs, with the policy in force; None if there are none, or nobody knows them.
     """
 
     effect: PolicyEffect
+    snapshot: Snapshot | None = None
     entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
 
@@ -101,7 +104,7 @@ class QuotaDesk:
     """
 
     def __init__(self, client: Client, store: ObjectStore, root: BastionRoot) -> None:
-        self._client = client
+        self.client = client
         self._store = store
         self.root = root
 
@@ -112,7 +115,7 @@ class QuotaDesk:
 
     def now(self) -> float:
         """The present instant, in seconds since the epoch."""
-        return self._client.clock.now()
+        return self.client.clock.now()
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -138,7 +141,7 @@ class QuotaDesk:
     def in_force(self) -> InForce | None:
         """What the daemon says of the quota file; None if no daemon has published a status that we read."""
         try:
-            status = self._client.status()
+            status = self.client.status()
         except InvalidDocument:
             return None
         said = status.get("quota") if status else None
@@ -193,10 +196,10 @@ class QuotaDesk:
         if absence:
             doubts.append(f"{absence}, so what is told here of jobs may be wrong")
         try:
-            status = self._client.status()
+            status = self.client.status()
             if status is None:
                 raise InvalidDocument("no daemon has published it")
-            jobs = published_jobs(status)
+            jobs = live_jobs(status)
         except InvalidDocument as error:
             return Forecast(effect=PolicyEffect(), doubts=(*doubts, f"what runs is not known: {error}"))
         snapshot = Snapshot(
@@ -206,18 +209,19 @@ class QuotaDesk:
             user_usage=published_usage(status),
         )
         return Forecast(
-            effect=effect_of(snapshot, after, self._client.clock.now()),
-            entries=self._client.entries(),
+            effect=effect_of(snapshot, after, self.client.clock.now()),
+            snapshot=snapshot,
+            entries=self.client.entries(),
             doubts=tuple(doubts),
         )
 
     def _any_job(self) -> bool:
         """Whether there is a job of which anything could run: those have a state."""
-        return next(iter(self._client.store.list(keys.JOBS_STATES)), None) is not None
+        return next(iter(self.client.store.list(keys.JOBS_STATES)), None) is not None
 
     def _absence(self) -> str:
         """Why the status may be old; empty if a daemon is at work."""
-        client = self._client
+        client = self.client
         problem = DaemonPulse(client.store, client.clock, local=client.root.local).look()
         if problem:
             return problem
@@ -234,12 +238,12 @@ class QuotaDesk:
         said = self.in_force()
         if said is None or not said.root or _same(said.root, self.root.url):
             return ""
-        own = str((self._client.status() or {}).get("root"))  # the daemon's spelling of its ROOT
+        own = str((self.client.status() or {}).get("root"))  # the daemon's spelling of its ROOT
         if said.root != own:
             return (
                 f"the daemon reads its quota file under {said.root}, not under {self.root.url}: give --quota_root=URL"
             )
-        if _same(self._client.root.url, self.root.url):
+        if _same(self.client.root.url, self.root.url):
             return ""
         return (
             f"the daemon reads its quota file under {own}; to read {self.root.url} it must be started with --quota_root"
@@ -280,7 +284,7 @@ class QuotaDesk:
         Returns:
             Why it does not; empty if it does.
         """
-        client = self._client
+        client = self.client
         pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
         poll = _POLL_LOCAL_SECONDS if client.root.local else _POLL_REMOTE_SECONDS
         until = client.clock.monotonic() + _PATIENCE_SECONDS
