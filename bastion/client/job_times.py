@@ -63,9 +63,9 @@ def past_durations(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]
 def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Durations, now: float) -> list[PastJob]:
     """All jobs that held capacity or want it, those that ended first, as far as it is known how long they run.
 
-    Of an ended job its last attempt counts, as if what was stopped before had to be done again. A job that runs is taken to
-    run as long as like ones did, and where that is not known, as long again as it has run already. A job that waits,
-    and of which nothing is known, is left out.
+    Of an ended job its last attempt counts, as if what was stopped before had to be done again. A job that runs is
+    taken to run as long as like ones did, and where that is not known, as long again as it has run already. A job that
+    waits, and of which nothing is known, is left out.
     """
     waiting = list(live)
     taken = {job.name for job in waiting}
