@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import pytest
 
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import Body, BodyTruncated, BytesBody, FileSlice, Headers, Request, Response
+from bastion.http1 import Body, BodyTruncated, Response
+from tests.unit.gcs_endpoint import HOST, UPLOAD, Endpoint, crc32c, document, md5
 
 QUANTUM = 256 * 1024
-UPLOAD = "/upload/storage/v1/b/lake/o"
 
 
 class Pieces(Body):
@@ -43,72 +37,6 @@ class Pieces(Body):
         if not self._pieces[0]:
             self._pieces.pop(0)
         return piece
-
-
-class Endpoint:
-    """Asks the handler as a connection would."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.reopen()
-
-    def reopen(self) -> None:
-        """Another process takes over."""
-        buckets = Buckets(self._folder)
-        if "lake" not in buckets.names():
-            buckets.create("lake")
-        self._answer = handler(buckets, Uploads(buckets))
-
-    def ask(self, method: str, target: str, body: bytes | Body = b"", **headers: str) -> Response:
-        path, _, query = target.partition("?")
-        return self._answer(
-            Request(
-                method=method,
-                target=target,
-                path=path,
-                query=query,
-                headers=Headers((name.replace("_", "-"), value) for name, value in headers.items()),
-                body=BytesBody(body) if isinstance(body, bytes) else body,
-                authority="storage.test",
-            )
-        )
-
-    def begin(self, query: str = "&name=a", resource: dict[str, Any] | None = None, **headers: str) -> str:
-        """Begins a session and returns its address without scheme and host."""
-        body = b"" if resource is None else json.dumps(resource).encode()
-        response = self.ask("POST", f"{UPLOAD}?uploadType=resumable{query}", body, **headers)
-        assert response.status == 200
-        location = response.headers.get("Location")
-        assert location.startswith(f"http://storage.test{UPLOAD}?uploadType=resumable&upload_id=")
-        return location.removeprefix("http://storage.test")
-
-    def content(self, name: str = "a") -> bytes:
-        response = self.ask("GET", f"/storage/v1/b/lake/o/{name}?alt=media")
-        assert response.status == 200
-        assert isinstance(response.body, FileSlice)
-        try:
-            return os.pread(response.body.descriptor, response.body.length, response.body.start)
-        finally:
-            response.body.close()
-
-    def exists(self, name: str = "a") -> bool:
-        return self.ask("GET", f"/storage/v1/b/lake/o/{name}").status == 200
-
-
-def document(response: Response) -> dict[str, Any]:
-    assert isinstance(response.body, bytes)
-    assert response.status == 200, response.body
-    found = json.loads(response.body)
-    assert isinstance(found, dict)
-    return found
-
-
-def crc32c(data: bytes) -> str:
-    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
-
-
-def md5(data: bytes) -> str:
-    return base64.b64encode(hashlib.md5(data).digest()).decode()
 
 
 @pytest.fixture
@@ -493,6 +421,6 @@ def test_checksums_at_the_beginning_of_a_session_bind_it(endpoint: Endpoint) -> 
 def test_the_other_path_of_uploads_leads_to_the_same_place(endpoint: Endpoint) -> None:
     response = endpoint.ask("POST", "/resumable/upload/storage/v1/b/lake/o?uploadType=resumable&name=a")
 
-    address = response.headers.get("Location").removeprefix("http://storage.test")
+    address = response.headers.get("Location").removeprefix(f"http://{HOST}")
     assert endpoint.ask("PUT", address, b"data").status == 200
     assert endpoint.content() == b"data"

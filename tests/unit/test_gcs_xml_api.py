@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import os
@@ -10,54 +9,13 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-import google_crc32c
 import pytest
 
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import BytesBody, FileSlice, Headers, Request, Response
+from bastion.http1 import Response
+from tests.unit.gcs_endpoint import HOST, Endpoint, body_of, crc32c
 
 QUANTUM = 256 * 1024
 PART = 5 * 1024 * 1024
-
-
-class Endpoint:
-    """Asks the handler as a connection would."""
-
-    def __init__(self, folder: Path) -> None:
-        buckets = Buckets(folder)
-        buckets.create("lake")
-        self._answer = handler(buckets, Uploads(buckets))
-
-    def ask(self, method: str, target: str, body: bytes = b"", host: str = "storage.test", **headers: str) -> Response:
-        path, _, query = target.partition("?")
-        return self._answer(
-            Request(
-                method=method,
-                target=target,
-                path=path,
-                query=query,
-                headers=Headers((name.replace("_", "-"), value) for name, value in headers.items()),
-                body=BytesBody(body),
-                authority=host,
-            )
-        )
-
-    def content(self, target: str) -> bytes:
-        response = self.ask("GET", target)
-        assert response.status == 200
-        return body_of(response)
-
-
-def body_of(response: Response) -> bytes:
-    body = response.body
-    if isinstance(body, FileSlice):
-        try:
-            return os.pread(body.descriptor, body.length, body.start)
-        finally:
-            body.close()
-    return body if isinstance(body, bytes) else b"".join(body)
 
 
 def tree(response: Response) -> ElementTree.Element:
@@ -77,10 +35,6 @@ def code(response: Response) -> tuple[int, str]:
     assert found.tag == "Error"
     assert found.findtext("Message")
     return response.status, found.findtext("Code", "")
-
-
-def crc32c(data: bytes) -> str:
-    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
 
 
 @pytest.fixture
@@ -278,12 +232,12 @@ def test_a_resumable_session_goes_as_in_the_other_api(endpoint: Endpoint) -> Non
     data = os.urandom(QUANTUM + 5)
     begun = endpoint.ask("POST", "/lake/a%20b", x_goog_resumable="start", Content_Type="text/x", x_goog_meta_k="1")
     location = begun.headers.get("Location")
-    address = location.removeprefix("http://storage.test")
+    address = location.removeprefix(f"http://{HOST}")
 
     first = endpoint.ask("PUT", address, data[:QUANTUM], Content_Range=f"bytes 0-{QUANTUM - 1}/*")
     last = endpoint.ask("PUT", address, data[QUANTUM:], Content_Range=f"bytes {QUANTUM}-{QUANTUM + 4}/{QUANTUM + 5}")
 
-    assert (begun.status, location.startswith("http://storage.test/lake/a%20b?upload_id=")) == (201, True)
+    assert (begun.status, location.startswith(f"http://{HOST}/lake/a%20b?upload_id=")) == (201, True)
     assert (first.status, first.headers.get("Range")) == (308, f"bytes=0-{QUANTUM - 1}")
     assert (last.status, last.headers.get("x-goog-hash").split(",")[0]) == (200, f"crc32c={crc32c(data)}")
     assert endpoint.content("/lake/a%20b") == data
@@ -293,7 +247,7 @@ def test_a_resumable_session_goes_as_in_the_other_api(endpoint: Endpoint) -> Non
 
 def test_a_resumable_session_can_be_cancelled(endpoint: Endpoint) -> None:
     begun = endpoint.ask("POST", "/lake/a", x_goog_resumable="start")
-    address = begun.headers.get("Location").removeprefix("http://storage.test")
+    address = begun.headers.get("Location").removeprefix(f"http://{HOST}")
 
     assert endpoint.ask("DELETE", address).status == 499
     assert endpoint.ask("PUT", address, b"data").status in (404, 410)
