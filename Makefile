@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-gs test lint unit e2e coverage soak reference docs clean
+.PHONY: demo demo-gs test lint unit e2e coverage exhaustive soak reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -34,6 +34,10 @@ e2e: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 tests/unit tests/property tests/cli --cov=quota --cov=scheduler --cov-branch \
 	  --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+# Every small instance of the scheduler's task, 1.2 million of them; `make test` tries a sample.
+exhaustive: $(VENV)/.dev
+	BASTION_EXHAUSTIVE=all $(BIN)/python -m pytest -n 2 --dist worksteal --timeout=3600 tests/exhaustive
 
 # Thousands of random histories of crashes, lost replies and lost nodes, and fresh examples for the property tests.
 soak: $(VENV)/.dev
