@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from bastion.cli import reference
 from bastion.core import limits
 from bastion.core.lifecycle import TRANSITIONS
 
@@ -54,6 +55,7 @@ def pages() -> dict[Path, str]:
     concepts = DOCS / "concepts.md"
     return {
         DOCS / "reference" / "limits.md": limits_page(),
+        DOCS / "reference" / "cli.md": reference.render(),
         concepts: between(concepts.read_text("utf-8"), "transitions", transitions_table()),
     }
 

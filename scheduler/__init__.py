@@ -19,7 +19,7 @@ from scheduler.model import (
     Snapshot,
     Verdict,
 )
-from scheduler.scheduling import schedule
+from scheduler.scheduling import Scheduler, schedule
 from scheduler.usage_history import UsageHistory
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "RecentHoldings",
+    "Scheduler",
     "Snapshot",
     "UsageHistory",
     "Verdict",

@@ -10,40 +10,49 @@ from datetime import datetime, timezone
 
 from quota import Policy
 from scheduler.capacity import amounts_of
-from scheduler.model import Job, Reason, ReasonCode, Snapshot
+from scheduler.model import Job, Reason, ReasonCode
+
+_PRECEDENCE = tuple(ReasonCode)
 
 
 class Admission:
-    """The checks of one pass; remembers who is a member of what."""
+    """The checks of one quota; remembers who is a member of what."""
 
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
-        self._policy = snapshot.policy
-        self._check_membership = snapshot.check_membership
-        self._held = snapshot.held
-        self._now = now
-        self._projects = frozenset(snapshot.policy.projects if snapshot.policy is not None else ())
-        rules = (
-            () if snapshot.policy is None else (snapshot.policy.default_rules, *snapshot.policy.project_rules.values())
-        )
+    def __init__(self, policy: Policy | None, *, check_membership: bool = True, held: bool = False) -> None:
+        """`policy`, `check_membership` and `held` are those of `Snapshot`."""
+        self._given = policy
+        self.policy = policy or Policy(tiers=(), weights={}, members={})
+        self._check_membership = check_membership
+        self._held = held
+        self._projects = frozenset(self.policy.projects)
+        rules = (self.policy.default_rules, *self.policy.project_rules.values())
         # Most files have no such rules, and then nobody is asked about them.
         self._holds = any(each.hold for each in rules)
         self._limits = any(each.borrowing_limit or each.lending_limit for each in rules)
         self._members: dict[tuple[str, str], bool] = {}
 
-    def refusal(self, job: Job) -> Reason | None:
-        """Why the job cannot start whatever else is free; None if it competes (its backoff aside)."""
-        since = waiting_since(job)
-        policy = self._policy
-        if policy is None:
+    def refuses(self, job: Job) -> bool:
+        """Whether the job cannot start whatever is free, its backoff aside."""
+        return (
+            self._given is None
+            or (self._check_membership and not self._is_member(job))
+            or any(amount > 0 and kind not in self.policy.resource_types for kind, amount in job.demand.items())
+            or self._is_held(job.project_id)
+        )
+
+    def refusal(self, job: Job, now: float) -> Reason:
+        """Why it is refused."""
+        since, policy = waiting_since(job), self.policy
+        if self._given is None:
             return Reason(
                 code=ReasonCode.QUOTA_FILE_INVALID,
                 message="no valid quota file was ever read, so nothing is started",
                 since=since,
                 unblock="an admin uploads a quota file that `bastion quota check` accepts",
-                also=self._later(job, ReasonCode.QUOTA_FILE_INVALID),
+                also=self._later(job, ReasonCode.QUOTA_FILE_INVALID, now),
             )
-        if self._check_membership and not self._is_member(policy, job):
-            return self._not_member(policy, job)
+        if self._check_membership and not self._is_member(job):
+            return self._not_member(job, now)
         unknown = [kind for kind, _ in amounts_of(job.demand) if kind not in policy.resource_types]
         if unknown:
             return Reason(
@@ -52,36 +61,30 @@ class Admission:
                 + (", ".join(policy.resource_types) or "no resource types"),
                 since=since,
                 unblock=f"an admin adds {', '.join(unknown)} to total_resources, or the job asks for another type",
-                also=self._later(job, ReasonCode.UNKNOWN_TYPE),
+                also=self._later(job, ReasonCode.UNKNOWN_TYPE, now),
             )
         if self._held:
-            return Reason(
-                code=ReasonCode.HELD,
-                message="the pool is held by an operator: nothing is started",
-                since=since,
-                unblock="an operator releases the pool",
-                also=self._later(job, ReasonCode.HELD),
-            )
-        if self._holds and policy.rules(job.project_id).hold:
-            return Reason(
-                code=ReasonCode.HELD,
-                message=f"project {job.project_id} is held by the quota file (hold = true): nothing of it is started",
-                since=since,
-                unblock=f"an admin sets hold = false for project {job.project_id} in the quota file",
-                also=self._later(job, ReasonCode.HELD),
-            )
-        return None
+            message, unblock = "the pool is held by an operator: nothing is started", "an operator releases the pool"
+        else:
+            project = job.project_id
+            message = f"project {project} is held by the quota file (hold = true): nothing of it is started"
+            unblock = f"an admin sets hold = false for project {project} in the quota file"
+        also = self._later(job, ReasonCode.HELD, now)
+        return Reason(code=ReasonCode.HELD, message=message, since=since, unblock=unblock, also=also)
 
     def exceeds_pool(self, job: Job) -> bool:
         """Whether the job asks for more than the whole pool has."""
-        policy = self._policy
-        return policy is not None and any(amount > policy.total(kind) for kind, amount in job.demand.items())
+        return any(amount > self.policy.total(kind) for kind, amount in job.demand.items())
 
-    def beyond_project(self, job: Job) -> Reason | None:
-        """Why the job could not run though its project and the pool were empty; None if it could."""
-        policy, parts, changes = self._policy, [], []
-        if policy is None or not self._limits:
-            return None
+    def exceeds_project(self, job: Job) -> bool:
+        """Whether the job could not run though its project and the pool were empty."""
+        return self._limits and any(
+            amount > self.policy.ceiling(job.project_id, kind) for kind, amount in amounts_of(job.demand)
+        )
+
+    def beyond_project(self, job: Job, now: float) -> Reason:
+        """Why it exceeds what its project may ever hold."""
+        policy, parts, changes = self.policy, list[str](), list[str]()
         project = job.project_id
         for kind, amount in amounts_of(job.demand):
             ceiling = policy.ceiling(project, kind)
@@ -98,29 +101,27 @@ class Admission:
             if limit is not None and amount > own + limit:
                 changes.append(f"raises the borrowing_limit of project {project} for {kind} to {amount - own}")
             parts.append(text)
-        if not parts:
-            return None
         return Reason(
             code=ReasonCode.EXCEEDS_PROJECT_MAX,
             message="; ".join(parts),
             since=waiting_since(job),
             unblock=f"an admin {' and '.join(changes)}, or the job asks for less",
-            also=(backoff_code(job),) if self.backs_off(job) else (),
+            also=(backoff_code(job),) if backs_off(job, now) else (),
         )
 
-    def backs_off(self, job: Job) -> bool:
-        return job.not_before is not None and job.not_before > self._now
+    def _is_held(self, project: str) -> bool:
+        return self._held or (self._holds and self.policy.rules(project).hold)
 
-    def _is_member(self, policy: Policy, job: Job) -> bool:
+    def _is_member(self, job: Job) -> bool:
         key = (job.user_id, job.project_id)
         member = self._members.get(key)
         if member is None:
-            member = self._members[key] = policy.is_member(*key)
+            member = self._members[key] = self.policy.is_member(*key)
         return member
 
-    def _not_member(self, policy: Policy, job: Job) -> Reason:
-        own = policy.projects_of(job.user_id)
-        known = job.project_id in policy.projects
+    def _not_member(self, job: Job, now: float) -> Reason:
+        own = self.policy.projects_of(job.user_id)
+        known = job.project_id in self._projects
         problem = (
             f"user {job.user_id} is not a member of project {job.project_id}"
             if known
@@ -132,29 +133,29 @@ class Admission:
             since=waiting_since(job),
             unblock=f"an admin adds {job.user_id} to {job.project_id} in the quota file"
             + (f", or the job is submitted under {' or '.join(own)}" if own else ""),
-            also=self._later(job, ReasonCode.NOT_MEMBER),
+            also=self._later(job, ReasonCode.NOT_MEMBER, now),
         )
 
-    def _later(self, job: Job, headline: ReasonCode) -> tuple[ReasonCode, ...]:
+    def _later(self, job: Job, headline: ReasonCode, now: float) -> tuple[ReasonCode, ...]:
         """Lower reasons that apply as well, as far as they can be told without weighing capacity."""
-        policy, codes = self._policy, []
-        if (
-            policy is not None
-            and headline is not ReasonCode.UNKNOWN_TYPE
-            and any(kind not in policy.resource_types for kind in job.demand)
-        ):
-            codes.append(ReasonCode.UNKNOWN_TYPE)
-        known = policy is not None and not codes and headline is not ReasonCode.UNKNOWN_TYPE
-        held = self._held or (policy is not None and policy.rules(job.project_id).hold)
-        if held and headline is not ReasonCode.HELD:
+        codes = []
+        if self._given is not None and headline is not ReasonCode.UNKNOWN_TYPE:
+            if any(kind not in self.policy.resource_types for kind in job.demand):
+                codes.append(ReasonCode.UNKNOWN_TYPE)
+            elif self.exceeds_pool(job):
+                codes.append(ReasonCode.EXCEEDS_POOL)
+            elif job.project_id in self._projects and self.exceeds_project(job):
+                codes.append(ReasonCode.EXCEEDS_PROJECT_MAX)
+        if headline is not ReasonCode.HELD and self._is_held(job.project_id):
             codes.append(ReasonCode.HELD)
-        if known and self.exceeds_pool(job):
-            codes.append(ReasonCode.EXCEEDS_POOL)
-        elif known and job.project_id in self._projects and self.beyond_project(job):
-            codes.append(ReasonCode.EXCEEDS_PROJECT_MAX)
-        if self.backs_off(job):
+        if backs_off(job, now):
             codes.append(backoff_code(job))
-        return tuple(codes)
+        return tuple(sorted(codes, key=_PRECEDENCE.index))
+
+
+def backs_off(job: Job, now: float) -> bool:
+    """Whether the job must not start yet."""
+    return job.not_before is not None and job.not_before > now
 
 
 def waiting_since(job: Job) -> float:

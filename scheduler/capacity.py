@@ -37,6 +37,13 @@ class Capacity:
         # Taken by jobs labelled 0..s, per tier s.
         self._taken: dict[str, list[int]] = {kind: [0] * len(sums) for kind, sums in self._limits.items()}
 
+    def copy(self) -> Capacity:
+        """The same pool; what is taken from the one stays in the other."""
+        other = Capacity.__new__(Capacity)
+        other._last, other._limits = self._last, self._limits
+        other._taken = {kind: list(sums) for kind, sums in self._taken.items()}
+        return other
+
     @property
     def last(self) -> int:
         """The worst tier."""

@@ -17,25 +17,15 @@ from dataclasses import dataclass, replace
 
 from quota import Policy
 from scheduler.lending import RecentHoldings
-from scheduler.model import Job, JobStatus, Reason, ReasonCode, Snapshot, Verdict
+from scheduler.model import Job, JobStatus, Plan, Reason, Snapshot, Verdict
 from scheduler.recall import DEADLINE_SECONDS
-from scheduler.scheduling import schedule
+from scheduler.scheduling import Scheduler
 from scheduler.usage_history import UsageHistory
 
 NEVER = math.inf
 # Beyond the grace period, until an evicted job's nodes are gone.
 _DELETION_SECONDS = 30.0
 _MOMENT_SECONDS = 0.01
-# No time helps a job that waits for one of these: another quota file would have to.
-REFUSALS = frozenset(
-    {
-        ReasonCode.NOT_MEMBER,
-        ReasonCode.UNKNOWN_TYPE,
-        ReasonCode.HELD,
-        ReasonCode.EXCEEDS_POOL,
-        ReasonCode.EXCEEDS_PROJECT_MAX,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +74,10 @@ class Future:
         self._ends: list[tuple[float, str]] = []
         self._arrivals = deque(sorted(arrivals, key=lambda job: (job.queued_at, job.name)))
         self._watched = watched
-        self._waited: set[str] = set()
+        # Watched jobs that have not come yet.
+        self._unseen = set(watched)
+        self._scheduler = Scheduler()
+        self._promised = frozenset(job.name for job in snapshot.jobs if job.promised)
         self._recent = RecentHoldings()
         self._usage = usage
         self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
@@ -121,14 +114,21 @@ class Future:
         if self._usage is not None:
             used = self._usage.note(self._jobs.values(), self.now, self._policy)
         snapshot = replace(self._snapshot, jobs=tuple(self._jobs.values()), held_recently=held, user_usage=used)
-        for decision in schedule(snapshot, self.now).decisions:
+        plan = self._scheduler.schedule(snapshot, self.now)
+        for decision in plan.acting:
             job = self._jobs[decision.name]
             if decision.verdict is Verdict.START:
                 self._start(job, decision.tier)
             elif decision.verdict is Verdict.EVICT:
                 self._evict(job, decision.evicted_for)
-            elif decision.verdict is Verdict.WAIT and decision.reason is not None:
-                self._wait(job, decision.reason)
+        if plan.impossible:
+            self._refuse(plan)
+        for name in plan.promised ^ self._promised:
+            waiting = self._jobs.get(name)
+            if waiting is not None and waiting.status is JobStatus.PENDING:
+                self._jobs[name] = replace(waiting, promised=name in plan.promised)
+        self._promised = plan.promised
+        self._watch_deadlines()
 
     def advance(self, earliest: float, until: float) -> bool:
         """Goes on to the next moment at which something changes; False: that is after `until`, or there is none.
@@ -168,19 +168,20 @@ class Future:
         if instant < NEVER:
             heapq.heappush(self._ends, (instant, name))
 
-    def _wait(self, job: Job, reason: Reason) -> None:
-        if reason.code in REFUSALS:
-            self.refused[job.name] = reason
-            del self._jobs[job.name]
-            return
-        if job.name in self._watched and job.name not in self._waited:
-            # Then time alone changes the scheduler's answer.
-            self._waited.add(job.name)
-            if job.queued_at + DEADLINE_SECONDS > self.now:
+    def _refuse(self, plan: Plan) -> None:
+        """Takes out the jobs that nothing but another quota file could start."""
+        for decision in plan.waiting:
+            if decision.reason is not None and decision.name in plan.impossible:
+                self.refused[decision.name] = decision.reason
+                del self._jobs[decision.name]
+
+    def _watch_deadlines(self) -> None:
+        """The instants at which time alone changes the scheduler's answer, for the watched jobs that wait now."""
+        for name in [name for name in self._unseen if name in self._jobs]:
+            self._unseen.remove(name)
+            job = self._jobs[name]
+            if job.status is JobStatus.PENDING and job.queued_at + DEADLINE_SECONDS > self.now:
                 self._end("", job.queued_at + DEADLINE_SECONDS)
-        promised = reason.code is ReasonCode.WAITING_FOR_PREEMPTED
-        if promised is not job.promised:
-            self._jobs[job.name] = replace(job, promised=promised)
 
     def _start(self, job: Job, tier: int | None) -> None:
         self._jobs[job.name] = replace(

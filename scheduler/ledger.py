@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from quota import Policy
 from scheduler.capacity import Amounts, Capacity, amounts_of
-from scheduler.model import Job, JobStatus, Snapshot
+from scheduler.incumbents import Incumbents
+from scheduler.model import Job
 from scheduler.shares import Shares
 from scheduler.waiting import Request
 
@@ -53,8 +54,6 @@ class Ledger:
     slots: int | None
     # Who holds something: running, stopping and starting jobs.
     holders: dict[str, Job] = field(default_factory=dict)
-    # Incumbents that nobody evicted.
-    running: dict[str, Job] = field(default_factory=dict)
     # Stopping and just evicted jobs by the name of the job that they make room for.
     leaving_for: dict[str, list[Job]] = field(default_factory=dict)
     # Units that stopping jobs hold which make room for nobody, as far as no promise counts on them.
@@ -75,34 +74,19 @@ class Ledger:
     taken: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
-    def of(snapshot: Snapshot, shares: Shares) -> Ledger:
-        """The pool as the snapshot shows it, before any decision."""
-        tiers = snapshot.policy.tiers if snapshot.policy is not None else ()
-        ledger = Ledger(
-            physical=Capacity(tiers),
-            now=Capacity(tiers),
-            later=Capacity(tiers),
+    def of(incumbents: Incumbents, policy: Policy, bastion_slots: int | None, shares: Shares) -> Ledger:
+        """The pool before any decision; `bastion_slots` is that of the snapshot."""
+        return Ledger(
+            physical=incumbents.holding.copy(),
+            now=incumbents.holding.copy(),
+            later=incumbents.lasting.copy(),
             shares=shares,
-            slots=snapshot.bastion_slots,
-            lending_little=_lending_little(snapshot.policy),
+            slots=None if bastion_slots is None else bastion_slots - incumbents.slots,
+            holders={**incumbents.running, **incumbents.stopping},
+            leaving_for=incumbents.by_claimant(),
+            lending_little=_lending_little(policy),
+            taken=incumbents.taken.copy(),
         )
-        for job in sorted(snapshot.jobs, key=lambda job: job.name):
-            if job.status is JobStatus.PENDING:
-                continue
-            charged, tier = amounts_of(job.charged), ledger.now.label(job.tier)
-            ledger.physical.take(charged, tier)
-            ledger.now.take(charged, tier)
-            ledger.taken.update(dict(charged))
-            if job.on_bastion and ledger.slots is not None:
-                ledger.slots -= 1
-            if job.status is JobStatus.RUNNING:
-                ledger.later.take(charged, tier)
-                shares.hold(job.project_id, charged)
-                ledger.running[job.name] = job
-            else:
-                ledger.leaving_for.setdefault(job.evicted_for or "", []).append(job)
-            ledger.holders[job.name] = job
-        return ledger
 
     def settle_claims(self, claimants: Mapping[str, Job]) -> None:
         """Decides for whom the stopping jobs of the snapshot make room.
@@ -208,7 +192,6 @@ class Ledger:
         charged = amounts_of(victim.charged)
         self.later.give_back(charged, self.later.label(victim.tier))
         self.shares.release(victim.project_id, charged)
-        del self.running[victim.name]
         self.leaving_for.setdefault(claimant.name, []).append(victim)
         self.evictions[victim.name] = claimant.name
         self.messages[victim.name] = message
@@ -248,9 +231,7 @@ class Ledger:
             self.slots -= count
 
 
-def _lending_little(policy: Policy | None) -> dict[str, tuple[str, ...]]:
-    if policy is None:
-        return {}
+def _lending_little(policy: Policy) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for project in policy.projects:
         for kind in policy.rules(project).lending_limit:

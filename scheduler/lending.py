@@ -11,14 +11,12 @@ What a project never lends (`lending_limit`) stays free for it, and no project b
 
 from __future__ import annotations
 
-import functools
-import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from quota import Policy
 from scheduler.model import Job, JobStatus
-from scheduler.shares import Shares
+from scheduler.shares import Shares, Standing
 from scheduler.turns import Place, Turns, order_across
 from scheduler.waiting import ProjectQueue, Request
 
@@ -58,119 +56,57 @@ class RecentHoldings:
         return most
 
 
+# Where a job stands among those that borrow, least first: unique.
 LendingKey = tuple[bool, int, tuple[bool, float], tuple[int, float, str]]
+Borrower = tuple[LendingKey, str, Request, Job]
 
 
-def next_borrower(
-    queues: Mapping[str, ProjectQueue],
-    passed_over: Collection[str],
-    fits: Callable[[str, Request], bool],
-    shares: Shares,
+def first_borrower(
+    project: str,
+    queue: ProjectQueue,
+    fits: Callable[[str, Request], bool] | None,
+    standing: Standing,
     turns: Turns,
-) -> tuple[Request, Job] | None:
-    """The job that idle capacity goes to; None if none of them fits.
+) -> Borrower | None:
+    """The job of a project that idle capacity would go to first, and where it stands among those of other projects.
+
+    Of those that fit, the ones of the highest priority; of these the least served user's; of these the smallest.
 
     Args:
-        passed_over: Projects that nothing is lent to now.
-        fits: Whether what a project's job asks can be lent to the project now.
+        fits: Whether what the project's job asks can be lent to the project now; None: everything can.
+        standing: The project's.
     """
-    best: tuple[LendingKey, Request, Job] | None = None
-    for project, queue in queues.items():
-        if project in passed_over:
-            continue
-        head = _first_to_borrow(queue, functools.partial(fits, project), turns)
-        if head is not None:
-            key = _key(head[1], shares, {})
-            if best is None or key < best[0]:
-                best = key, *head
-    return None if best is None else (best[1], best[2])
-
-
-def queue_order(waiting: Mapping[str, Sequence[Job]], shares: Shares, policy: Policy, turns: Turns) -> list[Job]:
-    """All waiting jobs in the order in which they would start if the pool grew.
-
-    First those within their project's share, the least served project first; then those that borrow; at last those for
-    which their project would have to hold more than it may.
-    """
-    queues = {
-        project: ProjectQueue(jobs, turns.place, fifo=policy.rules(project).fifo)
-        for project, jobs in sorted(waiting.items())
-        if jobs
-    }
-    granted: dict[str, dict[str, int]] = {project: {} for project in queues}
-    order: list[Job] = []
-
-    def take(project: str, request: Request, job: Job) -> None:
-        queues[project].remove_first(request)
-        for kind, amount in request.amounts:
-            granted[project][kind] = granted[project].get(kind, 0) + amount
-        order.append(job)
-
-    def covered(project: str) -> Callable[[Request], bool]:
-        return lambda request: shares.covers(project, request.amounts, granted[project])
-
-    owners = [(shares.rank(project), queue.oldest, project) for project, queue in queues.items()]
-    heapq.heapify(owners)
-    while owners:
-        _, oldest, project = heapq.heappop(owners)
-        found = queues[project].first(covered(project))
-        if found is not None:
-            take(project, *found)
-            heapq.heappush(owners, (shares.rank(project, granted[project]), oldest, project))
-
-    borrowers: list[tuple[LendingKey, str, Request, Job]] = []
-
-    def permitted(project: str) -> Callable[[Request], bool] | None:
-        if not policy.rules(project).borrowing_limit:
-            return None
-        return lambda request: shares.permits(project, request.amounts, granted[project])
-
-    def line_up(project: str) -> None:
-        head = _first_to_borrow(queues[project], permitted(project), turns)
-        if head is not None:
-            heapq.heappush(borrowers, (_key(head[1], shares, granted[project]), project, *head))
-
-    for project in queues:
-        line_up(project)
-    while borrowers:
-        _, project, request, job = heapq.heappop(borrowers)
-        take(project, request, job)
-        line_up(project)
-    for project, queue in queues.items():
-        while (head := _first_to_borrow(queue, None, turns)) is not None:
-            take(project, *head)
-    return order
-
-
-def _first_to_borrow(
-    queue: ProjectQueue, fits: Callable[[Request], bool] | None, turns: Turns
-) -> tuple[Request, Job] | None:
-    """Of one project's jobs that fit, those of the highest priority; of these the least served user's; the smallest."""
-    best: tuple[tuple[int, float, bool, int, Place], Request, Job] | None = None
+    best: tuple[TurnToBorrow, Request, Job] | None = None
     for request, job in queue.heads():
-        if fits is None or fits(request):
-            place = turns.place(job)
-            key = place[0], place[1], _is_long(job), _size(job), place
+        if fits is None or fits(project, request):
+            key = turn_to_borrow(job, turns.place(job))
             if best is None or key < best[0]:
                 best = key, request, job
-    return None if best is None else (best[1], best[2])
+    if best is None:
+        return None
+    _, request, job = best
+    return (is_long(job), size(job), standing.rank(request.amounts), order_across(job)), project, request, job
 
 
-def _key(job: Job, shares: Shares, granted: Mapping[str, int]) -> LendingKey:
-    """The place of a job among those that borrow, least first."""
-    holdings = dict(job.demand)
-    for kind, amount in granted.items():
-        holdings[kind] = holdings.get(kind, 0) + amount
-    return _is_long(job), _size(job), shares.rank(job.project_id, holdings), order_across(job)
+TurnToBorrow = tuple[int, int, bool, int, Place]
 
 
-def _is_long(job: Job) -> bool:
+def turn_to_borrow(job: Job, place: Place) -> TurnToBorrow:
+    """When a job borrows, among those of its project; `place` is its place there."""
+    return place[0], place[1], is_long(job), size(job), place
+
+
+def is_long(job: Job) -> bool:
     return job.evicted_seconds >= LONG_SECONDS
 
 
-def _size(job: Job) -> int:
+def size(job: Job) -> int:
     """The most units of a type that it asks for. Not a part of the pool: a pool that grows must not turn the queue."""
-    return max(job.demand.values(), default=0)
+    demand = job.demand
+    if len(demand) == 1:  # nearly every job
+        (amount,) = demand.values()
+        return max(amount, 0)
+    return max(demand.values(), default=0)
 
 
 def held_back(policy: Policy, shares: Shares, recently: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, str], int]:

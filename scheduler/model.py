@@ -7,14 +7,16 @@ the epoch, amounts are units of quota per resource type, and all of it comes fro
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 
 from quota import Policy
 
-_NOTHING: Mapping[str, int] = MappingProxyType({})
+# Shared by all that have none.
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class JobStatus(str, Enum):
@@ -57,10 +59,10 @@ class Job:
     user_id: str
     priority: int = 5
     queued_at: float
-    demand: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    demand: Mapping[str, int] = field(default_factory=lambda: NOTHING)
     status: JobStatus = JobStatus.PENDING
     tier: int | None = None
-    charged: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    charged: Mapping[str, int] = field(default_factory=lambda: NOTHING)
     started_at: float | None = None
     not_before: float | None = None
     stockout: bool = False
@@ -154,8 +156,8 @@ class Reason:
     holders: tuple[str, ...] = ()
     unblock: str = ""
     also: tuple[ReasonCode, ...] = ()
-    missing: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    over_limit: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    missing: Mapping[str, int] = field(default_factory=lambda: NOTHING)
+    over_limit: Mapping[str, int] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,20 +208,44 @@ class PoolUsage:
     free: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """The answer of a pass: exactly one decision for every job of the snapshot.
+    """The answer of a pass.
+
+    Who waits is explained when somebody asks: reasons and places in the queue take longer to tell than what to do.
+    What they say is about the instant of the pass all the same.
 
     Attributes:
-        decisions: In scheduling order: who holds capacity by start, who starts in the order granted, who waits in the
-            order of the queue, who does not compete at all.
-        projects: Every project of the policy, and any other that holds or asks for something.
+        acting: A decision for every job that holds capacity, by start; then for those that start, in the order granted.
+        promised: Names of the waiting jobs that room was ordered for (`Job.promised` of the next pass).
+        impossible: Names of the waiting jobs that no free capacity could start: only another quota file, or another
+            spec.
         pool: Every resource type of the policy.
+        explain: Gives `waiting`.
+        measure: Gives `projects`.
     """
 
-    decisions: tuple[Decision, ...]
-    projects: Mapping[str, ProjectUsage] = field(default_factory=dict)
+    acting: tuple[Decision, ...] = ()
+    promised: frozenset[str] = frozenset()
+    impossible: frozenset[str] = frozenset()
     pool: Mapping[str, PoolUsage] = field(default_factory=dict)
+    explain: Callable[[], tuple[Decision, ...]] = tuple
+    measure: Callable[[], Mapping[str, ProjectUsage]] = dict
+
+    @cached_property
+    def waiting(self) -> tuple[Decision, ...]:
+        """A decision for every job that waits: in the order of the queue, then those that do not compete at all."""
+        return self.explain()
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Exactly one decision for every job of the snapshot, in scheduling order."""
+        return (*self.acting, *self.waiting)
+
+    @cached_property
+    def projects(self) -> Mapping[str, ProjectUsage]:
+        """Every project of the policy, and any other that holds or asks for something."""
+        return self.measure()
 
     def to_json(self) -> bytes:
         """The plan as JSON with sorted keys and no spaces: equal plans are equal bytes."""

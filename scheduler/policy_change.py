@@ -98,13 +98,13 @@ def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
     before, after = replace(snapshot, jobs=jobs), replace(snapshot, jobs=jobs, policy=policy)
     old_plan, new_plan = schedule(before, now), schedule(after, now)
     by_name = {job.name: job for job in jobs}
-    spared = {decision.name for decision in old_plan.decisions if decision.verdict is not Verdict.EVICT}
+    evicted_anyway = {decision.name for decision in old_plan.acting if decision.verdict is Verdict.EVICT}
     evicted = {
         decision.name: Stopped(
             job=by_name[decision.name], claimant=decision.evicted_for or "", message=decision.message
         )
-        for decision in new_plan.decisions
-        if decision.verdict is Verdict.EVICT and decision.name in spared
+        for decision in new_plan.acting
+        if decision.verdict is Verdict.EVICT and decision.name not in evicted_anyway
     }
     overtime = {stop.job.name: stop for stop in _overtime(jobs, snapshot.policy, policy, now)}
     stopped = tuple(stop for _, stop in sorted({**evicted, **overtime}.items()))
@@ -112,14 +112,12 @@ def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
     staying = [job for job in jobs if job.status is JobStatus.RUNNING and job.name not in going]
     running_on = {job.name for job in staying}
     barred = _barred(before, after, now)
-    started = {decision.name for decision in old_plan.decisions if decision.verdict is Verdict.START}
+    started = {decision.name for decision in old_plan.acting if decision.verdict is Verdict.START}
     return PolicyEffect(
         stopped=stopped,
         barred_running=tuple(bar for bar in barred if bar.job.name in running_on),
         barred_waiting=tuple(bar for bar in barred if bar.job.status is JobStatus.PENDING),
-        starting=tuple(
-            sorted(d.name for d in new_plan.decisions if d.verdict is Verdict.START and d.name not in started)
-        ),
+        starting=tuple(sorted(d.name for d in new_plan.acting if d.verdict is Verdict.START and d.name not in started)),
         borrowing=_borrowing(staying, snapshot.policy, policy),
         overfull=_overfull(staying, policy),
     )
@@ -139,25 +137,26 @@ def _overtime(jobs: Iterable[Job], before: Policy | None, after: Policy, now: fl
 
 
 def _barred(before: Snapshot, after: Snapshot, now: float) -> tuple[Barred, ...]:
-    old, new = Admission(before, now), Admission(after, now)
+    old, new = _admission(before), _admission(after)
     found = []
     for job in sorted(after.jobs, key=lambda job: job.name):
-        message = _bar(new, after.policy, job)
-        if message and (before.policy is None or not _bar(old, before.policy, job)):
+        message = _bar(new, job, now)
+        if message and (before.policy is None or not _bar(old, job, now)):
             found.append(Barred(job=job, message=message))
     return tuple(found)
 
 
-def _bar(admission: Admission, policy: Policy | None, job: Job) -> str:
+def _admission(snapshot: Snapshot) -> Admission:
+    return Admission(snapshot.policy, check_membership=snapshot.check_membership, held=snapshot.held)
+
+
+def _bar(admission: Admission, job: Job, now: float) -> str:
     """Why no capacity could start the job; empty if some could."""
-    reason = admission.refusal(job)
-    if reason is not None:
-        return reason.message
-    if policy is None:
-        return ""
+    if admission.refuses(job):
+        return admission.refusal(job, now).message
+    policy = admission.policy
     if not admission.exceeds_pool(job):
-        beyond = admission.beyond_project(job)
-        return beyond.message if beyond is not None else ""
+        return admission.beyond_project(job, now).message if admission.exceeds_project(job) else ""
     parts = (
         f"{amount} {kind} of {policy.total(kind)}"
         for kind, amount in sorted(job.demand.items())

@@ -1,7 +1,7 @@
 """When a job has waited too long: nobody starves.
 
 Layer: `scheduler`, pure. Room is made for such a job by stopping borrowers, all at once: until enough of them can go
-together nothing is drained or held idle for it. One job in a pass, the oldest first.
+together nothing is drained or held idle for it. One job in a pass, the oldest of those for which there could be room.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ _BACKOFF_SECONDS = 1800.0
 _DOUBLINGS_MAX = 20
 
 
+def overdue_since(now: float) -> float:
+    """What was queued at that instant or before has waited too long."""
+    return now - DEADLINE_SECONDS
+
+
 def is_overdue(job: Job, shares: Shares, now: float) -> bool:
     """Whether a waiting job may have borrowers stopped for it though it is not within its project's share.
 
     Every job may for its first start. A job larger than its project's entitlement, which no share ever protects, may
     again after an eviction.
     """
-    if now - job.queued_at < DEADLINE_SECONDS:
+    if job.queued_at > overdue_since(now):
         return False
     if not job.evictions:
         return True

@@ -18,21 +18,25 @@ outcome changes nothing.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import compress
+from operator import attrgetter, is_not
 
 from quota import Policy
 from scheduler.admission import Admission, waiting_since
+from scheduler.backlog import Backlog
 from scheduler.capacity import amounts_of
 from scheduler.explaining import Explainer
+from scheduler.incumbents import Incumbents
 from scheduler.ledger import Ledger
-from scheduler.lending import held_back, next_borrower
-from scheduler.model import Decision, Job, JobStatus, Plan, Reason, Snapshot, Verdict
-from scheduler.recall import is_overdue
-from scheduler.shares import Shares
+from scheduler.lending import Borrower, first_borrower, held_back
+from scheduler.model import Decision, Job, JobStatus, Plan, ProjectUsage, Snapshot, Verdict
+from scheduler.recall import is_overdue, overdue_since
+from scheduler.shares import Shares, Standing
 from scheduler.turns import Turns, order_across
 from scheduler.usage import pool_usages, project_usages
 from scheduler.victims import Victims
-from scheduler.waiting import ProjectQueue, Request
+from scheduler.waiting import ProjectQueue, Request, age
 
 
 def schedule(snapshot: Snapshot, now: float) -> Plan:
@@ -48,32 +52,99 @@ def schedule(snapshot: Snapshot, now: float) -> Plan:
     Raises:
         ValueError: two jobs have the same name.
     """
-    if len({job.name for job in snapshot.jobs}) != len(snapshot.jobs):
-        raise ValueError("two jobs of the snapshot have the same name; names identify jobs")
-    return _Pass(snapshot, now).plan()
+    return Scheduler().schedule(snapshot, now)
+
+
+class Scheduler:
+    """`schedule` for one who asks again and again: what stayed the same since the last time is not looked at anew.
+
+    A job is recognised by its object: one that did not change should be the same object in the next snapshot. One that
+    is only equal costs time, and nothing else. The plans are those of `schedule`, and stay good after later passes.
+    """
+
+    def __init__(self) -> None:
+        self._remembered: _Remembered | None = None
+        self._last: tuple[_Pass, Plan] | None = None
+
+    def schedule(self, snapshot: Snapshot, now: float) -> Plan:
+        """The same as the function."""
+        jobs = dict(zip(map(attrgetter("name"), snapshot.jobs), snapshot.jobs, strict=True))
+        if len(jobs) != len(snapshot.jobs):
+            raise ValueError("two jobs of the snapshot have the same name; names identify jobs")
+        remembered, last = self._remembered, self._last
+        if remembered is None or not remembered.is_of(snapshot):
+            remembered, last = _Remembered(snapshot), None
+        # Forgotten if anything goes wrong on the way.
+        self._remembered = None
+        if remembered.take_over(jobs) or last is None or not last[0].still_holds(snapshot, now):
+            this = _Pass(remembered, snapshot, now)
+            last = this, this.plan()
+        self._remembered, self._last = remembered, last
+        return last[1]
+
+
+class _Remembered:
+    """What outlives a pass, for one quota."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._basis = _basis(snapshot)
+        self.admission = Admission(snapshot.policy, check_membership=snapshot.check_membership, held=snapshot.held)
+        self.backlog = Backlog(self.admission)
+        self.incumbents = Incumbents(self.admission.policy)
+        self.jobs: dict[str, Job] = {}
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        return self._basis == _basis(snapshot)
+
+    def take_over(self, jobs: dict[str, Job]) -> bool:
+        """These are the jobs now, by name; returns whether that changes anything."""
+        before = self.jobs
+        fresh = list(compress(jobs.values(), map(is_not, jobs.values(), map(before.get, jobs))))
+        known = sum(job.name in before for job in fresh)
+        gone = before.keys() - jobs.keys() if len(jobs) - len(fresh) + known < len(before) else ()
+        for name in gone:
+            self._group(before[name]).remove(before[name])
+        for job in fresh:
+            former = before.get(job.name)
+            if former is not None:
+                self._group(former).remove(former)
+            self._group(job).add(job)
+        self.jobs = jobs
+        return bool(fresh or gone)
+
+    def _group(self, job: Job) -> Backlog | Incumbents:
+        return self.backlog if job.status is JobStatus.PENDING else self.incumbents
+
+
+def _basis(snapshot: Snapshot) -> tuple[Policy | None, bool, bool]:
+    return snapshot.policy, snapshot.check_membership, snapshot.held
 
 
 class _Pass:
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
+    def __init__(self, remembered: _Remembered, snapshot: Snapshot, now: float) -> None:
         self._now = now
-        self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
-        self._shares = Shares(self._policy)
-        self._order = Turns(self._policy, snapshot.user_usage)
-        self._ledger = Ledger.of(snapshot, self._shares)
-        self._incumbents = sorted(
-            (job for job in snapshot.jobs if job.status is not JobStatus.PENDING),
-            key=lambda job: (job.started_at or 0.0, job.name),
-        )
-        self._victims = Victims(self._policy, self._shares, self._ledger.running.values(), now, self._order)
-        self._held_recently = snapshot.held_recently
-        self._refused: list[tuple[Job, Reason]] = []
-        self._too_large: list[Job] = []
-        self._beyond: list[tuple[Job, Reason]] = []
-        self._backing_off: list[Job] = []
+        self._snapshot = snapshot
+        self._admission = remembered.admission
+        self._policy = policy = remembered.admission.policy
+        self._incumbents = remembered.incumbents
+        self._jobs_by_name = remembered.jobs
+        self._shares = Shares(policy, remembered.incumbents.held)
+        self._order = Turns(policy, snapshot.user_usage)
+        self._ledger = Ledger.of(remembered.incumbents, policy, snapshot.bastion_slots, self._shares)
+        self._victims = Victims(policy, self._shares, remembered.incumbents.running_of, now, self._order)
+        backlog = remembered.backlog
+        backlog.settle(now, self._order, self._ledger.leaving_for, remembered.jobs)
+        self._lines = dict(backlog.lines)
+        self._promised_jobs = dict(backlog.claimants)
+        self._backing_off = tuple(sorted(backlog.backing_off.values(), key=order_across))
+        # Jobs that no free capacity could start now.
+        self._beyond = tuple(backlog.beyond.values())
+        self._too_large = tuple(backlog.too_large.values())
+        self._refused = tuple(backlog.refused.values())
+        self._impossible = frozenset({*backlog.refused, *backlog.too_large, *backlog.beyond})
+        # Jobs whose claim lapsed; they compete like anybody.
+        self._lapsed: dict[str, list[Job]] = {}
         self._queues: dict[str, ProjectQueue] = {}
-        self._promised_jobs: dict[str, Job] = {}
-        self._jobs_by_name = {job.name: job for job in snapshot.jobs}
-        self._admit(snapshot)
 
     def plan(self) -> Plan:
         self._keep_promises()
@@ -82,33 +153,29 @@ class _Pass:
         if self._ledger.evictions:
             self._renew_promises()
         self._lend()
-        impossible = {job.name for job, _ in (*self._refused, *self._beyond)} | {job.name for job in self._too_large}
+        promises = self._ledger.promises.values()
         return Plan(
-            decisions=(*self._incumbent_decisions(), *self._start_decisions(), *self._waiting_decisions()),
-            projects=project_usages(self._policy, self._jobs_by_name.values(), self._ledger.starts, impossible),
+            acting=(*self._incumbent_decisions(), *self._start_decisions()),
+            promised=frozenset(promise.job.name for promise in promises if promise.claim),
+            impossible=self._impossible,
             pool=pool_usages(self._policy, self._ledger.taken),
+            explain=self._waiting_decisions,
+            measure=self._project_usages,
         )
 
-    # Step 1
+    def still_holds(self, snapshot: Snapshot, now: float) -> bool:
+        """Whether the plan is still the one to make, with the same jobs; "no" costs a pass.
 
-    def _admit(self, snapshot: Snapshot) -> None:
-        admission = Admission(snapshot, self._now)
-        competing: dict[str, list[Job]] = {}
-        for job in sorted((job for job in snapshot.jobs if job.status is JobStatus.PENDING), key=self._order.place):
-            reason = admission.refusal(job)
-            if reason is not None:
-                self._refused.append((job, reason))
-            elif admission.exceeds_pool(job):
-                self._too_large.append(job)
-            elif (beyond := admission.beyond_project(job)) is not None:
-                self._beyond.append((job, beyond))
-            elif admission.backs_off(job):
-                self._backing_off.append(job)
-            elif job.promised or job.name in self._ledger.leaving_for:
-                self._promised_jobs[job.name] = job
-            else:
-                competing.setdefault(job.project_id, []).append(job)
-        self._competing = competing
+        It is where the plan did nothing, and no job waits for a certain instant.
+        """
+        before, ledger = self._snapshot, self._ledger
+        waits_for_time = self._backing_off or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
+        return (
+            not (ledger.starts or ledger.evictions or ledger.promises or waits_for_time)
+            and snapshot.bastion_slots == before.bastion_slots
+            and snapshot.held_recently == before.held_recently
+            and self._order.is_that_of(Turns(self._policy, snapshot.user_usage))
+        )
 
     # Step 2
 
@@ -129,7 +196,7 @@ class _Pass:
         self._ledger.settle_claims(self._promised_jobs)
         for job in claimants:
             if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like anybody
-                self._competing.setdefault(job.project_id, []).append(job)
+                self._lapsed.setdefault(job.project_id, []).append(job)
         # Only now, so that none of them takes what was freed for another; those whose victims are all gone first.
         for job in sorted(claimants, key=lambda job: job.name in self._ledger.leaving_for):
             if job.name in self._ledger.promises:
@@ -141,8 +208,13 @@ class _Pass:
                 else:
                     self._ledger.promise(job, request)
         self._queues = {
-            project: ProjectQueue(jobs, self._order.place, fifo=self._policy.rules(project).fifo)
-            for project, jobs in sorted(self._competing.items())
+            project: ProjectQueue(
+                self._lines.get(project, {}),
+                self._order.place,
+                besides=self._lapsed.get(project, ()),
+                fifo=self._policy.rules(project).fifo,
+            )
+            for project in sorted({*self._lines, *self._lapsed})
         }
         for job in (*self._backing_off, *(promise.job for promise in self._ledger.promises.values())):
             self._hold_behind(job)
@@ -170,7 +242,7 @@ class _Pass:
                 claimed.hold(job.project_id, request.amounts)
                 valid.append(job)
             else:
-                self._competing.setdefault(job.project_id, []).append(job)
+                self._lapsed.setdefault(job.project_id, []).append(job)
         return valid
 
     def _promise_if_it_fits(self, job: Job) -> bool:
@@ -238,32 +310,52 @@ class _Pass:
     # Step 4
 
     def _recall(self) -> None:
-        """Makes room for the one job that has waited longest beyond the deadline, all at once or not at all."""
-        overdue = [
-            job
-            for queue in self._queues.values()
-            for job in queue.candidates()
-            if is_overdue(job, self._shares, self._now) and self._shares.permits(job.project_id, amounts_of(job.demand))
-        ]
-        if not overdue:
-            return
-        job = min(overdue, key=lambda job: (job.queued_at, job.name))
-        request = Request.of(job)
-        if not self._ledger.has_slot(request):
-            return
-        if not self._ledger.fits_now(request):
-            lacking = self._ledger.later.lacking(request.amounts)
-            victims = self._victims.choose(lacking, spared_too=False) if lacking else ()
-            if victims is None:
+        """Makes room for one job that has waited beyond the deadline, all at once or not at all.
+
+        The one that has waited longest; one for which no eviction at all would make room now is passed.
+        """
+        since = overdue_since(self._now)
+        queues = [queue for queue in self._queues.values() if queue.oldest <= since]
+        hopeless: set[Request] = set()
+        for job in heapq.merge(*(queue.candidates() for queue in queues), key=age):
+            if job.queued_at > since:
                 return
-            for victim in victims:
-                self._evict(victim, job, self._recall_message(victim, job))
-            if victims or lacking == {}:
-                self._ledger.promise(job, request)
-                self._hold_behind(job)
-        else:
+            request = Request.of(job)
+            if (
+                request in hopeless
+                or not self._shares.permits(job.project_id, request.amounts)
+                or not is_overdue(job, self._shares, self._now)
+            ):
+                continue
+            if self._recall_for(job, request):
+                self._queues[job.project_id].remove(job)
+                return
+            if self._may_ever_fit(request):
+                return
+            hopeless.add(request)
+
+    def _may_ever_fit(self, request: Request) -> bool:
+        """Whether stopping every borrower would make room."""
+        if not self._ledger.has_slot(request):
+            return False
+        lacking = self._ledger.later.lacking(request.amounts)
+        return not lacking or self._victims.choose(lacking) is not None
+
+    def _recall_for(self, job: Job, request: Request) -> bool:
+        if not self._ledger.has_slot(request):
+            return False
+        if self._ledger.fits_now(request):
             self._ledger.start(job, request, f"has waited for more than a day{self._holding(job, request)}")
-        self._queues[job.project_id].remove(job)
+            return True
+        lacking = self._ledger.later.lacking(request.amounts)
+        victims = self._victims.choose(lacking, spared_too=False) if lacking else ()
+        if victims is None:
+            return False
+        for victim in victims:
+            self._evict(victim, job, self._recall_message(victim, job))
+        self._ledger.promise(job, request)
+        self._hold_behind(job)
+        return True
 
     def _evict(self, victim: Job, claimant: Job, message: str) -> None:
         self._victims.forget(victim)
@@ -274,15 +366,25 @@ class _Pass:
     def _lend(self) -> None:
         # Their own job is about to get its room; lent to them now, the same room would no longer be within their share.
         awaiting = self._ledger.awaiting_projects()
-        back = held_back(self._policy, self._shares, self._held_recently)
+        back = held_back(self._policy, self._shares, self._snapshot.held_recently)
         self._ledger.hold_back(back)
+        first = {project: self._first_borrower(project) for project in self._queues if project not in awaiting}
         while True:
-            found = next_borrower(self._queues, awaiting, self._may_borrow, self._shares, self._order)
-            if found is None:
+            # What fits only shrinks while room is lent.
+            for project, found in first.items():
+                if found is not None and not self._may_borrow(project, found[2]):
+                    first[project] = self._first_borrower(project)
+            best = min((found for found in first.values() if found is not None), default=None)
+            if best is None:
                 return
-            request, job = found
-            self._queues[job.project_id].remove_first(request)
+            _, project, request, job = best
+            self._queues[project].remove_first(request)
             self._ledger.start(job, request, f"borrows idle capacity{self._holding(job, request)}")
+            first[project] = self._first_borrower(project)
+
+    def _first_borrower(self, project: str) -> Borrower | None:
+        standing = Standing(self._shares, project)
+        return first_borrower(project, self._queues[project], self._may_borrow, standing, self._order)
 
     def _may_borrow(self, project: str, request: Request) -> bool:
         return (
@@ -305,28 +407,34 @@ class _Pass:
 
     # Step 6
 
-    def _waiting_decisions(self) -> list[Decision]:
+    def _waiting_decisions(self) -> tuple[Decision, ...]:
         explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off)
         # In the order in which they were made, claims first.
         promised = sorted(self._ledger.promises.values(), key=lambda promise: not promise.claim)
-        waiting = {project: queue.remaining() for project, queue in self._queues.items()}
-        decisions = explainer.queue(promised, waiting, self._too_large, self._beyond)
+        beyond = [(job, self._admission.beyond_project(job, self._now)) for job in self._beyond]
+        decisions = explainer.queue(promised, self._queues, self._too_large, beyond)
         decisions += [explainer.backing_off(job) for job in self._backing_off]
-        decisions += [Decision(name=job.name, verdict=Verdict.WAIT, reason=reason) for job, reason in self._refused]
-        return decisions
+        for job in sorted(self._refused, key=order_across):
+            reason = self._admission.refusal(job, self._now)
+            decisions.append(Decision(name=job.name, verdict=Verdict.WAIT, reason=reason))
+        return tuple(decisions)
+
+    def _project_usages(self) -> Mapping[str, ProjectUsage]:
+        return project_usages(self._policy, self._jobs_by_name.values(), self._ledger.starts, self._impossible)
 
     def _incumbent_decisions(self) -> list[Decision]:
         decisions = []
-        for job in self._incumbents:
-            verdict, evicted_for = Verdict.KEEP, None
-            if job.status is JobStatus.STOPPING:
-                verdict, evicted_for = Verdict.STOPPING, job.evicted_for
-            elif job.name in self._ledger.evictions:
-                verdict, evicted_for = Verdict.EVICT, self._ledger.evictions[job.name]
-            message = self._ledger.messages.get(job.name, "")
-            decisions.append(
-                Decision(name=job.name, verdict=verdict, tier=job.tier, evicted_for=evicted_for, message=message)
-            )
+        for job in self._incumbents.in_order():
+            evicted_for = self._ledger.evictions.get(job.name)
+            if evicted_for is None:
+                decisions.append(self._incumbents.decision(job.name))
+            else:
+                message = self._ledger.messages[job.name]
+                decisions.append(
+                    Decision(
+                        name=job.name, verdict=Verdict.EVICT, tier=job.tier, evicted_for=evicted_for, message=message
+                    )
+                )
         return decisions
 
     def _start_decisions(self) -> list[Decision]:

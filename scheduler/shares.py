@@ -13,15 +13,19 @@ from quota import Policy
 from scheduler.capacity import Amounts
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+# Whether it is entitled to nothing, and the part of its entitlement that it has.
+Rank = tuple[bool, float]
+_NO_HOLDINGS: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
 class Shares:
     """Units per project: held by jobs that run, and ordered for jobs whose room is being made."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, held: Mapping[str, Mapping[str, int]] = _NO_HOLDINGS) -> None:
+        """`held`: what running jobs hold by project and type."""
         self._policy = policy
         self._entitled: dict[str, bool] = {}
-        self._held: dict[str, dict[str, int]] = {}
+        self._held = {project: dict(amounts) for project, amounts in held.items()}
         self._ordered: dict[str, dict[str, int]] = {}
 
     def hold(self, project: str, amounts: Amounts) -> None:
@@ -99,26 +103,68 @@ class Shares:
         idle = self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
         return max(0, idle - lending)
 
-    def rank(self, project: str, extra: dict[str, int] | None = None) -> tuple[bool, float]:
+    def rank(self, project: str) -> Rank:
         """How well served a project is, least first: by what it holds, never by what it asks.
 
         The greatest part of its entitlement that it holds or has ordered, over all types. Projects that are entitled
         to nothing come last, by what they hold.
-
-        Args:
-            extra: Units to count as held besides.
         """
-        holdings: dict[str, int] = dict(self._held.get(project, {}))
-        for more in (self._ordered.get(project), extra):
-            for kind, amount in (more or {}).items():
-                holdings[kind] = holdings.get(kind, 0) + amount
-        # Dividing two ints rounds correctly, so equal parts are equal floats.
-        part = max((amount / max(self.entitlement(project, kind), 1) for kind, amount in holdings.items()), default=0.0)
+        return Standing(self, project).rank()
+
+    def is_entitled(self, project: str) -> bool:
+        """Whether the project is entitled to anything."""
         entitled = self._entitled.get(project)
         if entitled is None:
             entitled = any(self.entitlement(project, kind) for kind in self._policy.resource_types)
             self._entitled[project] = entitled
-        return not entitled, part
+        return entitled
+
+    def holdings(self, project: str) -> dict[str, int]:
+        """Units that the project holds or has ordered, by type."""
+        holdings = dict(self._held.get(project, _NOTHING))
+        for kind, amount in self._ordered.get(project, _NOTHING).items():
+            holdings[kind] = holdings.get(kind, 0) + amount
+        return holdings
+
+
+class Standing:
+    """One project's holdings, as more is granted to it in thought."""
+
+    def __init__(self, shares: Shares, project: str) -> None:
+        self._shares = shares
+        self._project = project
+        self._holdings = shares.holdings(project)
+        self._granted: dict[str, int] = {}
+        self._entitled = shares.is_entitled(project)
+        # Dividing two ints rounds correctly, so equal parts are equal floats.
+        parts = (amount / max(shares.entitlement(project, kind), 1) for kind, amount in self._holdings.items())
+        self._part = max(parts, default=0.0)
+
+    def grant(self, amounts: Amounts) -> None:
+        """So much more is held."""
+        self._part = self._part_with(amounts)
+        for kind, amount in amounts:
+            self._holdings[kind] = self._holdings.get(kind, 0) + amount
+            self._granted[kind] = self._granted.get(kind, 0) + amount
+
+    def rank(self, more: Amounts = ()) -> Rank:
+        """`Shares.rank` with what was granted, and so much more."""
+        return not self._entitled, self._part_with(more) if more else self._part
+
+    def covers(self, amounts: Amounts) -> bool:
+        """`Shares.covers` with what was granted."""
+        return self._shares.covers(self._project, amounts, self._granted)
+
+    def permits(self, amounts: Amounts) -> bool:
+        """`Shares.permits` with what was granted."""
+        return self._shares.permits(self._project, amounts, self._granted)
+
+    def _part_with(self, amounts: Amounts) -> float:
+        part = self._part
+        for kind, amount in amounts:
+            held = (self._holdings.get(kind, 0) + amount) / max(self._shares.entitlement(self._project, kind), 1)
+            part = max(part, held)
+        return part
 
 
 def _add(ledger: dict[str, dict[str, int]], project: str, amounts: Amounts, sign: int) -> None:

@@ -1,6 +1,7 @@
 """Whose turn it is inside a project: priority, then the users' decayed usage, then age.
 
-Layer: `scheduler`, pure. A user's place is usage divided by weight: who has used less of what is due goes first.
+Layer: `scheduler`, pure. A user's place is usage divided by weight: who has used less of what is due goes first. Usage
+changes in every tick and its order seldom, so places hold ranks: while they stay, what is sorted stays sorted.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from types import MappingProxyType
 from quota import Policy
 from scheduler.model import Job
 
-Place = tuple[int, float, float, str]
+Place = tuple[int, int, float, str]
 
 _NO_USAGE: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+_NO_RANKS: Mapping[str, int] = MappingProxyType({})
 
 
 class Turns:
@@ -21,25 +23,25 @@ class Turns:
 
     def __init__(self, policy: Policy, usage: Mapping[str, Mapping[str, float]] = _NO_USAGE) -> None:
         """`usage` is that of `Snapshot.user_usage`."""
-        self._policy = policy
-        self._usage = usage
-        self._known: dict[tuple[str, str], float] = {}
+        self._ranks: dict[str, Mapping[str, int]] = {}
+        for project, users in usage.items():
+            rules = policy.rules(project)
+            used = {user: amount / rules.user_weight(user) for user, amount in users.items()}
+            ranks = {amount: rank for rank, amount in enumerate(sorted({0.0, *used.values()}))}
+            self._ranks[project] = {user: ranks[amount] for user, amount in used.items() if ranks[amount]}
+
+    def ranks(self, project: str) -> Mapping[str, int]:
+        """The users of the project who have used anything, by how much; from 1, equals have the same rank."""
+        return self._ranks.get(project, _NO_RANKS)
+
+    def is_that_of(self, other: Turns) -> bool:
+        """Whether jobs stand in the same order by the other."""
+        return all(self.ranks(project) == other.ranks(project) for project in {*self._ranks, *other._ranks})
 
     def place(self, job: Job) -> Place:
         """The job's place among those of its project, least first; unique."""
-        if not self._usage:
-            return (job.priority, 0.0, job.queued_at, job.name)
-        return (job.priority, self.used(job), job.queued_at, job.name)
-
-    def used(self, job: Job) -> float:
-        """What its user has used of the project, by weight."""
-        key = (job.project_id, job.user_id)
-        used = self._known.get(key)
-        if used is None:
-            usage = self._usage.get(job.project_id, {}).get(job.user_id, 0.0)
-            weight = self._policy.rules(job.project_id).user_weight(job.user_id)
-            used = self._known[key] = usage / weight
-        return used
+        ranks = self._ranks.get(job.project_id)
+        return (job.priority, ranks.get(job.user_id, 0) if ranks else 0, job.queued_at, job.name)
 
 
 def order_across(job: Job) -> tuple[int, float, str]:

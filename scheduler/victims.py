@@ -16,7 +16,7 @@ These are orders and no vetoes: an owner is never refused because of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quota import Policy
@@ -64,14 +64,15 @@ class _Borrower:
 class Victims:
     """Chooses victims for the claims of one pass; `forget` is told of each that went."""
 
-    def __init__(self, policy: Policy, shares: Shares, running: Iterable[Job], now: float, turns: Turns) -> None:
+    def __init__(
+        self, policy: Policy, shares: Shares, running_of: Mapping[str, Mapping[str, Job]], now: float, turns: Turns
+    ) -> None:
+        """`running_of`: the running jobs by project and name."""
         self._policy = policy
         self._turns = turns
         self._shares = shares
         self._now = now
-        self._running: dict[str, dict[str, Job]] = {}
-        for job in running:
-            self._running.setdefault(job.project_id, {})[job.name] = job
+        self._running = {project: dict(jobs) for project, jobs in running_of.items()}
         self._known: dict[str, _Candidate] = {}
         self._core: dict[tuple[str, str], frozenset[str]] = {}
 

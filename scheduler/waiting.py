@@ -2,17 +2,25 @@
 
 Layer: `scheduler`, pure. Ten thousand jobs ask for a handful of sizes. A pass only ever looks at the first job of each
 size, so its cost follows what it starts, not what waits.
+
+Invariant: a `Line` is never changed, only replaced. So a queue may be asked about its jobs for as long as anybody holds
+it, whatever later passes do.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+import heapq
+from bisect import insort
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from scheduler.capacity import Amounts, amounts_of
 from scheduler.model import Job
 from scheduler.turns import Place
+
+# Up to so many newcomers are put in their places one by one; for more, sorting is quicker.
+_FEW = 16
 
 
 class Request(NamedTuple):
@@ -26,37 +34,91 @@ class Request(NamedTuple):
         return Request(amounts_of(job.demand), job.on_bastion)
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Jobs of one project that ask the same: in their project's order, and by age."""
+
+    by_place: Sequence[Job] = ()
+    by_age: Sequence[Job] = ()
+
+    def changed(self, gone: Collection[str], come: Sequence[Job], place: Callable[[Job], Place]) -> Line:
+        """The line without those of the names `gone`, and with `come`; `place` is what it is sorted by."""
+        return Line(_changed(self.by_place, gone, come, place), _changed(self.by_age, gone, come, age))
+
+    def sorted_anew(self, place: Callable[[Job], Place]) -> Line:
+        """The line in another order."""
+        return Line(sorted(self.by_place, key=place), self.by_age)
+
+
+def age(job: Job) -> tuple[float, str]:
+    """The order of age, the oldest least."""
+    return job.queued_at, job.name
+
+
+def _changed(
+    jobs: Sequence[Job],
+    gone: Collection[str],
+    come: Sequence[Job],
+    key: Callable[[Job], Place] | Callable[[Job], tuple[float, str]],
+) -> list[Job]:
+    left = [job for job in jobs if job.name not in gone] if gone else list(jobs)
+    if len(come) <= _FEW:
+        for job in come:
+            insort(left, job, key=key)
+    else:
+        left += come
+        left.sort(key=key)
+    return left
+
+
 class ProjectQueue:
-    """One project's pending jobs.
+    """One project's pending jobs, for one pass.
 
     Attributes:
         oldest: When the oldest of the jobs that it began with was queued; settles ties between projects.
     """
 
-    def __init__(self, jobs: Sequence[Job], place: Callable[[Job], Place], *, fifo: bool = False) -> None:
-        """`fifo`: only the job in front may be taken by `first` and `heads`."""
-        self.oldest = min(job.queued_at for job in jobs)
+    def __init__(
+        self,
+        lines: Mapping[Request, Line],
+        place: Callable[[Job], Place],
+        *,
+        besides: Sequence[Job] = (),
+        fifo: bool = False,
+    ) -> None:
+        """The jobs of the lines and those `besides`, one of them at least.
+
+        Args:
+            fifo: Only the job in front may be taken by `first` and `heads`.
+        """
         self._place = place
         self._fifo = fifo
         self._barrier: Place | None = None
-        self._lines: dict[Request, deque[tuple[Place, Job]]] = {}
-        for key, job in sorted((place(job), job) for job in jobs):
-            self._lines.setdefault(Request.of(job), deque()).append((key, job))
+        self._lines = dict(lines)
+        for job in besides:
+            request = Request.of(job)
+            self._lines[request] = self._lines.get(request, Line()).changed((), (job,), place)
+        self.oldest = min(line.by_age[0].queued_at for line in self._lines.values())
+        # Where each line stands: those before are taken.
+        self._at = dict.fromkeys(self._lines, 0)
 
     def first(self, acceptable: Callable[[Request], bool]) -> tuple[Request, Job] | None:
         """The first job in order whose request is acceptable."""
-        best: tuple[Place, Job] | None = None
-        best_request: Request | None = None
-        for request, line in self._front() if self._fifo else self._lines.items():
-            if (best is None or line[0][0] < best[0]) and acceptable(request):
-                best, best_request = line[0], request
-        if best is None or best_request is None:
-            return None
-        return best_request, best[1]
+        best: tuple[Place, Request, Job] | None = None
+        for request, job in self.heads():
+            if acceptable(request):
+                place = self._place(job)
+                if best is None or place < best[0]:
+                    best = place, request, job
+        return None if best is None else (best[1], best[2])
 
     def heads(self) -> list[tuple[Request, Job]]:
         """The first job of each request."""
-        return [(request, line[0][1]) for request, line in (self._front() if self._fifo else self._lines.items())]
+        heads = [(request, line.by_place[self._at[request]]) for request, line in self._lines.items()]
+        if not self._fifo or not heads:
+            return heads
+        front = min(heads, key=lambda head: self._place(head[1]))
+        return [front] if self._barrier is None or self._place(front[1]) < self._barrier else []
 
     def hold_behind(self, job: Job) -> None:
         """In a queue in which nobody passes: `job` is not in it, and nobody behind it may be taken."""
@@ -65,30 +127,29 @@ class ProjectQueue:
 
     def remove_first(self, request: Request) -> None:
         """Takes out the first job with that request."""
-        line = self._lines[request]
-        line.popleft()
-        if not line:
-            del self._lines[request]
+        self._at[request] += 1
+        if self._at[request] == len(self._lines[request].by_place):
+            del self._lines[request], self._at[request]
 
     def remove(self, job: Job) -> None:
         """Takes out that job."""
         request = Request.of(job)
-        line = self._lines[request]
-        line.remove((self._place(job), job))
-        if not line:
-            del self._lines[request]
+        line, at = self._lines[request], self._at[request]
+        if line.by_place[at].name == job.name:
+            self.remove_first(request)
+        else:
+            self._lines[request] = line.changed((job.name,), (), self._place)
 
-    def candidates(self) -> list[Job]:
-        """The jobs that may start before others of the queue: all of them, or where nobody passes the one in front."""
-        return [line[0][1] for _, line in self._front()] if self._fifo else self.remaining()
+    def candidates(self) -> Iterator[Job]:
+        """The jobs that may start before others of the queue, the oldest first: all of them, or the one in front."""
+        if self._fifo:
+            return iter([job for _, job in self.heads()])
+        return heapq.merge(*(line.by_age for line in self.left().values()), key=age)
 
-    def remaining(self) -> list[Job]:
-        """All jobs, in order."""
-        return [job for _, job in sorted(entry for line in self._lines.values() for entry in line)]
+    def left(self) -> dict[Request, Line]:
+        """All jobs by what they ask."""
+        return {request: self._line_left(request) for request in self._lines}
 
-    def _front(self) -> list[tuple[Request, deque[tuple[Place, Job]]]]:
-        """The line of the job in front, if nobody outside the queue is before it."""
-        if not self._lines:
-            return []
-        request, line = min(self._lines.items(), key=lambda entry: entry[1][0][0])
-        return [(request, line)] if self._barrier is None or line[0][0] < self._barrier else []
+    def _line_left(self, request: Request) -> Line:
+        line, at = self._lines[request], self._at[request]
+        return line.changed({job.name for job in line.by_place[:at]}, (), self._place) if at else line

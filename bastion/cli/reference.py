@@ -1,12 +1,9 @@
 """The CLI reference `docs/reference/cli.md`, rendered from the command table and the flags.
 
-Layer: cli. `python -m bastion.cli.reference` rewrites the file of a checkout; a test fails when it is stale.
+Layer: cli. `make docs` rewrites the file of a checkout; a test fails when it is stale.
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from bastion.cli.command import Command
 from bastion.cli.help import meaning, own_flags, spelling
@@ -15,7 +12,7 @@ from bastion.cli.table import ENTRIES, GROUPS
 _PREAMBLE = """\
 # The command line
 
-<!-- Rendered by `python -m bastion.cli.reference`; do not edit. -->
+<!-- Rendered by `make docs`; do not edit. -->
 
 Which bastion a command is about: `--root=URL`, or `--bastion=NAME` with `--bucket=URL`; else `$BASTION_ROOT`; else the
 settings of `bastion config set`; else the bastion on this machine. Contradicting flags are refused. `--instance-type`
@@ -72,15 +69,3 @@ def _escape(text: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def reference_path() -> Path:
-    """Where the file lies in a checkout."""
-    return Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
-
-
-if __name__ == "__main__":
-    path = reference_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(), encoding="utf-8")
-    sys.stderr.write(f"wrote {path}\n")

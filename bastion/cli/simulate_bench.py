@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # The first passes carry out what the synthetic start made due, and are no steady state.
 _WARMING_DECISIONS = 5
 _CHANGES = 3
+# Every so many decisions somebody asks why the others wait.
+_EXPLAIN_EVERY = 5
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -45,7 +47,7 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     values = call.flags
     load = _load(call, values.jobs)
-    cold, times = _measure(load, values.decisions, values.seconds)
+    cold, times, explaining = _measure(load, values.decisions, values.seconds)
     # Before memory is traced, which takes memory of its own.
     peak = _peak_rss_mb()
     del load
@@ -59,6 +61,7 @@ def _run(call: Invocation) -> int:
         "peak_rss_mb": round(peak, 1),
         "bytes_per_pending_job": round(max(0, waiting - idle) / values.jobs) if values.jobs else 0,
         "decision_ms_max": round(1000 * times[-1], 3),
+        "explain_ms_p50": round(1000 * percentile(explaining, 0.5), 3),
         "decisions": len(times),
         "jobs": values.jobs,
         "projects": values.projects,
@@ -79,12 +82,14 @@ def _load(call: Invocation, pending: int) -> SyntheticLoad:
     return SyntheticLoad(pending=pending, projects=values.projects, running=values.running, draw=draw)
 
 
-def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float, list[float]]:
-    """Seconds of the first decision ever, and of those in the steady state, sorted."""
-    from scheduler import schedule
+def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float, list[float], list[float]]:
+    """Seconds of the first decision ever, of those in the steady state, and of explaining some of these, sorted."""
+    from scheduler import Scheduler
 
     gc.collect()
+    scheduler = Scheduler()
     times: list[float] = []
+    explaining: list[float] = []
     plan = None
     deadline = time.perf_counter() + seconds
     for number in range(decisions + _WARMING_DECISIONS):
@@ -92,27 +97,33 @@ def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float
             load.step(plan, changes=_CHANGES)
         snapshot = load.snapshot()
         began = time.perf_counter()
-        plan = schedule(snapshot, load.now)
-        times.append(time.perf_counter() - began)
+        plan = scheduler.schedule(snapshot, load.now)
+        decided = time.perf_counter()
+        times.append(decided - began)
+        if number % _EXPLAIN_EVERY == _EXPLAIN_EVERY - 1:
+            assert len(plan.decisions) == len(snapshot.jobs) and plan.projects
+            explaining.append(time.perf_counter() - decided)
         if began > deadline and number >= _WARMING_DECISIONS + 4:
             break
-    return times[0], sorted(times[_WARMING_DECISIONS:])
+    return times[0], sorted(times[_WARMING_DECISIONS:]), sorted(explaining)
 
 
 def _traced_bytes(call: Invocation, pending: int) -> int:
     """What is in memory after a decision: the jobs, the plan with its reasons, and all that the scheduler remembers."""
-    from scheduler import schedule
+    from scheduler import Scheduler
 
     gc.collect()
     tracemalloc.start()
     try:
         load = _load(call, pending)
-        plan = schedule(load.snapshot(), load.now)
+        scheduler = Scheduler()
+        plan = scheduler.schedule(load.snapshot(), load.now)
+        told = len(plan.decisions)
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(plan.decisions) == pending + call.flags.running
+    assert told == pending + call.flags.running
     return held
 
 
@@ -126,8 +137,10 @@ BENCH = Command(
     usage="[--jobs=N] [--projects=M] [--running=K] [--output=json]",
     details="""cold_ms is the first decision, in which all is new; decision_ms_p50 and decision_ms_p99 are those of the
         steady state, in which three jobs come, three end and three are cancelled between two decisions, besides what
-        the plan starts and stops. bytes_per_pending_job is what the waiting jobs, their decisions with reasons, and
-        what the scheduler remembers of them take; peak_rss_mb is the whole process while it decides.""",
+        the plan starts and stops. A decision says who starts and who stops; explain_ms_p50 is what the reasons of all
+        who wait, their places in the queue and the sums of the projects take on top when somebody asks for them.
+        bytes_per_pending_job is what the waiting jobs, their decisions with reasons, and what the scheduler remembers
+        of them take; peak_rss_mb is the whole process while it decides.""",
     examples=("bastion simulate bench --jobs=10000 --projects=16 --running=1000 --output=json",),
     define=_define,
     takes_target=False,

@@ -38,7 +38,7 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     """
     if world.dry_run:
         return {}
-    decisions = {decision.name: decision for decision in plan.decisions}
+    decisions = {decision.name: decision for decision in plan.acting}
     turns: dict[str, list[Effect]] = {}
     cleaning = sum(view.record is not None and view.record.cleanup is not None for view in world.jobs.values())
     for name, view in world.jobs.items():

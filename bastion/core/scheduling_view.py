@@ -15,29 +15,49 @@ from quota import Policy
 from scheduler import Job, JobStatus, Snapshot
 
 
-def snapshot(
-    views: Mapping[str, JobView],
-    policy: Policy | None,
-    *,
-    waiting_since: Mapping[str, float] | None = None,
-    promised: frozenset[str] = frozenset(),
-) -> Snapshot:
-    """What `scheduler.schedule` decides on.
-
-    Args:
-        views: The observed jobs.
-        policy: The last good quota file; None if there never was one.
-        waiting_since: Since when each waiting job has had its present reason.
-        promised: Jobs for which room was ordered in an earlier pass and that have not started since.
+class SchedulingView:
+    """The snapshots of one daemon. A job that did not change is the same object in the next one: its scheduler relies
+    on that to look at what changed only.
     """
-    since = waiting_since or {}
-    jobs = []
-    for name in sorted(views):
-        view = views[name]
-        job = _unreadable(view) if view.record is None else _job(view, view.record, since.get(name), name in promised)
-        if job is not None:
-            jobs.append(job)
-    return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[JobView, float | None, bool, Job | None]] = {}
+
+    def snapshot(
+        self,
+        views: Mapping[str, JobView],
+        policy: Policy | None,
+        *,
+        waiting_since: Mapping[str, float] | None = None,
+        promised: frozenset[str] = frozenset(),
+    ) -> Snapshot:
+        """What `scheduler.schedule` decides on.
+
+        Args:
+            views: The observed jobs.
+            policy: The last good quota file; None if there never was one.
+            waiting_since: Since when each waiting job has had its present reason.
+            promised: Jobs for which room was ordered in an earlier pass and that have not started since.
+        """
+        since = waiting_since or {}
+        before, self._made = self._made, {}
+        jobs = []
+        for name in sorted(views):
+            view = views[name]
+            given = view, since.get(name), name in promised
+            made = before.get(name)
+            if made is None or made[0] is not view or made[1:3] != given[1:]:
+                job = _job_of(*given)
+                # Most of what changes in a view is nothing to the scheduler.
+                made = (*given, made[3] if made is not None and made[3] == job else job)
+            self._made[name] = made
+            if made[3] is not None:
+                jobs.append(made[3])
+        return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+
+
+def _job_of(view: JobView, since: float | None, promised: bool) -> Job | None:
+    return _unreadable(view) if view.record is None else _job(view, view.record, since, promised)
 
 
 def _unreadable(view: JobView) -> Job | None:

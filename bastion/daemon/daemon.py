@@ -16,7 +16,7 @@ from bastion.core.effects import Effect
 from bastion.core.errors import BastionError, StoreError
 from bastion.core.job_record import JobRecord
 from bastion.core.reconcile import reconcile
-from bastion.core.scheduling_view import snapshot
+from bastion.core.scheduling_view import SchedulingView
 from bastion.core.world import Settings, World
 from bastion.daemon.crew import Crew
 from bastion.daemon.daemon_log import DaemonLog
@@ -32,7 +32,7 @@ from bastion.daemon.publishing import Circumstances, Publisher
 from bastion.daemon.sweep import Sweeper
 from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
-from scheduler import Plan, RecentHoldings, UsageHistory, Verdict, schedule
+from scheduler import Plan, RecentHoldings, Scheduler, UsageHistory, Verdict
 
 _WORKERS = 32
 # Between two looks whether to stop.
@@ -127,6 +127,8 @@ class Daemon:
         self._sweeper = Sweeper(self._observer)
         self._log = DaemonLog(store, clock, settings.world.bastion)
         self._waiting = WaitingSince()
+        self._view = SchedulingView()
+        self._scheduler = Scheduler()
         self._recent = RecentHoldings()
         self._usage = UsageHistory()
         self._publisher = Publisher(store, folders.status, narrate)
@@ -255,12 +257,14 @@ class Daemon:
                 self._waiting.recover(published)
                 self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
             waiting = self._waiting
-            jobs = snapshot(world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised)
+            jobs = self._view.snapshot(
+                world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised
+            )
             if policy.policy is not None:
                 recently = self._recent.note(jobs.jobs, self._clock.monotonic(), policy.policy)
                 usage = self._usage.note(jobs.jobs, now, policy.policy)
                 jobs = replace(jobs, held_recently=recently, user_usage=usage)
-            plan = schedule(jobs, now)
+            plan = self._scheduler.schedule(jobs, now)
             turns = reconcile(world, plan, now)
             if not world.dry_run:
                 turns |= self._sweeper.sweep(world, self._ticks)
@@ -280,7 +284,7 @@ class Daemon:
         for name, record in sorted(outcome.records.items()):
             for line in record.history:
                 self._log.say(f"{name} {line.status.value} {line.text}")
-        for decision in plan.decisions:
+        for decision in plan.acting:
             if decision.verdict is Verdict.EVICT:
                 self._log.say(f"{decision.name} is evicted for {decision.evicted_for}")
         self._log.say_problems(problems)

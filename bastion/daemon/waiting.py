@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bastion.core.instants import from_rfc3339, to_rfc3339
-from scheduler import Plan, ReasonCode, Verdict
+from scheduler import Plan, ReasonCode
 
 
 class WaitingSince:
@@ -14,6 +14,7 @@ class WaitingSince:
     def __init__(self) -> None:
         self._codes: dict[str, ReasonCode] = {}
         self.since: dict[str, float] = {}
+        self._taken_in: Plan | None = None
 
     @property
     def promised(self) -> frozenset[str]:
@@ -22,10 +23,13 @@ class WaitingSince:
 
     def update(self, plan: Plan, now: float) -> None:
         """Takes over what the plan says: a job's first reason holds since it was queued, another one since now."""
+        if plan is self._taken_in:
+            return
+        self._taken_in = plan
         codes: dict[str, ReasonCode] = {}
         since: dict[str, float] = {}
-        for decision in plan.decisions:
-            if decision.verdict is Verdict.WAIT and decision.reason is not None:
+        for decision in plan.waiting:
+            if decision.reason is not None:
                 name, code = decision.name, decision.reason.code
                 before = self._codes.get(name)
                 codes[name] = code

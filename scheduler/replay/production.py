@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from quota import Policy
-from scheduler import Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
+from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot, Verdict
 from scheduler.lending import RecentHoldings
 from scheduler.replay.engine import ReplayJob, State
 from scheduler.replay.trace import TraceError, Window
@@ -59,12 +59,12 @@ class Production:
         restless: Whether anybody waits: holds, backoffs and deadlines pass with time alone.
     """
 
-    def __init__(self, policy: Policy, kind: str, plan: Callable[[Snapshot, float], Plan] = schedule) -> None:
+    def __init__(self, policy: Policy, kind: str, plan: Callable[[Snapshot, float], Plan] | None = None) -> None:
         """`policy` is already on the window's pool (`scaled`); its membership is not checked."""
         self.restless = False
         self._policy = policy
         self._kind = kind
-        self._plan = plan
+        self._plan = plan or Scheduler().schedule
         self._jobs: dict[int, Job] = {}
         self._index: dict[str, int] = {}
         self._promised: set[int] = set()
@@ -101,8 +101,8 @@ class Production:
             held_recently=self._held_recently,
         )
         plan = self._plan(snapshot, now)
-        evicted, promised = False, set()
-        for decision in plan.decisions:
+        evicted = False
+        for decision in plan.acting:
             index = self._index[decision.name]
             if decision.verdict is Verdict.START:
                 started[index] = None
@@ -121,8 +121,7 @@ class Production:
                     self._cut_short.add(index)
                 else:
                     stopped.append(index)
-            elif decision.reason is not None and decision.reason.code is ReasonCode.WAITING_FOR_PREEMPTED:
-                promised.add(index)
+        promised = {self._index[name] for name in plan.promised}
         for index in promised ^ self._promised:
             job = self._jobs.get(index)
             if job is not None and job.status is JobStatus.PENDING:

@@ -61,7 +61,7 @@ class SyntheticLoad:
 
         What the plan evicts is gone by the next decision and waits again.
         """
-        for decision in plan.decisions:
+        for decision in plan.acting:
             if decision.verdict is Verdict.START:
                 self._run(self._jobs[decision.name])
             elif decision.verdict is Verdict.EVICT:

@@ -13,7 +13,7 @@ from bastion.core.job_record import Attempt, Cause, JobRecord, PastAttempt, read
 from bastion.core.lifecycle import Status
 from bastion.core.protocol import HostPhase, Report
 from bastion.core.published_jobs import published_jobs
-from bastion.core.scheduling_view import snapshot
+from bastion.core.scheduling_view import SchedulingView
 from bastion.core.status import job_entry
 from bastion.core.world import JobView, RunView
 from scheduler import Job
@@ -72,7 +72,7 @@ def past(number: int, cause: Cause, saved_at: float | None = None) -> PastAttemp
 
 
 def scheduled(of: JobRecord, run: RunView | None = None) -> Job:
-    (job,) = snapshot({"job": JobView(name="job", record=of, attempt=run or RunView())}, None).jobs
+    (job,) = SchedulingView().snapshot({"job": JobView(name="job", record=of, attempt=run or RunView())}, None).jobs
     return job
 
 

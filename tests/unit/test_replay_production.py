@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from quota import Policy
-from scheduler import Decision, Job, JobStatus, Plan, Reason, ReasonCode, Snapshot, Verdict, schedule
+from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
 from scheduler.replay import chart
 from scheduler.replay.engine import Outcome, Replay
 from scheduler.replay.policies import Static, private_window
@@ -47,14 +47,10 @@ class Scripted:
     def __call__(self, snapshot: Snapshot, now: float) -> Plan:
         self.asked.append((now, {job.name: job for job in snapshot.jobs}))
         verdicts = next(self._script.get(now, iter(())), {})
-        decisions = [Decision(name=name, verdict=verdict) for name, verdict in verdicts.items()]
+        acting = [Decision(name=name, verdict=verdict) for name, verdict in verdicts.items()]
         return Plan(
-            decisions=tuple(
-                replace(one, reason=Reason(code=ReasonCode.WAITING_FOR_PREEMPTED, message="", since=0.0))
-                if one.verdict is Verdict.WAIT
-                else one
-                for one in decisions
-            )
+            acting=tuple(one for one in acting if one.verdict is not Verdict.WAIT),
+            promised=frozenset(name for name, verdict in verdicts.items() if verdict is Verdict.WAIT),
         )
 
     def of(self, name: str) -> list[tuple[float, Job]]:
@@ -227,11 +223,7 @@ def test_a_step_carries_out_the_plan_and_lets_jobs_come_and_go() -> None:
     before = load.now
     names = [one.name for one in load.snapshot().jobs]
     plan = Plan(
-        decisions=(
-            Decision(name=names[0], verdict=Verdict.EVICT),
-            Decision(name=names[30], verdict=Verdict.START),
-            Decision(name=names[31], verdict=Verdict.WAIT),
-        )
+        acting=(Decision(name=names[0], verdict=Verdict.EVICT), Decision(name=names[30], verdict=Verdict.START))
     )
     load.step(plan, changes=0)
     after = {one.name: one for one in load.snapshot().jobs}
@@ -239,7 +231,7 @@ def test_a_step_carries_out_the_plan_and_lets_jobs_come_and_go() -> None:
     assert after[names[0]].status is JobStatus.PENDING and after[names[0]].charged == {}
     assert after[names[30]].status is JobStatus.RUNNING and after[names[30]].charged == after[names[30]].demand
     assert after[names[31]].status is JobStatus.PENDING
-    load.step(Plan(decisions=()), changes=2)
+    load.step(Plan(), changes=2)
     later = {one.name: one for one in load.snapshot().jobs}
     assert len(later) == 80
     assert sum(one.status is JobStatus.RUNNING for one in later.values()) == 18
@@ -248,7 +240,7 @@ def test_a_step_carries_out_the_plan_and_lets_jobs_come_and_go() -> None:
 
 def test_of_few_synthetic_jobs_no_more_go_than_there_are() -> None:
     load = synthetic(pending=0, running=1)
-    load.step(Plan(decisions=()), changes=3)
+    load.step(Plan(), changes=3)
     assert len(load.snapshot().jobs) == 6
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,6 +133,26 @@ def test_a_recall_spares_gangs_that_no_share_protects() -> None:
 def test_the_oldest_overdue_job_starts_first_if_there_is_room() -> None:
     jobs = [pending(f"x{n}", "b", 32, queued_at=NOW - (25 + n) * HOUR, priority=5 - n) for n in range(3)]
     assert "x2" in started(pass_over(policy(a=1.0, b=0.0), *jobs))
+
+
+def test_a_job_for_which_there_can_never_be_room_does_not_keep_others_from_their_recall() -> None:
+    quota = policy(64, a=3.0, b=1.0)  # 48, 16
+    borrowers = [running(f"r{n}", "a", 8, age=300.0) for n in range(8)]
+    never = pending("never", "b", 60, queued_at=NOW - 50 * HOUR)  # a lends 16 only, as long as it uses its own
+    gang = pending("gang", "b", 16, queued_at=NOW - 25 * HOUR)
+    assert evicted(pass_over(quota, *borrowers, never, gang)) == {"r6", "r7"}
+
+
+def test_a_job_whose_recall_is_a_matter_of_time_is_not_passed_by_younger_ones() -> None:
+    quota = policy(64, ProjectRules(minimum_runtime_seconds=60.0), a=1.0, b=1.0, c=0.0)
+    young = [running("y1", "a", 24, age=3.0), running("y2", "a", 24, age=3.0)]
+    old = running("old", "a", 16)
+    large = pending("large", "b", 33, queued_at=NOW - 50 * HOUR)
+    small = pending("small", "c", 8, queued_at=NOW - 25 * HOUR)
+    assert evicted(pass_over(quota, *young, old, large, small)) == set()
+    assert evicted(pass_over(quota, *young, old, small)) == {"old"}
+    later = pass_over(quota, *(replace(job, started_at=NOW - 300.0) for job in young), old, large, small)
+    assert {decision.evicted_for for decision in later.acting} == {None, "large"}
 
 
 # Lending

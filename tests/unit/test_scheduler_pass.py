@@ -121,7 +121,7 @@ def test_a_borrower_never_evicts_another_borrower() -> None:
 
 def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
     shares = Shares(policy())
-    borrowers = [running("r", "a", 24), running("s", "a", 16)]
+    borrowers = {"a": {"r": running("r", "a", 24), "s": running("s", "a", 16)}}
     shares.hold("a", (("v4", 40),))
     victims = Victims(policy(), shares, borrowers, NOW, Turns(policy()))
     assert victims.choose({"v4": 41}) is None

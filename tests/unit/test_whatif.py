@@ -10,7 +10,7 @@ import pytest
 
 from quota import Policy
 from quota.rules import ProjectRules
-from scheduler import Job, JobStatus, Snapshot
+from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot
 from scheduler import future as future_module
 from scheduler.durations import Durations
 from scheduler.queue_outlook import PLACES_MAX, outlook
@@ -183,13 +183,13 @@ def test_the_same_arguments_give_the_same_answer_whatever_the_order_of_the_jobs(
 
 def test_the_replays_ask_the_scheduler_no_more_than_the_work_allows_and_cover_the_last_part(monkeypatch) -> None:
     asked = []
-    decide = future_module.schedule
 
-    def counting(snapshot: Snapshot, now: float):
-        asked.append(len(snapshot.jobs))
-        return decide(snapshot, now)
+    class Counting(Scheduler):
+        def schedule(self, snapshot: Snapshot, now: float) -> Plan:
+            asked.append(len(snapshot.jobs))
+            return super().schedule(snapshot, now)
 
-    monkeypatch.setattr(future_module, "schedule", counting)
+    monkeypatch.setattr(future_module, "Scheduler", Counting)
     jobs = crowd(300)
     found = told(jobs, policy(3, 1), policy(1, 1), work_max=4000, tick=60.0)
     assert 0 < found.begin < found.end == DAY

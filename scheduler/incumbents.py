@@ -1,0 +1,102 @@
+"""The jobs that hold something, remembered from pass to pass with their sums.
+
+Layer: `scheduler`, pure.
+
+Invariant: the sums are those of the jobs. Whoever wants to change them for a pass takes copies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from quota import Policy
+from scheduler.capacity import Capacity, amounts_of
+from scheduler.model import Decision, Job, JobStatus, Verdict
+
+
+class Incumbents:
+    """Running and stopping jobs under one quota.
+
+    Attributes:
+        running: By name.
+        stopping: By name.
+        running_of: The running ones by project and name; a project that is missing has none.
+        holding: What all take, tier by tier.
+        lasting: What the running ones take, tier by tier.
+        taken: Units that all hold, by type.
+        held: Units that the running ones hold, by project and type.
+        slots: How many of all run on the bastion's own host.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.running: dict[str, Job] = {}
+        self.stopping: dict[str, Job] = {}
+        self.running_of: dict[str, dict[str, Job]] = {}
+        self.holding = Capacity(policy.tiers)
+        self.lasting = Capacity(policy.tiers)
+        self.taken: Counter[str] = Counter()
+        self.held: dict[str, dict[str, int]] = {}
+        self.slots = 0
+        self._decisions: dict[str, Decision] = {}
+        self._in_order: tuple[Job, ...] | None = None
+
+    def add(self, job: Job) -> None:
+        """A running or stopping job that is not among them."""
+        charged, tier = amounts_of(job.charged), self.holding.label(job.tier)
+        self.holding.take(charged, tier)
+        self.taken.update(dict(charged))
+        self.slots += job.on_bastion
+        verdict = Verdict.STOPPING
+        if job.status is JobStatus.RUNNING:
+            verdict = Verdict.KEEP
+            self.lasting.take(charged, tier)
+            held = self.held.setdefault(job.project_id, {})
+            for kind, amount in charged:
+                held[kind] = held.get(kind, 0) + amount
+            self.running[job.name] = job
+            self.running_of.setdefault(job.project_id, {})[job.name] = job
+        else:
+            self.stopping[job.name] = job
+        self._decisions[job.name] = Decision(
+            name=job.name,
+            verdict=verdict,
+            tier=job.tier,
+            evicted_for=None if verdict is Verdict.KEEP else job.evicted_for,
+        )
+        self._in_order = None
+
+    def remove(self, job: Job) -> None:
+        """Undoes `add` of that very value."""
+        charged, tier = amounts_of(job.charged), self.holding.label(job.tier)
+        self.holding.give_back(charged, tier)
+        self.taken.subtract(dict(charged))
+        self.slots -= job.on_bastion
+        if job.status is JobStatus.RUNNING:
+            self.lasting.give_back(charged, tier)
+            held = self.held[job.project_id]
+            for kind, amount in charged:
+                held[kind] -= amount
+            del self.running[job.name], self.running_of[job.project_id][job.name]
+        else:
+            del self.stopping[job.name]
+        del self._decisions[job.name]
+        self._in_order = None
+
+    def decision(self, name: str) -> Decision:
+        """That the job goes on running, or stopping."""
+        return self._decisions[name]
+
+    def in_order(self) -> tuple[Job, ...]:
+        """All of them by start."""
+        if self._in_order is None:
+            jobs = (*self.running.values(), *self.stopping.values())
+            self._in_order = tuple(sorted(jobs, key=lambda job: (job.started_at or 0.0, job.name)))
+        return self._in_order
+
+    def by_claimant(self) -> dict[str, list[Job]]:
+        """The stopping ones by the name of the job that they make room for, in order of names; "" is nobody."""
+        leaving: dict[str, list[Job]] = {}
+        for name in sorted(self.stopping):
+            job = self.stopping[name]
+            leaving.setdefault(job.evicted_for or "", []).append(job)
+        return leaving

@@ -1,0 +1,243 @@
+"""The words for why jobs wait: one case for all jobs of a project that ask the same.
+
+Layer: `scheduler`, pure, internal to one pass. What depends on the jobs ahead in the queue comes from `explaining`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from quota import Policy
+from scheduler.admission import waiting_since
+from scheduler.ledger import Ledger, Promise
+from scheduler.model import Job, JobStatus, Reason, ReasonCode
+from scheduler.waiting import Request
+
+_HOLDERS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the jobs of one project that ask the same have in common."""
+
+    code: ReasonCode
+    also: tuple[ReasonCode, ...]
+    text: str
+    holders: tuple[str, ...]
+    unblock: str
+    # Per type what must be left over for it, and up to which size jobs ahead must start first.
+    wanted: Mapping[str, tuple[int, int]]
+
+
+class Cases:
+    """Tells why, as the pool is at the end of a pass."""
+
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self._policy = policy
+        self._ledger = ledger
+        # Units per type that are free and kept for nobody.
+        self.room = {kind: min(ledger.now.free(kind), ledger.later.free(kind)) for kind in policy.resource_types}
+        self._cases: dict[tuple[str, int, Request], Case] = {}
+        self._largest: dict[str, list[tuple[str, str]]] = {}
+        self._promised_to: dict[str, list[Promise]] = {}
+        for promise in ledger.promises.values():
+            self._promised_to.setdefault(promise.job.project_id, []).append(promise)
+
+    def of(self, job: Job, request: Request) -> Case:
+        """The case of a job that competes for capacity."""
+        project = job.project_id
+        # Only what was promised to jobs of its project makes a difference between priorities.
+        key = (project, job.priority if project in self._promised_to else 0, request)
+        case = self._cases.get(key)
+        if case is None:
+            case = self._cases[key] = self._case(job, request)
+        return case
+
+    def wanted(self, project: str, request: Request) -> dict[str, tuple[int, int]]:
+        """Per type what must be left over for the request, and up to which size its project's jobs must start first.
+
+        Nothing is lent to a project that awaits the room for a job of its own.
+        """
+        first: dict[str, int] = {}
+        for promise in self._promised_to.get(project, ()):
+            if not promise.claim:
+                for kind, amount in promise.amounts:
+                    first[kind] = max(first.get(kind, 0), amount)
+        amounts = dict(request.amounts)
+        return {kind: (amounts.get(kind, 0), first.get(kind, 0)) for kind in sorted({*amounts, *first})}
+
+    def _case(self, job: Job, request: Request) -> Case:
+        ledger, shares, project = self._ledger, self._ledger.shares, job.project_id
+        covered = shares.covers(project, request.amounts)
+        unlent = {kind: 0 if covered else ledger.unlent(project, kind) for kind, _ in request.amounts}
+        room = {kind: self.room[kind] - unlent[kind] for kind, _ in request.amounts}
+        lacking = [kind for kind, amount in request.amounts if amount > room[kind]]
+        code, also, unblock = ReasonCode.WAITING_FOR_POOL, list[ReasonCode](), ""
+        parts = [self._arithmetic(project, kind, amount, unlent[kind]) for kind, amount in request.amounts]
+        holders = self.holding(lacking[0], None) if lacking else ()
+        within = all(amount <= shares.entitlement(project, kind) for kind, amount in request.amounts)
+        awaited = [promise for promise in self._promised_to.get(project, ()) if not promise.claim]
+        if not lacking and awaited:
+            code = ReasonCode.BEHIND_HIGHER_PRIORITY
+            holders = tuple(promise.job.name for promise in awaited)
+            parts.append(
+                f"{', '.join(holders[:_HOLDERS_SHOWN])} of its project comes first, and its room is being freed"
+            )
+            unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts, or "
+        elif lacking and self._behind(job, request, room):
+            code = ReasonCode.BEHIND_HIGHER_PRIORITY
+            holders = tuple(promise.job.name for promise in self._promised_to[project])
+            unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts and ends, or "
+        elif lacking and within and not covered:
+            code, also = ReasonCode.WAITING_FOR_PROJECT_SHARE, [ReasonCode.WAITING_FOR_POOL]
+            holders = self.holding(lacking[0], project) or holders
+            unblock = f"jobs of project {project} end, or "
+        if not ledger.has_slot(request):
+            parts.append("the bastion's own host runs as many jobs as it may")
+            if not lacking:
+                holders = tuple(sorted(name for name, other in ledger.holders.items() if other.on_bastion))
+                unblock = "a job on the bastion's own host ends"
+        return Case(
+            code, tuple(also), "; ".join(parts), holders[:_HOLDERS_SHOWN], unblock, self.wanted(project, request)
+        )
+
+    def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
+        """Whether only room kept for jobs of higher priority in the same project is in the way."""
+        for kind, amount in request.amounts:
+            kept = sum(
+                units
+                for promise in self._promised_to.get(job.project_id, ())
+                if promise.job.priority < job.priority
+                for other, units in promise.amounts
+                if other == kind
+            )
+            if amount > min(self._free(kind), room[kind] + kept):
+                return False
+        return True
+
+    def claim(self, promise: Promise) -> Reason:
+        """Of a job for which others were evicted."""
+        own = self._ledger.leaving_for.get(promise.job.name, ())
+        names = {job.name for job in own}
+        for kind, amount in promise.amounts:
+            if amount > self._free(kind) + sum(job.charged.get(kind, 0) for job in own):
+                names.update(self._stopping({kind}))  # it also counts on what others leave over
+        shown = sorted(names)
+        return Reason(
+            code=ReasonCode.WAITING_FOR_PREEMPTED,
+            message=f"room is made for it by stopping {jobs_in_words(len(shown))}; {self._needs(promise)}",
+            since=waiting_since(promise.job),
+            holders=tuple(shown[:_HOLDERS_SHOWN]),
+            unblock=_are_gone(shown),
+        )
+
+    def awaiting(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
+        """Of a job that needs nobody evicted, as enough is being freed.
+
+        Args:
+            claimed: Units that it and all others with a promise would take of what is free now.
+        """
+        names = self._stopping({kind for kind, _ in promise.amounts})
+        missing = {
+            kind: lacking for kind, _ in promise.amounts if (lacking := claimed[kind] - self._ledger.now.free(kind)) > 0
+        }
+        return Reason(
+            code=ReasonCode.WAITING_FOR_POOL,
+            message=f"what it needs is being freed by {jobs_in_words(len(names))}; {self._needs(promise)}",
+            since=waiting_since(promise.job),
+            holders=tuple(names[:_HOLDERS_SHOWN]),
+            unblock=f"{_are_gone(names)}, or {more_free(missing)}",
+            missing=missing,
+        )
+
+    def too_large(self, job: Job, request: Request, missing: Mapping[str, int]) -> Reason:
+        parts = [
+            f"needs {amount} {kind}, and the whole pool has {self._policy.total(kind)}"
+            for kind, amount in request.amounts
+            if amount > self._policy.total(kind)
+        ]
+        return Reason(
+            code=ReasonCode.EXCEEDS_POOL,
+            message="; ".join(parts),
+            since=waiting_since(job),
+            unblock="an admin raises total_resources, or the job asks for less; it starts with "
+            + more_free(missing, verb=False),
+        )
+
+    def _stopping(self, kinds: set[str]) -> list[str]:
+        """Names of the jobs that stop and hold one of the types, sorted."""
+        return sorted(
+            name
+            for name, job in self._ledger.holders.items()
+            if (job.status is JobStatus.STOPPING or name in self._ledger.evictions) and kinds & job.charged.keys()
+        )
+
+    def _needs(self, promise: Promise) -> str:
+        parts = [
+            f"needs {amount} {kind}, {self._free(kind)} of {self._policy.total(kind)} are free"
+            for kind, amount in promise.amounts
+        ]
+        return "; ".join(parts)
+
+    def _arithmetic(self, project: str, kind: str, amount: int, unlent: int) -> str:
+        shares, free = self._ledger.shares, self._free(kind)
+        ordered = shares.ordered(project, kind)
+        text = (
+            f"needs {amount} {kind}: project {project} holds {shares.held(project, kind)} of its "
+            f"{shares.entitlement(project, kind)}"
+            + (f" and has {ordered} ordered" if ordered else "")
+            + f", {free} of {self._policy.total(kind)} are free"
+        )
+        room = max(self.room[kind], 0)
+        kept, unlent = free - room, min(unlent, room)
+        whom = "jobs whose room is being made or projects that gave them back a moment ago"
+        if kept > 0:
+            text += f", {kept} of them kept for {whom}"
+        if unlent > 0:
+            text += f", {unlent} of them for other projects, which do not lend them (lending_limit)"
+        return text
+
+    def _free(self, kind: str) -> int:
+        return max(0, self._policy.total(kind) - self._ledger.taken[kind])
+
+    def holding(self, kind: str, project: str | None) -> tuple[str, ...]:
+        """Names of the jobs (of that project) that hold most of the type, the largest first; at most ten."""
+        largest = self._largest.get(kind)
+        if largest is None:
+            amounts = [
+                (-(job.demand if job.status is JobStatus.PENDING else job.charged).get(kind, 0), name, job.project_id)
+                for name, job in self._ledger.holders.items()
+            ]
+            largest = self._largest[kind] = [(name, of) for amount, name, of in sorted(amounts) if amount]
+        names = (name for name, of in largest if project is None or of == project)
+        return tuple(itertools.islice(names, _HOLDERS_SHOWN))
+
+
+def behind_first(reason: Reason, project: str, first: str) -> Reason:
+    """Of a job of a project in which nobody passes the job in front."""
+    return replace(
+        reason,
+        code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+        message=f"{first} is in front of it, and in project {project} nobody passes the job in front (fifo); "
+        + reason.message,
+        holders=(first,),
+        unblock=f"{first} starts" + (f" and {more_free(reason.missing)}" if reason.missing else ""),
+        also=(),
+    )
+
+
+def jobs_in_words(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _are_gone(names: Sequence[str]) -> str:
+    more = len(names) - _HOLDERS_SHOWN
+    others = f" and {more} others" if more > 0 else ""
+    return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {'is' if len(names) == 1 else 'are'} gone"
+
+
+def more_free(missing: Mapping[str, int], *, verb: bool = True) -> str:
+    amounts = " and ".join(f"{amount} more {kind}" for kind, amount in missing.items())
+    return f"{amounts} become free" if verb else f"{amounts} free"

@@ -1,0 +1,168 @@
+"""A scheduler that remembers decides as one that was made this instant, through whatever happens between passes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from quota import Policy, ProjectRules
+from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot, Verdict, schedule
+
+PASSES = 15
+
+
+class History:
+    """Jobs that come, change and go at random, and a quota that changes now and then."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 1e6
+        self._jobs: dict[str, Job] = {}
+        self._number = 0
+        draw = self.random
+        kinds = draw.choice((("v4",), ("v4", "v5e")))
+        self._kinds = kinds
+        self._projects = "abcd"[: draw.randint(1, 4)]
+        self._policy = Policy(
+            tiers=tuple(dict.fromkeys(kinds, draw.choice((8, 16, 32, 64))) for _ in range(draw.randint(1, 2))),
+            weights={p: {kind: float(draw.randint(0, 4)) for kind in kinds} for p in self._projects},
+            members=dict.fromkeys(self._projects, ("u.",)),
+            project_rules={p: self._rules() for p in self._projects if draw.random() < 0.3},
+        )
+
+    def _rules(self) -> ProjectRules:
+        draw = self.random
+        limits = [{"v4": draw.choice((0, 8, 16))} if draw.random() < 0.4 else {} for _ in range(2)]
+        return ProjectRules(
+            fifo=draw.random() < 0.3, hold=draw.random() < 0.1, borrowing_limit=limits[0], lending_limit=limits[1]
+        )
+
+    def snapshot(self) -> Snapshot:
+        draw = self.random
+        jobs = [*self._jobs.values()]
+        draw.shuffle(jobs)
+        usage = {p: {user: draw.choice((0.0, 5.0, 7.0)) for user in ("u1", "u2")} for p in self._projects}
+        return Snapshot(
+            policy=self._policy,
+            jobs=tuple(jobs),
+            bastion_slots=draw.choice((None, 1, 2)),
+            held=draw.random() < 0.03,
+            held_recently={p: {"v4": 8} for p in self._projects if draw.random() < 0.2},
+            user_usage=usage if draw.random() < 0.5 else {},
+        )
+
+    def go_on(self, plan: Plan) -> None:
+        """Carries out the plan, and lets things happen."""
+        draw = self.random
+        self._carry_out(plan)
+        self.now += draw.choice((1.0, 10.0, 5000.0, 40_000.0))
+        for job in list(self._jobs.values()):
+            self._happen(job)
+        for _ in range(draw.choice((0, 0, 3, 6))):
+            self._number += 1
+            demand = {draw.choice(self._kinds): draw.choice((0, 1, 2, 4, 8, 16, 32, 128))}
+            job = Job(
+                name=f"job-{self._number:03}",
+                project_id=draw.choice(self._projects),
+                user_id=draw.choice(("u1", "u2", "u3", "stranger")),
+                priority=draw.choice((1, 3, 5, 5)),
+                queued_at=self.now - draw.choice((0.0, 10.0, 90_000.0)),
+                demand=demand if draw.random() < 0.9 else dict.fromkeys(self._kinds, 4),
+                on_bastion=draw.random() < 0.1,
+            )
+            self._jobs[job.name] = job
+        if draw.random() < 0.1:
+            tiers = tuple({kind: max(1, units // 2) for kind, units in t.items()} for t in self._policy.tiers)
+            self._policy = replace(self._policy, tiers=tiers)
+
+    def _carry_out(self, plan: Plan) -> None:
+        for decision in plan.acting:
+            job = self._jobs[decision.name]
+            if decision.verdict is Verdict.START:
+                self._jobs[job.name] = replace(
+                    job,
+                    status=JobStatus.RUNNING,
+                    tier=decision.tier,
+                    charged=job.demand,
+                    started_at=self.now,
+                    promised=False,
+                )
+            elif decision.verdict is Verdict.EVICT:
+                self._jobs[job.name] = replace(job, status=JobStatus.STOPPING, evicted_for=decision.evicted_for)
+        for job in list(self._jobs.values()):
+            promised = job.name in plan.promised
+            if job.status is JobStatus.PENDING and job.promised is not promised:
+                self._jobs[job.name] = replace(job, promised=promised)
+
+    def _happen(self, job: Job) -> None:
+        chance = self.random.random()
+        if chance < 0.06 or (job.status is JobStatus.STOPPING and job.evicted_for is None and chance < 0.5):
+            del self._jobs[job.name]
+        elif job.status is JobStatus.STOPPING and chance < 0.5:
+            self._jobs[job.name] = replace(
+                job,
+                status=JobStatus.PENDING,
+                tier=None,
+                charged={},
+                started_at=None,
+                evicted_for=None,
+                evictions=job.evictions + 1,
+                evicted_at=self.now,
+            )
+        elif job.status is JobStatus.PENDING and chance < 0.12:
+            later = self.now + self.random.choice((-5.0, 5.0, 30.0))
+            self._jobs[job.name] = replace(job, not_before=later, stockout=chance < 0.09)
+        elif job.status is JobStatus.PENDING and chance < 0.15:
+            self._jobs[job.name] = replace(job, priority=1, demand={"v4": 8})
+        elif job.status is JobStatus.RUNNING and chance < 0.12:
+            self._jobs[job.name] = replace(job, checkpointed_at=self.now)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_remembered_never_shows(seed: int) -> None:
+    history, remembering = History(seed), Scheduler()
+    for _ in range(PASSES):
+        snapshot = history.snapshot()
+        plan = remembering.schedule(snapshot, history.now)
+        assert plan.to_json() == schedule(snapshot, history.now).to_json()
+        history.go_on(plan)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_plan_tells_the_same_after_later_passes(seed: int) -> None:
+    history, remembering = History(seed), Scheduler()
+    kept: list[tuple[Snapshot, float, Plan]] = []
+    for _ in range(PASSES):
+        snapshot = history.snapshot()
+        kept.append((snapshot, history.now, remembering.schedule(snapshot, history.now)))
+        history.go_on(kept[-1][2])
+    for snapshot, now, plan in kept:
+        assert plan.to_json() == schedule(snapshot, now).to_json()
+
+
+def test_where_nothing_happens_the_plan_stays() -> None:
+    job = Job(
+        name="r", project_id="a", user_id="u1", queued_at=0.0, demand={"v4": 8}, started_at=0.0, charged={"v4": 8}
+    )
+    jobs = (replace(job, status=JobStatus.RUNNING), replace(job, name="x", charged={}, started_at=None))
+    quota = Policy(tiers=({"v4": 8},), weights={"a": {"v4": 1.0}}, members={"a": ("u1",)})
+    remembering = Scheduler()
+    plan = remembering.schedule(Snapshot(policy=quota, jobs=jobs), 100.0)
+    assert remembering.schedule(Snapshot(policy=quota, jobs=jobs), 200.0) is plan
+    assert remembering.schedule(Snapshot(policy=quota, jobs=jobs[:1]), 300.0) is not plan
+
+
+def test_a_snapshot_that_is_refused_does_not_spoil_what_is_remembered() -> None:
+    history, remembering = History(3), Scheduler()
+    for _ in range(5):
+        snapshot = history.snapshot()
+        plan = remembering.schedule(snapshot, history.now)
+        history.go_on(plan)
+        if snapshot.jobs:
+            with pytest.raises(ValueError, match="same name"):
+                remembering.schedule(replace(snapshot, jobs=(*snapshot.jobs, snapshot.jobs[0])), history.now)
+    snapshot = history.snapshot()
+    plan = remembering.schedule(snapshot, history.now)
+    assert plan.to_json() == schedule(snapshot, history.now).to_json()
