@@ -22,12 +22,14 @@ def assert_settles(instance: Instance) -> None:
     """Nothing moves in the end, every pass on the way was good, and nobody was stopped too often.
 
     The bound: no job is stopped twice for the same other job, so none more often than there are others: four times,
-    below the seven (`EVICTIONS_MAX`) from which on a job is the last to be chosen. Why it holds: whoever had another
-    job stopped runs, and claims nothing while it does. To claim again it has to be stopped first, and a claim only
-    stops what its project has borrowed: then either the claimant was the loan itself, which no share gives the right
-    to claim again, or a gang whose recalls lie further and further apart. The feasibility gate does the rest: nobody is
-    stopped for a job that does not start then. This is an argument and no proof; the instances are the test of it. Over
-    all of them nobody was found to be stopped more than twice.
+    below the seven (`EVICTIONS_MAX`) from which on a job is the last to be chosen. Why: whoever had another job stopped
+    runs, and claims nothing while it does. It would have to be stopped first and then to claim again. A project loses
+    jobs only while it has borrowed, and then its share gives it no right to claim at once what it lost; a gang is
+    recalled again after an owner stopped it, but then the owner holds what the gang would need, and for good.
+
+    This is an argument and no proof; the instances are its test. It is about jobs that are endless or end before
+    anybody is recalled: where owners come and go, a gang is recalled after each visit, and stops the same borrowers
+    again (`tests/golden/gang_gives_way_to_an_owner.txt`). The most that was ever found here is two.
     """
     try:
         world = play(instance)

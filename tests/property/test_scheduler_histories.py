@@ -37,7 +37,7 @@ BEGIN = 1_000_000.0
 KEEP_IDLE_MAX = 60.0
 PROJECTS = ("a", "b", "c")
 USERS = ("ann", "bob")
-# An order of victims, not a veto: see `scheduler/victims.py`.
+# What the design allows; the scheduler only orders victims by it (`scheduler/victims.py`).
 EVICTIONS_MAX = 7
 SETTINGS = settings(max_examples=1000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 40, deadline=None)
 
@@ -144,7 +144,7 @@ def assert_settled(history: History, world: World) -> None:
     left = {name for name, job in world.jobs.items() if could_ever_run(history.policy, job)}
     assert not left, f"never ended: {left}"
     assert max(world.evictions.values(), default=0) <= EVICTIONS_MAX
-    # Each claim stops a job at most once, so only as many stops are possible as there are other jobs.
+    # No day passes, so nobody is recalled; and no owner has the same job stopped twice.
     assert max(Counter(world.evicted_for).values(), default=0) <= 1
 
 
