@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from quota import Policy
 from scheduler.capacity import Amounts
+from scheduler.model import NOTHING
 
-_NOTHING: Mapping[str, int] = MappingProxyType({})
 # Whether it is entitled to nothing, and the part of its entitlement that it has.
 Rank = tuple[bool, float]
 _NO_HOLDINGS: Mapping[str, Mapping[str, int]] = MappingProxyType({})
@@ -52,7 +52,7 @@ class Shares:
 
     def all_held(self, project: str) -> Mapping[str, int]:
         """What the project holds, by type."""
-        return self._held.get(project, _NOTHING)
+        return self._held.get(project, NOTHING)
 
     def ordered(self, project: str, kind: str) -> int:
         return self._ordered.get(project, {}).get(kind, 0)
@@ -61,7 +61,7 @@ class Shares:
         """Units held beyond the entitlement; negative below it."""
         return self.held(project, kind) - self.entitlement(project, kind)
 
-    def covers(self, project: str, amounts: Amounts, extra: Mapping[str, int] = _NOTHING) -> bool:
+    def covers(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
         """Whether the project may claim so much more as its own; `extra` counts as held besides."""
         return all(
             amount + extra.get(kind, 0)
@@ -79,7 +79,7 @@ class Shares:
         limit = self.limit(project, kind)
         return None if limit is None else limit - self.held(project, kind) - self.ordered(project, kind)
 
-    def permits(self, project: str, amounts: Amounts, extra: Mapping[str, int] = _NOTHING) -> bool:
+    def permits(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
         """Whether the project's borrowing limit lets it hold so much more; `extra` counts as held besides."""
         if not self._policy.rules(project).borrowing_limit:
             return True
@@ -88,7 +88,7 @@ class Shares:
             for kind, amount in amounts
         )
 
-    def under_ceiling(self, project: str, amounts: Amounts, extra: Mapping[str, int] = _NOTHING) -> bool:
+    def under_ceiling(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
         """Whether so much more, besides what its running jobs hold and `extra`, is at most what it may ever hold."""
         return all(
             amount + extra.get(kind, 0) + self.held(project, kind) <= self._policy.ceiling(project, kind)
@@ -109,7 +109,14 @@ class Shares:
         The greatest part of its entitlement that it holds or has ordered, over all types. Projects that are entitled
         to nothing come last, by what they hold.
         """
-        return Standing(self, project).rank()
+        held, ordered = self._held.get(project, NOTHING), self._ordered.get(project, NOTHING)
+        part = 0.0
+        for kind, amount in held.items():
+            part = max(part, (amount + ordered.get(kind, 0)) / max(self.entitlement(project, kind), 1))
+        for kind, amount in ordered.items():
+            if kind not in held:
+                part = max(part, amount / max(self.entitlement(project, kind), 1))
+        return not self.is_entitled(project), part
 
     def is_entitled(self, project: str) -> bool:
         """Whether the project is entitled to anything."""
@@ -121,8 +128,8 @@ class Shares:
 
     def holdings(self, project: str) -> dict[str, int]:
         """Units that the project holds or has ordered, by type."""
-        holdings = dict(self._held.get(project, _NOTHING))
-        for kind, amount in self._ordered.get(project, _NOTHING).items():
+        holdings = dict(self._held.get(project, NOTHING))
+        for kind, amount in self._ordered.get(project, NOTHING).items():
             holdings[kind] = holdings.get(kind, 0) + amount
         return holdings
 

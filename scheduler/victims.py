@@ -33,10 +33,11 @@ EVICTIONS_MAX = 7
 _FUTILE_MAX = 2
 DEBT_GATE = 1 / 3
 
-_Key = tuple[bool, bool, int, bool, bool, bool, float, float, str]
+# Rules 1 to 3, for those that they tell apart: evicted too often, dear, how far spared.
+_Class = tuple[bool, bool, int]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
     """A running job with what does not depend on the claim."""
 
@@ -44,21 +45,37 @@ class _Candidate:
     loss: float
     dear: bool
     spared: int
-    core: bool = False
 
 
 @dataclass(slots=True)
 class _Borrower:
-    """A project's running jobs that hold the type in question, and what it has borrowed of that."""
+    """A project's running jobs that hold the type in question, sorted once for all claims of the pass.
 
-    over: int
+    Attributes:
+        core: Names of those that would run if the project could not borrow.
+        lines: Jobs of one class and amount that stand together, whether they are spared, and of the core; the one whose
+            stop costs least first.
+        counts: How many jobs there are, and how many of them are not spared.
+    """
+
     entitlement: int
-    candidates: list[_Candidate] = field(default_factory=list)
+    core: frozenset[str]
+    lines: dict[_Class, dict[tuple[bool, int, bool], list[_Candidate]]] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=lambda: [0, 0])
 
-    @property
-    def debt(self) -> float:
+    def debt(self, over: int) -> float:
         """What it borrowed in parts of its entitlement; a project without one is deepest in debt."""
-        return self.over / self.entitlement if self.entitlement else float("inf")
+        return over / self.entitlement if self.entitlement else float("inf")
+
+    def strike(self, name: str) -> None:
+        """That job, which is not of the core, is gone."""
+        for line in (line for lines in self.lines.values() for line in lines.values()):
+            for place, candidate in enumerate(line):
+                if candidate.job.name == name:
+                    del line[place]
+                    self.counts[0] -= 1
+                    self.counts[1] -= not candidate.spared
+                    return
 
 
 class Victims:
@@ -72,14 +89,20 @@ class Victims:
         self._turns = turns
         self._shares = shares
         self._now = now
-        self._running = {project: dict(jobs) for project, jobs in running_of.items()}
-        self._known: dict[str, _Candidate] = {}
-        self._core: dict[tuple[str, str], frozenset[str]] = {}
+        self._running_of = running_of
+        self._gone: set[str] = set()
+        self._candidates: dict[str, list[_Candidate]] = {}
+        self._borrowers: dict[tuple[str, str], _Borrower] = {}
 
     def forget(self, victim: Job) -> None:
         """That job was evicted."""
-        del self._running[victim.project_id][victim.name]
-        self._core = {place: names for place, names in self._core.items() if place[0] != victim.project_id}
+        self._gone.add(victim.name)
+        for kind in victim.charged:
+            borrower = self._borrowers.get((victim.project_id, kind))
+            if borrower is not None and victim.name in borrower.core:
+                del self._borrowers[victim.project_id, kind]  # others take its place in the core
+            elif borrower is not None:
+                borrower.strike(victim.name)
 
     def choose(self, lacking: Mapping[str, int], *, spared_too: bool = True) -> tuple[Job, ...] | None:
         """Borrowers whose units cover what a claim lacks, or None if that cannot be had.
@@ -93,65 +116,90 @@ class Victims:
             spared_too: Whether jobs that rule 3 spares may be taken if nobody else is left.
         """
         need = dict(lacking)
-        over = {kind: self._borrowers(kind, spared_too) for kind in lacking}
-        chosen: list[_Candidate] = []
+        over = {kind: self._over(kind) for kind in lacking}
+        chosen: dict[str, _Candidate] = {}
         while need:
             kind = min(need)
-            found = self._cheapest(kind, need[kind], over[kind])
+            found = self._cheapest(kind, need[kind], over[kind], chosen, spared_too)
             if found is None:
                 return None
-            chosen.append(found)
-            for borrowers in over.values():
-                borrower = borrowers.get(found.job.project_id)
-                if borrower is not None and found in borrower.candidates:
-                    borrower.candidates.remove(found)
+            chosen[found.job.name] = found
             for freed, amount in amounts_of(found.job.charged):
                 if freed in over and found.job.project_id in over[freed]:
-                    over[freed][found.job.project_id].over -= amount
+                    over[freed][found.job.project_id] -= amount
                 if freed in need:
                     need[freed] -= amount
                     if need[freed] <= 0:
                         del need[freed]
-        return _without_spare(chosen, lacking)
+        return _without_spare([*chosen.values()], lacking)
 
-    def _borrowers(self, kind: str, spared_too: bool) -> dict[str, _Borrower]:
-        found = {}
-        for project in sorted(self._running):
-            over = self._shares.over(project, kind)
-            if over <= 0:
-                continue
-            core = self._core_of(project, kind)
-            candidates = []
-            for job in self._running[project].values():
-                if job.charged.get(kind, 0) > 0:
-                    candidate = self._candidate(job)
-                    if spared_too or not candidate.spared:
-                        candidate.core = job.name in core
-                        candidates.append(candidate)
-            found[project] = _Borrower(over, self._shares.entitlement(project, kind), candidates)
-        return found
+    def _over(self, kind: str) -> dict[str, int]:
+        """What each project has borrowed of the type, of those that have."""
+        over = {project: self._shares.over(project, kind) for project in self._running_of}
+        return {project: amount for project, amount in over.items() if amount > 0}
 
-    def _cheapest(self, kind: str, need: int, borrowers: Mapping[str, _Borrower]) -> _Candidate | None:
-        deepest = max((b.debt for b in borrowers.values() if b.over > 0 and b.candidates), default=0.0)
-        best: tuple[_Key, _Candidate] | None = None
-        for borrower in borrowers.values():
-            if borrower.over <= 0:
-                continue
-            light = borrower.debt < DEBT_GATE * deepest
-            for candidate in borrower.candidates:
-                key = _key(candidate, kind, need, borrower.over, light)
-                if best is None or key < best[0]:
-                    best = key, candidate
-        return best[1] if best is not None else None
+    def _cheapest(
+        self, kind: str, need: int, over: Mapping[str, int], chosen: Mapping[str, _Candidate], spared_too: bool
+    ) -> _Candidate | None:
+        taken: dict[str, int] = {}
+        for candidate in chosen.values():
+            if candidate.job.charged.get(kind, 0) > 0:
+                taken[candidate.job.project_id] = taken.get(candidate.job.project_id, 0) + 1
+        borrowers = []
+        for project, amount in over.items():
+            borrower = self._borrower(project, kind)
+            if amount > 0 and borrower.counts[not spared_too] > taken.get(project, 0):
+                borrowers.append((borrower.debt(amount), amount, borrower))
+        deepest = max((debt for debt, _, _ in borrowers), default=0.0)
+        for rank in sorted({rank for _, _, borrower in borrowers for rank in borrower.lines}):
+            dear = rank[1]
+            best = None
+            for debt, amount, borrower in borrowers:
+                light = debt < DEBT_GATE * deepest
+                for (spared, units, core), line in borrower.lines.get(rank, {}).items():
+                    head = None if spared and not spared_too else _first(line, chosen)
+                    if head is not None:
+                        lost, started = head.loss / min(units, need), head.job.started_at or 0.0
+                        # What has no checkpoints is weighed by what is lost alone.
+                        borrowed = (units > amount, False, False) if dear else (units > amount, light, core)
+                        key = *borrowed, lost, -started, head.job.name
+                        if best is None or key < best[0]:
+                            best = key, head
+            if best is not None:
+                return best[1]
+        return None
+
+    def _borrower(self, project: str, kind: str) -> _Borrower:
+        borrower = self._borrowers.get((project, kind))
+        if borrower is None:
+            borrower = _Borrower(self._shares.entitlement(project, kind), self._core_of(project, kind))
+            for candidate in self._candidates_of(project):
+                name, units = candidate.job.name, candidate.job.charged.get(kind, 0)
+                if units > 0 and name not in self._gone:
+                    rank = candidate.job.evictions >= EVICTIONS_MAX, candidate.dear, _level(candidate)
+                    place = candidate.spared > 0, units, name in borrower.core
+                    borrower.lines.setdefault(rank, {}).setdefault(place, []).append(candidate)
+                    borrower.counts[0] += 1
+                    borrower.counts[1] += not candidate.spared
+            self._borrowers[project, kind] = borrower
+        return borrower
+
+    def _candidates_of(self, project: str) -> list[_Candidate]:
+        """The project's jobs, the one whose stop costs least first."""
+        candidates = self._candidates.get(project)
+        if candidates is None:
+            candidates = [self._candidate(job) for job in self._running_of[project].values()]
+            candidates.sort(
+                key=lambda candidate: (candidate.loss, -(candidate.job.started_at or 0.0), candidate.job.name)
+            )
+            self._candidates[project] = candidates
+        return candidates
 
     def _candidate(self, job: Job) -> _Candidate:
-        known = self._known.get(job.name)
-        if known is None:
-            units = sum(job.charged.values())
-            loss = units * (self._unsaved(job) + RESTART_SECONDS)
-            dear = loss > units * (CHECKPOINT_SECONDS + RESTART_SECONDS)
-            known = self._known[job.name] = _Candidate(job, loss, dear, self._spared(job))
-        return known
+        units = sum(job.charged.values())
+        loss = units * (self._unsaved(job) + RESTART_SECONDS)
+        dear = loss > units * (CHECKPOINT_SECONDS + RESTART_SECONDS)
+        return _Candidate(job, loss, dear, self._spared(job))
 
     def _unsaved(self, job: Job) -> float:
         """Seconds of work that no checkpoint holds."""
@@ -168,28 +216,26 @@ class Victims:
 
     def _core_of(self, project: str, kind: str) -> frozenset[str]:
         """The project's running jobs that would fit its entitlement, in its own order."""
-        core = self._core.get((project, kind))
-        if core is None:
-            room, names = self._shares.entitlement(project, kind), []
-            for job in sorted(self._running[project].values(), key=self._turns.place):
-                amount = job.charged.get(kind, 0)
-                if 0 < amount <= room:
-                    room -= amount
-                    names.append(job.name)
-            core = self._core[project, kind] = frozenset(names)
-        return core
+        room, names = self._shares.entitlement(project, kind), []
+        for job in sorted(self._running_of[project].values(), key=self._turns.place):
+            amount = job.charged.get(kind, 0)
+            if 0 < amount <= room and job.name not in self._gone:
+                room -= amount
+                names.append(job.name)
+        return frozenset(names)
 
 
-def _key(candidate: _Candidate, kind: str, need: int, over: int, light: bool) -> _Key:
-    job = candidate.job
-    amount = job.charged[kind]
-    started = job.started_at or 0.0
-    lost = candidate.loss / min(amount, need)
-    many = job.evictions >= EVICTIONS_MAX
-    if candidate.dear:
-        # What has no checkpoints is weighed by what is lost alone.
-        return many, True, 0, amount > over, False, False, lost, -started, job.name
-    return many, False, candidate.spared, amount > over, light, candidate.core, lost, -started, job.name
+def _level(candidate: _Candidate) -> int:
+    return 0 if candidate.dear else candidate.spared
+
+
+def _first(line: Sequence[_Candidate], chosen: Mapping[str, _Candidate]) -> _Candidate | None:
+    if not chosen:
+        return line[0] if line else None
+    for candidate in line:
+        if candidate.job.name not in chosen:
+            return candidate
+    return None
 
 
 def _without_spare(chosen: Sequence[_Candidate], lacking: Mapping[str, int]) -> tuple[Job, ...]:
