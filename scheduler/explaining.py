@@ -34,7 +34,7 @@ class _InFront:
     # Units that the waiting jobs ahead ask for.
     asked: dict[str, int] = field(default_factory=dict)
     # The job that nobody passes, where the rules say so; and the largest amounts that jobs before the one in hand ask.
-    first: str = ""
+    first: Job | None = None
     largest: dict[str, int] = field(default_factory=dict)
     # The same of jobs that only a larger pool or limit would let start.
     impossible: list[Job] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Explainer:
             return
         front = self._front.setdefault(job.project_id, _InFront())
         if competes:
-            front.first = front.first or job.name
+            front.first = front.first or job
             front.grow(request.amounts)
         else:
             front.impossible.append(job)
@@ -215,7 +215,8 @@ class Explainer:
         request = Request.of(job)
         shares, project = self._ledger.shares, job.project_id
         lent = shares.permits(project, request.amounts) and self._ledger.leaves_unlent(project, request)
-        if self._ledger.fits_now(request) and (lent or shares.covers(project, request.amounts)):
+        fits = self._ledger.fits_now(request) and (lent or shares.covers(project, request.amounts))
+        if fits and not self._before(job):
             reason = backoff_reason(job)
         else:
             reason = self._reason(job, request)
@@ -273,7 +274,9 @@ class Explainer:
         if outside:
             return min(outside, key=self._turns.place).name
         front = self._front.get(job.project_id)
-        return front.first if front is not None else ""
+        if front is None or front.first is None or self._turns.place(front.first) > place:
+            return ""
+        return front.first.name
 
     def _at_limit(self, reason: Reason, project: str, over: Mapping[str, int]) -> Reason:
         """Of a job for which its project would have to hold more than its borrowing limit allows."""

@@ -25,7 +25,7 @@ from operator import attrgetter, is_not
 from quota import Policy
 from scheduler.admission import Admission, waiting_since
 from scheduler.backlog import Backlog
-from scheduler.capacity import amounts_of
+from scheduler.capacity import Amounts, amounts_of
 from scheduler.explaining import Explainer
 from scheduler.incumbents import Incumbents
 from scheduler.ledger import Ledger
@@ -299,7 +299,7 @@ class _Pass:
             self._ledger.start(job, request, f"within its project's share{self._holding(job, request)}")
             return ()
         lacking = self._ledger.later.lacking(request.amounts)
-        victims = self._victims.choose(lacking)
+        victims = self._victims.for_owner(lacking)
         for victim in victims or ():
             self._evict(victim, job, self._eviction_message(victim, job, lacking))
         if victims is not None:
@@ -335,11 +335,16 @@ class _Pass:
             hopeless.add(request)
 
     def _may_ever_fit(self, request: Request) -> bool:
-        """Whether stopping every borrower would make room."""
+        """Whether there would be room if nobody were spared."""
         if not self._ledger.has_slot(request):
             return False
         lacking = self._ledger.later.lacking(request.amounts)
-        return not lacking or self._victims.choose(lacking) is not None
+        return not lacking or self._victims.for_recall(lacking, self._asked_by, spared_too=True) is not None
+
+    def _asked_by(self, project: str) -> list[Amounts]:
+        """What the waiting jobs of the project ask, each amount once."""
+        queue = self._queues.get(project)
+        return [request.amounts for request in queue.left()] if queue is not None else []
 
     def _recall_for(self, job: Job, request: Request) -> bool:
         if not self._ledger.has_slot(request):
@@ -348,7 +353,7 @@ class _Pass:
             self._ledger.start(job, request, f"has waited for more than a day{self._holding(job, request)}")
             return True
         lacking = self._ledger.later.lacking(request.amounts)
-        victims = self._victims.choose(lacking, spared_too=False) if lacking else ()
+        victims = self._victims.for_recall(lacking, self._asked_by) if lacking else ()
         if victims is None:
             return False
         for victim in victims:

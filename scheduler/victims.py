@@ -16,11 +16,12 @@ These are orders and no vetoes: an owner is never refused because of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quota import Policy
-from scheduler.capacity import amounts_of
+from scheduler.capacity import Amounts, amounts_of
+from scheduler.loans import covering
 from scheduler.model import Job
 from scheduler.shares import Shares
 from scheduler.turns import Turns
@@ -104,23 +105,68 @@ class Victims:
             elif borrower is not None:
                 borrower.strike(victim.name)
 
-    def choose(self, lacking: Mapping[str, int], *, spared_too: bool = True) -> tuple[Job, ...] | None:
-        """Borrowers whose units cover what a claim lacks, or None if that cannot be had.
+    def for_owner(self, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
+        """Borrowers whose units cover what a claim within its project's entitlement lacks, or None.
 
         All or nothing; a victim's project is above its entitlement of a lacking type before each eviction; and no
-        victim can be left out. As every borrower may be taken until its project is down to its entitlement, a claim
-        within a project's entitlement always succeeds while the entitlements fit the pool.
+        victim can be left out. As every borrower may be taken until its project is down to its entitlement, such a
+        claim always succeeds while the entitlements fit the pool.
 
         Args:
             lacking: Units per type, above 0.
-            spared_too: Whether jobs that rule 3 spares may be taken if nobody else is left.
         """
+        return self._choose(lacking, spared_too=True, may_go=None)
+
+    def for_recall(
+        self, lacking: Mapping[str, int], waiting: Callable[[str], Iterable[Amounts]], *, spared_too: bool = False
+    ) -> tuple[Job, ...] | None:
+        """The same for a claim that no share covers: it takes loans, and nothing that would be claimed back at once.
+
+        A project may fall below its entitlement by it only if none of its jobs would then be within its share: that
+        one would stop the job for which all this was done. If one type is lacking and there are loans that cover it,
+        they are found.
+
+        Args:
+            lacking: Units per type, above 0.
+            waiting: What the waiting jobs of a project ask.
+            spared_too: Whether jobs that rule 3 spares may be taken as well.
+        """
+
+        def may_go(candidate: _Candidate, chosen: Iterable[_Candidate]) -> bool:
+            project = candidate.job.project_id
+            going = [other.job for other in (*chosen, candidate) if other.job.project_id == project]
+            below: dict[str, int] = {}
+            for job in going:
+                for kind, amount in job.charged.items():
+                    below[kind] = below.get(kind, -self._shares.over(project, kind)) + amount
+            if max(below.values()) <= 0:
+                return True
+            asked = (*waiting(project), *(amounts_of(job.charged) for job in going))
+            return not any(
+                all(amount <= below.get(kind, -self._shares.over(project, kind)) for kind, amount in amounts)
+                for amounts in asked
+            )
+
+        chosen = self._choose(lacking, spared_too=spared_too, may_go=may_go)
+        return self._exactly(lacking, spared_too) if chosen is None and len(lacking) == 1 else chosen
+
+    def _choose(
+        self,
+        lacking: Mapping[str, int],
+        *,
+        spared_too: bool,
+        may_go: Callable[[_Candidate, Iterable[_Candidate]], bool] | None,
+    ) -> tuple[Job, ...] | None:
         need = dict(lacking)
         over = {kind: self._over(kind) for kind in lacking}
         chosen: dict[str, _Candidate] = {}
+
+        def is_free(candidate: _Candidate) -> bool:
+            return candidate.job.name not in chosen and (may_go is None or may_go(candidate, chosen.values()))
+
         while need:
             kind = min(need)
-            found = self._cheapest(kind, need[kind], over[kind], chosen, spared_too)
+            found = self._cheapest(kind, need[kind], over[kind], chosen, is_free, spared_too=spared_too)
             if found is None:
                 return None
             chosen[found.job.name] = found
@@ -133,13 +179,38 @@ class Victims:
                         del need[freed]
         return _without_spare([*chosen.values()], lacking)
 
+    def _exactly(self, lacking: Mapping[str, int], spared_too: bool) -> tuple[Job, ...] | None:
+        """Loans of one type that cover what is lacking, with as little more as can be."""
+        ((kind, need),) = lacking.items()
+        over = sorted(self._over(kind).items(), key=lambda item: (self._borrower(item[0], kind).debt(item[1]), item[0]))
+        loans = [
+            [
+                candidate.job
+                for candidate in self._candidates_of(project)
+                if candidate.job.charged.keys() == {kind}
+                and candidate.job.name not in self._gone
+                and (spared_too or not candidate.spared)
+            ]
+            for project, _ in over
+        ]
+        units = [[job.charged[kind] for job in jobs] for jobs in loans]
+        found = covering([(limit, of) for (_, limit), of in zip(over, units, strict=True)], need)
+        return None if found is None else tuple(loans[borrower][loan] for borrower, loan in found)
+
     def _over(self, kind: str) -> dict[str, int]:
         """What each project has borrowed of the type, of those that have."""
         over = {project: self._shares.over(project, kind) for project in self._running_of}
         return {project: amount for project, amount in over.items() if amount > 0}
 
     def _cheapest(
-        self, kind: str, need: int, over: Mapping[str, int], chosen: Mapping[str, _Candidate], spared_too: bool
+        self,
+        kind: str,
+        need: int,
+        over: Mapping[str, int],
+        chosen: Mapping[str, _Candidate],
+        is_free: Callable[[_Candidate], bool],
+        *,
+        spared_too: bool,
     ) -> _Candidate | None:
         taken: dict[str, int] = {}
         for candidate in chosen.values():
@@ -157,7 +228,7 @@ class Victims:
             for debt, amount, borrower in borrowers:
                 light = debt < DEBT_GATE * deepest
                 for (spared, units, core), line in borrower.lines.get(rank, {}).items():
-                    head = None if spared and not spared_too else _first(line, chosen)
+                    head = None if spared and not spared_too else next(filter(is_free, line), None)
                     if head is not None:
                         lost, started = head.loss / min(units, need), head.job.started_at or 0.0
                         # What has no checkpoints is weighed by what is lost alone.
@@ -227,15 +298,6 @@ class Victims:
 
 def _level(candidate: _Candidate) -> int:
     return 0 if candidate.dear else candidate.spared
-
-
-def _first(line: Sequence[_Candidate], chosen: Mapping[str, _Candidate]) -> _Candidate | None:
-    if not chosen:
-        return line[0] if line else None
-    for candidate in line:
-        if candidate.job.name not in chosen:
-            return candidate
-    return None
 
 
 def _without_spare(chosen: Sequence[_Candidate], lacking: Mapping[str, int]) -> tuple[Job, ...]:

@@ -63,8 +63,6 @@ def play(instance: Instance) -> World:
         if instance.lengths:
             world.left[job.name] = instance.lengths[index] * TICK
     come_to_rest(world)
-    # See the docstring of `pass_the_days`.
-    world.patience = instance.stopping + 1
     pass_the_days(world)
     return world
 
@@ -99,11 +97,7 @@ def come_to_rest(world: World) -> None:
 
 
 def pass_the_days(world: World) -> None:
-    """On from rest to rest, at every instant at which a recall becomes possible.
-
-    A recall may stop a borrower that is larger than what its project borrowed. A job of that project may then be owed
-    the rest, and it cannot claim it from the gang before that one runs: hence `World.patience` from here on.
-    """
+    """On from rest to rest, at every instant at which a recall becomes possible."""
     for _ in range(RECALLS_MAX):
         moment = next_recall(world)
         if moment is None:

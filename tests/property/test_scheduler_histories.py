@@ -202,7 +202,7 @@ def test_a_job_that_only_its_pause_keeps_waiting_starts_when_it_is_over(history:
             plan = schedule(paused, now)
             (job,) = [job for job in snapshot.jobs if job.name == name]
             # In a strict line the job in front may be in the way besides.
-            if headline(plan, name) is ReasonCode.BACKOFF and not history.policy.rules(job.project_id).fifo:
+            if headline(plan, name) is ReasonCode.BACKOFF:
                 later = schedule(carried_out(paused, plan, now), now + 300.0)
                 assert decision_on(later, name).verdict is Verdict.START
 

@@ -135,6 +135,29 @@ def test_the_oldest_overdue_job_starts_first_if_there_is_room() -> None:
     assert "x2" in started(pass_over(policy(a=1.0, b=0.0), *jobs))
 
 
+def test_a_recall_takes_nothing_that_would_be_claimed_back_from_the_gang_at_once() -> None:
+    borrowers = [running("r1", "b", 24), running("r2", "b", 24), running("r3", "b", 8), running("r4", "b", 8)]
+    gang = pending("gang", "a", 40, queued_at=NOW - 25 * HOUR)
+    # b holds 64 of its 32. To make 40 it would fall to 24, and one of those that were stopped would be owed its 8.
+    assert evicted(pass_over(policy(64), *borrowers, gang)) == set()
+    quota = policy(96, a=1.0, b=2.0)  # 32, 64: of the 40 b gives 48, and has 16 less than its share
+    large = [running("r1", "b", 48), running("r2", "b", 48)]
+    assert evicted(pass_over(quota, *large, gang)) == {"r1"}
+    assert evicted(pass_over(quota, *large, gang, pending("x", "b", 17))) == {"r1"}
+    assert evicted(pass_over(quota, *large, gang, pending("x", "b", 16))) == set()
+
+
+@pytest.mark.parametrize(("units", "stopped"), [(16, {"r0"}), (17, set())])
+def test_a_recall_finds_the_loans_that_cover_it_where_the_cheapest_would_be_in_the_way(
+    units: int, stopped: set[str]
+) -> None:
+    quota = policy(56, a=2.0, b=5.0, c=0.0)  # 16, 40: b has borrowed 16
+    cheap = running("cheap", "b", 8, checkpointed_at=NOW - 1)
+    others = [running(f"r{n}", "b", 16, age=(n + 1) * 500.0) for n in range(3)]
+    gang = pending("gang", "c", units, queued_at=NOW - 25 * HOUR)
+    assert evicted(pass_over(quota, cheap, *others, gang)) == stopped
+
+
 def test_a_job_for_which_there_can_never_be_room_does_not_keep_others_from_their_recall() -> None:
     quota = policy(64, a=3.0, b=1.0)  # 48, 16
     borrowers = [running(f"r{n}", "a", 8, age=300.0) for n in range(8)]

@@ -124,10 +124,10 @@ def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
     borrowers = {"a": {"r": running("r", "a", 24), "s": running("s", "a", 16)}}
     shares.hold("a", (("v4", 40),))
     victims = Victims(policy(), shares, borrowers, NOW, Turns(policy()))
-    assert victims.choose({"v4": 41}) is None
+    assert victims.for_owner({"v4": 41}) is None
     # The first one takes the project to its entitlement, so the second is safe.
-    assert victims.choose({"v4": 25}) is None
-    chosen = victims.choose({"v4": 16})
+    assert victims.for_owner({"v4": 25}) is None
+    chosen = victims.for_owner({"v4": 16})
     assert chosen is not None and [job.name for job in chosen] == ["s"]
 
 
