@@ -200,8 +200,6 @@ def test_a_job_that_only_its_pause_keeps_waiting_starts_when_it_is_over(history:
             jobs = (replace(job, not_before=now + 300.0) if job.name == name else job for job in snapshot.jobs)
             paused = replace(snapshot, jobs=tuple(jobs))
             plan = schedule(paused, now)
-            (job,) = [job for job in snapshot.jobs if job.name == name]
-            # In a strict line the job in front may be in the way besides.
             if headline(plan, name) is ReasonCode.BACKOFF:
                 later = schedule(carried_out(paused, plan, now), now + 300.0)
                 assert decision_on(later, name).verdict is Verdict.START
