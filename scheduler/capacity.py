@@ -78,10 +78,8 @@ class Capacity:
         return {kind: amount - self.free(kind) for kind, amount in amounts if amount > self.free(kind)}
 
     def room(self, kind: str, tier: int) -> int:
-        """Units that a job labelled with that tier can get."""
-        limits, taken = self._limits.get(kind), self._taken.get(kind)
-        if limits is None or taken is None:
-            return 0
+        """Units of a type of the pool that a job labelled with that tier can get."""
+        limits, taken = self._limits[kind], self._taken[kind]
         return min(limit - amount for limit, amount in zip(limits[tier:], taken[tier:], strict=True))
 
     def _add(self, kind: str, amount: int, tier: int) -> None:

@@ -23,7 +23,7 @@ from itertools import compress
 from operator import attrgetter, is_not
 
 from quota import Policy
-from scheduler.admission import Admission, waiting_since
+from scheduler.admission import Admission, backs_off, waiting_since
 from scheduler.backlog import Backlog
 from scheduler.capacity import Amounts, amounts_of
 from scheduler.explaining import Explainer
@@ -169,7 +169,13 @@ class _Pass:
         It is where the plan did nothing, and no job waits for a certain instant.
         """
         before, ledger = self._snapshot, self._ledger
-        waits_for_time = self._backing_off or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
+        waits_for_time = (
+            now < self._now  # a clock that went back
+            or self._backing_off
+            or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
+            # The reasons of those who could not start anyway tell of a backoff, too.
+            or any(backs_off(job, self._now) for job in (*self._refused, *self._beyond))
+        )
         return (
             not (ledger.starts or ledger.evictions or ledger.promises or waits_for_time)
             and snapshot.bastion_slots == before.bastion_slots

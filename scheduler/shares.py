@@ -96,10 +96,12 @@ class Shares:
         )
 
     def unlent(self, project: str, kind: str) -> int:
-        """Idle units of the project's entitlement that its lending limit keeps from others."""
-        lending = self._policy.rules(project).lending_limit.get(kind)
-        if lending is None:
-            return 0
+        """Idle units of the project's entitlement that its lending limit for the type keeps from others.
+
+        Raises:
+            KeyError: it has no such limit.
+        """
+        lending = self._policy.rules(project).lending_limit[kind]
         idle = self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
         return max(0, idle - lending)
 

@@ -1,6 +1,7 @@
 """Settings of the whole suite.
 
-Property tests try the same examples in every run, so that a red run means a change; `make soak` tries new ones.
+Property tests try the same examples in every run, so that a red run means a change; `make soak` tries new ones, and
+`make mutants` only a few.
 """
 
 from __future__ import annotations
@@ -8,9 +9,13 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
+# A mistake is either found by few examples, or by another test; nobody reads the smallest one.
+settings.register_profile(
+    "mutants", derandomize=True, deadline=None, database=None, max_examples=25, phases=(Phase.explicit, Phase.generate)
+)
 settings.register_profile("soak", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from quota import Policy, ProjectRules
-from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot, Verdict, schedule
+from scheduler import Job, JobStatus, Plan, ReasonCode, Scheduler, Snapshot, Verdict, schedule
 
 PASSES = 15
 
@@ -152,6 +152,57 @@ def test_where_nothing_happens_the_plan_stays() -> None:
     plan = remembering.schedule(Snapshot(policy=quota, jobs=jobs), 100.0)
     assert remembering.schedule(Snapshot(policy=quota, jobs=jobs), 200.0) is plan
     assert remembering.schedule(Snapshot(policy=quota, jobs=jobs[:1]), 300.0) is not plan
+
+
+QUOTA = Policy(tiers=({"v4": 8},), weights={"a": {"v4": 1.0}}, members={"a": ("u1",)})
+FULL = Job(
+    name="r",
+    project_id="a",
+    user_id="u1",
+    queued_at=0.0,
+    demand={"v4": 8},
+    status=JobStatus.RUNNING,
+    charged={"v4": 8},
+    started_at=0.0,
+)
+WAITING = Job(name="x", project_id="a", user_id="u1", queued_at=0.0, demand={"v4": 8})
+
+
+def same_plans(*snapshots: tuple[float, Snapshot]) -> list[Plan]:
+    """The plans of one that remembers, after a look that they are those of one that does not."""
+    remembering, plans = Scheduler(), []
+    for now, snapshot in snapshots:
+        plans.append(remembering.schedule(snapshot, now))
+        assert plans[-1].to_json() == schedule(snapshot, now).to_json()
+    return plans
+
+
+def test_when_the_clock_goes_back_a_backoff_that_was_over_lasts_again() -> None:
+    snapshot = Snapshot(policy=QUOTA, jobs=(FULL, replace(WAITING, not_before=150.0)))
+    plans = same_plans((100.0, snapshot), (200.0, snapshot), (120.0, snapshot), (160.0, snapshot))
+    told = [plan.waiting[0].reason for plan in plans]
+    assert [ReasonCode.BACKOFF in reason.also for reason in told if reason] == [True, False, True, False]
+
+
+def test_a_claim_that_nobody_noted_ends_with_its_victims() -> None:
+    victim = replace(FULL, status=JobStatus.STOPPING, evicted_for="x")
+    first, second = same_plans(
+        (100.0, Snapshot(policy=QUOTA, jobs=(victim, WAITING))), (200.0, Snapshot(policy=QUOTA, jobs=(FULL, WAITING)))
+    )
+    assert first.promised == {"x"}
+    assert second.promised == set()
+
+
+@pytest.mark.parametrize(
+    "job", [replace(WAITING, user_id="stranger"), replace(WAITING, demand={"v4": 9})], ids=["refused", "too large"]
+)
+@pytest.mark.parametrize("rules", [{}, {"a": ProjectRules(borrowing_limit={"v4": 0})}], ids=["no rules", "limit"])
+def test_a_job_that_could_not_start_anyway_is_told_when_its_backoff_is_over(
+    job: Job, rules: dict[str, ProjectRules]
+) -> None:
+    quota = replace(QUOTA, tiers=({"v4": 16},), weights={p: {"v4": 1.0} for p in "ab"}, project_rules=rules)
+    snapshot = Snapshot(policy=quota, jobs=(replace(job, not_before=150.0), FULL))
+    same_plans((100.0, snapshot), (140.0, snapshot), (200.0, snapshot), (300.0, snapshot))
 
 
 def test_a_snapshot_that_is_refused_does_not_spoil_what_is_remembered() -> None:

@@ -261,6 +261,8 @@ def test_a_job_that_starts_later_than_anybody_looks_ahead_is_said_to_do_so() -> 
 def test_jobs_beside_the_asked_one_that_no_time_helps_are_left_out() -> None:
     etas = tell([job("huge", 17), job("w", 8)], "w")
     assert etas["w"].p90 == NOW
+    jobs = [job("huge", 17), job("r", 16, running_for=HOUR), job("w", 8)]
+    assert tell(jobs, "w", declared={"r": 2 * HOUR})["w"].p90 == NOW + HOUR
 
 
 def test_a_duration_of_nothing_is_no_history() -> None:

@@ -162,6 +162,27 @@ def test_an_owner_counts_on_what_is_being_freed_before_it_evicts() -> None:
     assert reason.missing == {"v4": 16}
 
 
+def test_an_owner_waits_for_a_job_that_was_promised_room_beyond_its_share_before() -> None:
+    # Nobody holds more than its share: what is missing was freed for the gang, which starts when the last of it is.
+    gang = pending("gang", "a", 48, queued_at=NOW - 90_000, promised=True)
+    plan = pass_over(policy(), stopping("v", "b", 48, evicted_for="gang"), gang, pending("x", "b", 32))
+    assert verdicts(plan) == {"v": "stopping", "gang": "wait", "x": "wait"}
+    reason = decision(plan, "x").reason
+    assert reason is not None
+    assert (reason.code, reason.missing) == (ReasonCode.WAITING_FOR_POOL, {"v4": 16})
+
+
+def test_a_claim_that_a_smaller_pool_dropped_takes_what_an_eviction_for_another_leaves_over() -> None:
+    quota = policy(64, a=1.0, b=1.0, c=1.0, d=1.0)
+    jobs = [running("own", "a", 16), running("large", "b", 48), pending("x", "c", 8)]
+    claimant = pending("claimant", "a", 16, promised=True, queued_at=NOW - 60)
+    plan = pass_over(quota, *jobs, claimant)
+    assert verdicts(plan) == {"own": "keep", "large": "evict", "claimant": "wait", "x": "wait"}
+    assert plan.promised == {"claimant", "x"}
+    assert code(plan, "claimant") is ReasonCode.WAITING_FOR_PREEMPTED
+    assert pass_over(quota, *jobs, replace(claimant, demand={"v4": 48})).promised == {"x"}
+
+
 def test_a_claim_in_backoff_keeps_nothing() -> None:
     plan = pass_over(policy(), pending("x", "b", 32, promised=True, not_before=NOW + 60), pending("y", "a", 64))
     assert verdicts(plan) == {"x": "wait", "y": "start"}
@@ -310,6 +331,12 @@ def test_a_job_is_not_started_before_its_backoff_is_over(stockout: bool, expecte
     reason = decision(plan, "x").reason
     assert reason is not None and "1970-01-12T13:46:41Z" in reason.message
     assert verdicts(schedule(Snapshot(policy=policy(), jobs=(job,)), NOW + 1)) == {"x": "start"}
+
+
+def test_a_backoff_beyond_the_calendar_is_said_to_be_one() -> None:
+    reason = decision(pass_over(policy(), pending("x", "a", 32, not_before=1e18)), "x").reason
+    assert reason is not None
+    assert reason.unblock == "the clock reaches a time beyond the calendar"
 
 
 def test_a_backoff_is_no_headline_while_something_else_is_missing_too() -> None:

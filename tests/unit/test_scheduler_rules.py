@@ -236,6 +236,13 @@ def test_usage_is_the_same_however_often_it_is_noted() -> None:
     assert often.note([job], 7201.0, quota)["a"]["u"] == pytest.approx(once.note([job], 7201.0, quota)["a"]["u"])
 
 
+def test_who_noted_nothing_has_nothing_to_hand_over() -> None:
+    history = UsageHistory()
+    assert history.to_document() == {}
+    history.restore(history.to_document())
+    assert history.note([], NOW, policy()) == {}
+
+
 def test_usage_outlives_its_process() -> None:
     quota = policy(a=ProjectRules(half_life_seconds=HOUR))
     job = running("r", "a", 8, started_at=NOW - 1000.0)
