@@ -147,18 +147,20 @@ def mutant(path: str, index: int, number: int) -> Mutant:
     place = parent, field, position, where = _places(tree)[index]
     child = _at(place)
     changed = _changed(child)[number]
-    change = f"`{_short(child)}` → `{_short(changed)}`"
+    # A number alone says little.
+    brief = isinstance(child, ast.Constant) and not isinstance(parent, ast.Module)
+    before = _short(parent if brief else child)
     if position is None:
         setattr(parent, field, changed)
     else:
         getattr(parent, field)[position] = changed
+    change = f"`{before}` → `{_short(parent if brief else changed)}`"
     return Mutant(path, child.lineno, where, change, ast.unparse(ast.fix_missing_locations(tree)))
 
 
 def _short(node: ast.AST) -> str:
-    text = " ".join(ast.unparse(node).split())
-    if isinstance(node, (ast.If, ast.While)):
-        text = text.partition(":")[0]
+    lines = ast.unparse(node).strip().splitlines()
+    text = lines[0] if isinstance(node, ast.stmt) else " ".join(line.strip() for line in lines)
     return textwrap.shorten(text, 90, placeholder=" …").replace("`", "'")
 
 

@@ -6,7 +6,6 @@ left alone (a newer writer may have added them), unless they look like a misspel
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -79,7 +78,7 @@ def _parse(text: str) -> dict[str, Any]:
         place = _SYNTAX_LINE.search(message)
         if place is None:
             raise _refuse(None, f"this is not TOML: {message}") from error
-        line = int(place[1]) if place[1] else max(1, text.rstrip("\n").count("\n") + 1)
+        line = int(place[1]) if place[1] else text.rstrip("\n").count("\n") + 1
         column = f" (column {place[2]})" if place[2] else ""
         raise _refuse(line, f"this is not TOML: {message[: place.start()]}{column}; correct the syntax") from error
     except RecursionError as error:
@@ -264,7 +263,7 @@ class _Reader:
                 if kind not in kinds:
                     near = self.guesses.question(kind, sorted(kinds)) or "; add it there or delete it here"
                     self.problem(f"{title} has {shown(kind)}, which total_resources lacks{near}", name, project, kind)
-                elif isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+                elif isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight >= 0:
                     self.problem(
                         f"the weight of {kind} in {title} is {shown(weight)}; write a number of at least 0, like 0.6",
                         name,

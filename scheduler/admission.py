@@ -36,7 +36,7 @@ class Admission:
         return (
             self._given is None
             or (self._check_membership and not self._is_member(job))
-            or any(amount > 0 and kind not in self.policy.resource_types for kind, amount in job.demand.items())
+            or any(kind not in self.policy.resource_types for kind, _ in amounts_of(job.demand))
             or self._is_held(job.project_id)
         )
 
@@ -140,7 +140,7 @@ class Admission:
         """Lower reasons that apply as well, as far as they can be told without weighing capacity."""
         codes = []
         if self._given is not None and headline is not ReasonCode.UNKNOWN_TYPE:
-            if any(kind not in self.policy.resource_types for kind in job.demand):
+            if any(kind not in self.policy.resource_types for kind, _ in amounts_of(job.demand)):
                 codes.append(ReasonCode.UNKNOWN_TYPE)
             elif self.exceeds_pool(job):
                 codes.append(ReasonCode.EXCEEDS_POOL)

@@ -184,6 +184,15 @@ def test_when_the_clock_goes_back_a_backoff_that_was_over_lasts_again() -> None:
     assert [ReasonCode.BACKOFF in reason.also for reason in told if reason] == [True, False, True, False]
 
 
+def test_when_users_turn_back_to_an_earlier_order_so_does_the_queue() -> None:
+    quota = replace(QUOTA, members={"a": ("u.",)})
+    jobs = (FULL, WAITING, replace(WAITING, name="y", user_id="u2", queued_at=1.0))
+    before = Snapshot(policy=quota, jobs=jobs)
+    after = replace(before, user_usage={"a": {"u1": 5.0}})
+    plans = same_plans((100.0, before), (200.0, after), (300.0, before), (400.0, after))
+    assert [[decision.name for decision in plan.waiting] for plan in plans] == [["x", "y"], ["y", "x"]] * 2
+
+
 def test_a_claim_that_nobody_noted_ends_with_its_victims() -> None:
     victim = replace(FULL, status=JobStatus.STOPPING, evicted_for="x")
     first, second = same_plans(

@@ -13,6 +13,7 @@ from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.durations import Durations, WorkKind
 from scheduler.forecast import AHEAD_MAX, DRAWS_MIN, Eta, forecast
+from scheduler.future import Future
 
 NOW = 100_000.0
 HOUR = 3600.0
@@ -261,8 +262,14 @@ def test_a_job_that_starts_later_than_anybody_looks_ahead_is_said_to_do_so() -> 
 def test_jobs_beside_the_asked_one_that_no_time_helps_are_left_out() -> None:
     etas = tell([job("huge", 17), job("w", 8)], "w")
     assert etas["w"].p90 == NOW
-    jobs = [job("huge", 17), job("r", 16, running_for=HOUR), job("w", 8)]
-    assert tell(jobs, "w", declared={"r": 2 * HOUR})["w"].p90 == NOW + HOUR
+
+
+def test_only_what_no_capacity_could_start_leaves_the_future_of_those_who_wait() -> None:
+    jobs = (job("huge", 17), job("r", 16, running_for=HOUR), job("w", 8))
+    future = Future(Snapshot(policy=POLICY, jobs=jobs, check_membership=False), NOW, {"r": HOUR, "w": 1.0}, watched="w")
+    future.decide()
+    assert future.refused.keys() == {"huge"}
+    assert {job.name for job in future.jobs} == {"r", "w"}
 
 
 def test_a_duration_of_nothing_is_no_history() -> None:

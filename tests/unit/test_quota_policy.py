@@ -144,6 +144,14 @@ def test_weights_are_finite_numbers_of_at_least_zero(weight: str) -> None:
     assert "[project_resources.project2]" in message
 
 
+@pytest.mark.parametrize(
+    ("weight", "part"), [("-0.1", "is -0.1; write a number"), ("nan", "is nan; write a number"), ("inf", "is over")]
+)
+def test_a_weight_that_cannot_be_is_told_what_it_may_be(weight: str, part: str) -> None:
+    ((_, message),) = problems(GOOD.replace("v4 = 0.4", f"v4 = {weight}"))
+    assert part in message
+
+
 def test_a_misspelt_resource_type_gets_a_suggestion() -> None:
     text = GOOD.replace("v4 = 1024", "v5litepod = 1024\nv4 = 8").replace("v4 = 0.4", "v5litpod = 0.4")
     ((line, message),) = problems(text)
@@ -170,6 +178,16 @@ def test_a_misspelt_table_is_named_instead_of_being_called_missing(right: str, w
 def test_one_misspelt_table_beside_the_right_one_is_a_warning() -> None:
     policy = quota.load((GOOD + "[project_resource.project3]\nv4 = 1\n").encode())
     assert [warning.line for warning in policy.warnings] == [16]
+
+
+def test_of_a_project_whose_id_is_not_allowed_only_that_is_told() -> None:
+    ((line, message),) = problems(GOOD.replace("project2 = ", "'a/b' = 3 #").replace(".project2]", ".project1x]"))
+    assert line == 9
+    assert "project id" in message
+
+
+def test_a_member_that_is_no_text_is_named_with_its_project() -> None:
+    assert problems(GOOD.replace('"user2"', "3")) == [(8, 'a member of project1 is 3; write a string like "user1"')]
 
 
 @pytest.mark.parametrize("project", ['"a/b"', '".."', '"x y"', '""', "-a", "a" * 64, '"ä"'])
@@ -294,11 +312,24 @@ def test_a_header_below_a_list_of_tables_is_about_the_lists_last_one() -> None:
     ]
 
 
+def test_spaces_and_dots_in_keys_and_headers_do_not_hide_their_lines() -> None:
+    lines = Lines("[ a . b ]\nx . y = 1\n'c' = 2\n[[ d ]]\n[ d . e ]\nz=1\n")
+    places = {("a", "b"): 1, ("a", "b", "x", "y"): 2, ("a", "b", "c"): 3, ("d", 0): 4, ("d", 0, "e"): 5}
+    assert {path: lines.of(*path) for path in places} == places
+    assert lines.of("d", 0, "e", "z") == 6
+    assert lines.of("a", "other") == 1
+
+
 @pytest.mark.parametrize("rest", ["b = [1,", "= 1", "b c", "[b"])
 def test_where_the_text_goes_on_as_no_toml_does_what_stands_before_has_its_line(rest: str) -> None:
     lines = Lines(f"\na = 1\n{rest}")
     assert lines.of("a") == 2
     assert lines.of("a", "inside") == 2
+
+
+def test_a_syntax_error_is_told_with_its_column_unless_the_text_ends() -> None:
+    assert problems("a = 1\nb = ?\n") == [(2, "this is not TOML: Invalid value (column 5); correct the syntax")]
+    assert problems("a = 1\n\nb = [\n\n") == [(3, "this is not TOML: Invalid value; correct the syntax")]
 
 
 def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,6 +400,11 @@ def test_plain_user_ids_may_be_many_and_patterns_are_bounded_all_together() -> N
 def test_user_ids_with_dots_mean_what_the_expression_means(pattern: str, user: str, expected: bool) -> None:
     policy = quota.load(members([pattern, "bob"]).encode())
     assert policy.is_member(user, "project1") is expected is bool(re.fullmatch(pattern, user))
+
+
+def test_as_many_problems_as_are_told_are_all_of_them() -> None:
+    found = problems(GOOD + "".join(f'[project_resources.p{number}]\nv4 = "x"\n' for number in range(200)))
+    assert [line for line, _ in found] == list(range(17, 17 + 400, 2))
 
 
 def test_of_very_many_problems_and_warnings_the_first_are_told() -> None:

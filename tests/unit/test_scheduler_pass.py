@@ -162,6 +162,18 @@ def test_an_owner_counts_on_what_is_being_freed_before_it_evicts() -> None:
     assert reason.missing == {"v4": 16}
 
 
+def test_nothing_is_lent_to_a_project_whose_own_job_awaits_what_is_being_freed() -> None:
+    jobs = [stopping("s", "a", 24), running("r", "b", 24), pending("x", "a", 24, queued_at=NOW - 90)]
+    plan = pass_over(policy(), *jobs, pending("y", "a", 16, queued_at=NOW - 60))
+    assert verdicts(plan) == {"r": "keep", "s": "stopping", "x": "wait", "y": "wait"}
+    reason = decision(plan, "y").reason
+    assert reason is not None
+    assert (reason.code, reason.holders) == (ReasonCode.BEHIND_HIGHER_PRIORITY, ("x",))
+    assert "x of its project comes first, and its room is being freed" in reason.message
+    assert reason.unblock.startswith("x starts, or ")
+    assert verdicts(pass_over(policy(), *jobs[:2], pending("y", "a", 16)))["y"] == "start"
+
+
 def test_an_owner_waits_for_a_job_that_was_promised_room_beyond_its_share_before() -> None:
     # Nobody holds more than its share: what is missing was freed for the gang, which starts when the last of it is.
     gang = pending("gang", "a", 48, queued_at=NOW - 90_000, promised=True)
@@ -315,6 +327,14 @@ def test_unknown_types_and_oversized_jobs_say_so() -> None:
     assert reason is not None and reason.missing == {"v4": 1}
 
 
+def test_a_job_that_asks_for_nothing_of_a_type_is_not_kept_by_that_type() -> None:
+    demand = {"v4": 8, "v9": 0}
+    assert verdicts(pass_over(policy(), pending("x", "a", demand))) == {"x": "start"}
+    reason = decision(pass_over(policy(), pending("x", "a", demand, user_id="stranger")), "x").reason
+    assert reason is not None
+    assert (reason.code, reason.also) == (ReasonCode.NOT_MEMBER, ())
+
+
 def test_lower_reasons_stand_under_also_in_their_order() -> None:
     job = pending("x", "b", {"v9": 1}, user_id="stranger", not_before=NOW + 1, stockout=True)
     reason = decision(pass_over(policy(), job, held=True), "x").reason
@@ -359,6 +379,18 @@ def test_reasons_carry_their_arithmetic_and_since_when() -> None:
     assert reason.unblock == "jobs of project a end, or 16 more v4 become free"
     later = decision(pass_over(quota, *jobs[:2], replace(jobs[2], waiting_since=9.0)), "x").reason
     assert later is not None and later.since == 9.0
+
+
+def test_types_are_told_in_the_order_of_their_names() -> None:
+    quota = policy(kinds=("v4", "v5e"))
+    full = running("r", "a", {"v5e": 64, "v4": 64})
+    reason = decision(pass_over(quota, full, pending("x", "a", {"v5e": 1, "v4": 2}, queued_at=NOW - 60)), "x").reason
+    assert reason is not None
+    assert reason.message == (
+        "needs 2 v4: project a holds 64 of its 32, 0 of 64 are free; "
+        "needs 1 v5e: project a holds 64 of its 32, 0 of 64 are free"
+    )
+    assert reason.unblock == "jobs of project a end, or 2 more v4 and 1 more v5e become free"
 
 
 def test_what_jobs_ahead_ask_is_part_of_what_is_missing() -> None:

@@ -83,6 +83,22 @@ def test_a_job_larger_than_the_pool_of_a_held_project_is_held_first() -> None:
     assert (reason.code, reason.also) == (ReasonCode.HELD, (ReasonCode.EXCEEDS_POOL,))
 
 
+def test_a_job_of_a_held_project_tells_that_its_limits_are_too_low_as_well() -> None:
+    rules = ProjectRules(hold=True, borrowing_limit={"v4": 8})
+    for units, also in ((40, ()), (41, (ReasonCode.EXCEEDS_PROJECT_MAX,))):
+        reason = decision(pass_over(policy(a=rules), pending("x", "a", units)), "x").reason
+        assert reason is not None
+        assert (reason.code, reason.also) == (ReasonCode.HELD, also)
+
+
+def test_a_project_that_does_not_exist_has_no_limits_to_be_told_of() -> None:
+    quota = policy(a=ProjectRules(lending_limit={"v4": 0}))
+    plan = schedule(Snapshot(policy=quota, jobs=(pending("x", "nowhere", 40),)), NOW)
+    reason = decision(plan, "x").reason
+    assert reason is not None
+    assert (reason.code, reason.also) == (ReasonCode.NOT_MEMBER, ())
+
+
 # borrowing_limit
 
 
@@ -153,7 +169,7 @@ def test_a_job_larger_than_what_others_lend_says_so() -> None:
     plan = pass_over(policy(a=ProjectRules(lending_limit={"v4": 8})), pending("x", "b", 48))
     code, message, unblock = waits(plan, "x")
     assert code is ReasonCode.EXCEEDS_PROJECT_MAX
-    assert "project b never holds more than 40" in message
+    assert "project b never holds more than 40: its share of 32 and what other projects lend of their 32" in message
     assert "raises the lending_limit of other projects for v4 by 8" in unblock
 
 
