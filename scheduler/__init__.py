@@ -16,6 +16,7 @@ from scheduler.model import (
     ProjectUsage,
     Reason,
     ReasonCode,
+    Scaling,
     Snapshot,
     Verdict,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "RecentHoldings",
+    "Scaling",
     "Scheduler",
     "Snapshot",
     "UsageHistory",

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 
 from quota import Policy
-from scheduler.capacity import Capacity, amounts_of
+from scheduler.capacity import Amounts, Capacity, amounts_of
 from scheduler.model import Decision, Job, JobStatus, Verdict
+from scheduler.replicas import as_stopping, units_of
 
 
 class Incumbents:
@@ -26,6 +27,7 @@ class Incumbents:
         taken: Units that all hold, by type.
         held: Units that the running ones hold, by project and type.
         slots: How many of all run on the bastion's own host.
+        elastic: By name, the running ones that can have extra replicas.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -37,6 +39,7 @@ class Incumbents:
         self.taken: Counter[str] = Counter()
         self.held: dict[str, dict[str, int]] = {}
         self.slots = 0
+        self.elastic: dict[str, Job] = {}
         self._decisions: dict[str, Decision] = {}
         self._in_order: tuple[Job, ...] | None = None
 
@@ -49,10 +52,12 @@ class Incumbents:
         verdict = Verdict.STOPPING
         if job.status is JobStatus.RUNNING:
             verdict = Verdict.KEEP
-            self.lasting.take(charged, tier)
+            self.lasting.take(_lasting(job), tier)
             held = self.held.setdefault(job.project_id, {})
-            for kind, amount in charged:
+            for kind, amount in amounts_of(job.owned):
                 held[kind] = held.get(kind, 0) + amount
+            if job.scaling:
+                self.elastic[job.name] = job
             self.running[job.name] = job
             self.running_of.setdefault(job.project_id, {})[job.name] = job
         else:
@@ -62,6 +67,7 @@ class Incumbents:
             verdict=verdict,
             tier=job.tier,
             evicted_for=None if verdict is Verdict.KEEP else job.evicted_for,
+            extra=tuple(scaling.extra for scaling in job.scaling) if verdict is Verdict.KEEP else (),
         )
         self._in_order = None
 
@@ -72,10 +78,11 @@ class Incumbents:
         self.taken.subtract(dict(charged))
         self.slots -= job.on_bastion
         if job.status is JobStatus.RUNNING:
-            self.lasting.give_back(charged, tier)
+            self.lasting.give_back(_lasting(job), tier)
             held = self.held[job.project_id]
-            for kind, amount in charged:
+            for kind, amount in amounts_of(job.owned):
                 held[kind] -= amount
+            self.elastic.pop(job.name, None)
             del self.running[job.name], self.running_of[job.project_id][job.name]
         else:
             del self.stopping[job.name]
@@ -94,9 +101,29 @@ class Incumbents:
         return self._in_order
 
     def by_claimant(self) -> dict[str, list[Job]]:
-        """The stopping ones by the name of the job that they make room for, in order of names; "" is nobody."""
+        """The stopping ones by the name of the job that they make room for, in order of names; "" is nobody.
+
+        Replicas that a job gives back stand there as a stopping job of its name.
+        """
+        shrinking = [replicas for job in self.elastic.values() if (replicas := _leaving(job)) is not None]
         leaving: dict[str, list[Job]] = {}
-        for name in sorted(self.stopping):
-            job = self.stopping[name]
+        for job in sorted((*self.stopping.values(), *shrinking), key=lambda job: job.name):
             leaving.setdefault(job.evicted_for or "", []).append(job)
         return leaving
+
+
+def _lasting(job: Job) -> Amounts:
+    """What a running job goes on holding."""
+    return amounts_of(Counter(job.owned) + _extra(job)) if job.scaling else amounts_of(job.charged)
+
+
+def _extra(job: Job) -> Counter[str]:
+    return Counter(dict(units_of(job, [scaling.extra for scaling in job.scaling])))
+
+
+def _leaving(job: Job) -> Job | None:
+    """The replicas that an elastic job gives back."""
+    leaving = Counter(job.charged)
+    leaving.subtract(dict(_lasting(job)))
+    units = amounts_of(leaving)
+    return as_stopping(job, units, job.shrinking_for) if units else None

@@ -18,6 +18,7 @@ from quota import Policy
 from scheduler.capacity import Amounts, Capacity, amounts_of
 from scheduler.incumbents import Incumbents
 from scheduler.model import Job
+from scheduler.replicas import Replica, as_stopping, units_of
 from scheduler.shares import Shares
 from scheduler.waiting import Request
 
@@ -72,6 +73,10 @@ class Ledger:
     kept_back: dict[tuple[str, str], int] = field(default_factory=dict)
     # Units that running, stopping and starting jobs hold.
     taken: Counter[str] = field(default_factory=Counter)
+    # Extra replicas of elastic jobs that run or start, by scaling, without those that are being given back.
+    extra: dict[str, list[int]] = field(default_factory=dict)
+    # Elastic jobs whose number of replicas changes, and for whom they give some back; "" if they get some.
+    resized: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(incumbents: Incumbents, policy: Policy, bastion_slots: int | None, shares: Shares) -> Ledger:
@@ -86,6 +91,7 @@ class Ledger:
             leaving_for=incumbents.by_claimant(),
             lending_little=_lending_little(policy),
             taken=incumbents.taken.copy(),
+            extra={name: [scaling.extra for scaling in job.scaling] for name, job in incumbents.elastic.items()},
         )
 
     def settle_claims(self, claimants: Mapping[str, Job]) -> None:
@@ -184,18 +190,56 @@ class Ledger:
         self.shares.hold(job.project_id, request.amounts)
         self._take_slot(request, 1)
         self.starts[job.name] = tier
+        if job.scaling:
+            self.extra[job.name] = [0] * len(job.scaling)
         self.holders[job.name] = job
         self.messages[job.name] = message
 
     def evict(self, victim: Job, claimant: Job, message: str) -> None:
         """Orders a running job to stop for another one; its chips stay taken until its nodes are gone."""
-        charged = amounts_of(victim.charged)
+        charged, leaving = amounts_of(victim.charged), victim
+        if victim.scaling:  # what it gives back already is counted
+            lasting = Counter(victim.owned)
+            lasting.update(dict(units_of(victim, self.extra.pop(victim.name))))
+            charged = amounts_of(lasting)
+            leaving = as_stopping(victim, charged, claimant.name)
+            self.resized.pop(victim.name, None)
         self.later.give_back(charged, self.later.label(victim.tier))
-        self.shares.release(victim.project_id, charged)
-        self.leaving_for.setdefault(claimant.name, []).append(victim)
+        self.shares.release(victim.project_id, amounts_of(victim.owned))
+        self.leaving_for.setdefault(claimant.name, []).append(leaving)
         self.evictions[victim.name] = claimant.name
         self.messages[victim.name] = message
         self._offer_spare(claimant)
+
+    def shrink(self, replica: Replica, claimant: Job, message: str) -> None:
+        """Orders an elastic job to give a replica back; its chips stay taken until its nodes are gone."""
+        job, units = replica.job, replica.units
+        self.later.give_back(units, self.later.label(job.tier))
+        self.extra[job.name][replica.scaling] -= 1
+        self.leaving_for.setdefault(claimant.name, []).append(as_stopping(job, units, claimant.name))
+        self.resized[job.name] = claimant.name
+        self.messages[job.name] = message
+        self._offer_spare(claimant)
+
+    def fits_besides(self, replica: Replica) -> bool:
+        """Whether an elastic job that runs or starts can have the replica now, on its own tier."""
+        tier = self._tier_of(replica.job)
+        rooms = ((self.now.room(kind, tier), self.later.room(kind, tier), amount) for kind, amount in replica.units)
+        return self.now.fits(replica.units) and all(min(now, later) >= amount for now, later, amount in rooms)
+
+    def _tier_of(self, job: Job) -> int:
+        return self.now.label(self.starts.get(job.name, job.tier))
+
+    def grow(self, replica: Replica, message: str) -> None:
+        """Gives an elastic job that runs or starts a replica that fits."""
+        tier = self._tier_of(replica.job)
+        for capacity in (self.physical, self.now, self.later):
+            capacity.take(replica.units, tier)
+        self.taken.update(dict(replica.units))
+        self.extra[replica.job.name][replica.scaling] += 1
+        if replica.job.name not in self.starts:
+            self.resized[replica.job.name] = ""
+            self.messages[replica.job.name] = message
 
     def promise(self, job: Job, request: Request) -> None:
         """Keeps room for a job that fits `later`."""

@@ -36,7 +36,7 @@ class RecentHoldings:
         held: dict[tuple[str, str], int] = {}
         for job in jobs:
             if job.status is JobStatus.RUNNING:
-                for kind, amount in job.charged.items():
+                for kind, amount in job.owned.items():
                     place = (job.project_id, kind)
                     held[place] = held.get(place, 0) + amount
         most: dict[str, dict[str, int]] = {}

@@ -28,6 +28,21 @@ class JobStatus(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """Replicas that an elastic job can use beyond its minimum.
+
+    Attributes:
+        per_replica: Units of each of them.
+        most: How many of them it can use, at least 0.
+        extra: Of a RUNNING job: how many it has, without those that it is giving back.
+    """
+
+    per_replica: Mapping[str, int]
+    most: int
+    extra: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job of the snapshot.
 
@@ -35,9 +50,11 @@ class Job:
         name: Unique in a snapshot.
         priority: 1 is the highest, 5 the lowest.
         queued_at: When its spec was accepted.
-        demand: Units it needs to run, all types at once; may be empty. Amounts of 0 ask for nothing.
+        demand: Units it needs to run, all types at once; may be empty. Amounts of 0 ask for nothing. Of an elastic job
+            its minimum.
         tier: The tier that a RUNNING or STOPPING job runs on; one that the policy no longer has counts as its last.
-        charged: What a RUNNING or STOPPING job holds now; usually equal to `demand`.
+        charged: What a RUNNING or STOPPING job holds now; usually equal to `demand`. Of an elastic job with its extra
+            replicas, those included that it is giving back.
         started_at: When the present attempt of a RUNNING job started.
         not_before: Not started before this instant (backoff).
         stockout: The backoff is there because the cloud had no capacity.
@@ -52,6 +69,8 @@ class Job:
         promised: Of a PENDING job: others were evicted for it in an earlier pass (its reason was WaitingForPreempted)
             and it has not started since. `evicted_for` of a STOPPING job says the same; this flag bridges the pass
             in which the last of them is gone. Forgetting it is safe: the room may then go to another job.
+        scaling: Of an elastic job: what it can use beyond its demand.
+        shrinking_for: Of a RUNNING job that is giving replicas back: the name of the job that it makes room for.
     """
 
     name: str
@@ -75,6 +94,13 @@ class Job:
     futile_evictions: int = 0
     evicted_at: float | None = None
     evicted_seconds: float = 0.0
+    scaling: tuple[Scaling, ...] = ()
+    shrinking_for: str | None = None
+
+    @property
+    def owned(self) -> Mapping[str, int]:
+        """What it holds of its project's share: everything but extra replicas."""
+        return self.demand if self.scaling else self.charged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +133,7 @@ class Verdict(str, Enum):
 
     START = "start"  # PENDING: create its nodes now, on `tier`
     KEEP = "keep"  # RUNNING: nothing changes
+    RESIZE = "resize"  # RUNNING: it goes on with `extra` replicas beyond its minimum
     EVICT = "evict"  # RUNNING: stop it, for `evicted_for`
     STOPPING = "stopping"  # STOPPING: go on stopping it
     WAIT = "wait"  # PENDING: stays so, for `reason`
@@ -167,11 +194,12 @@ class Decision:
     Attributes:
         tier: START: the worst tier it needs. KEEP, EVICT, STOPPING: the tier it runs on.
         reason: Of a WAIT, always; of every other verdict, never.
-        message: Of START and EVICT: why, with the arithmetic, for people; else empty.
-        evicted_for: EVICT and STOPPING: whom it makes room for, if anybody.
+        message: Of START, RESIZE and EVICT: why, with the arithmetic, for people; else empty.
+        evicted_for: EVICT and STOPPING, and RESIZE to fewer replicas: whom it makes room for, if anybody.
         position: Place in the pool's queue, from 1 (for a slot of the bastion's host: in the queue for those); None
             where the job does not compete for capacity.
         position_in_project: The same among its project's jobs.
+        extra: Of an elastic job that starts or runs: the replicas that it is to have beyond its minimum, by scaling.
     """
 
     name: str
@@ -182,6 +210,7 @@ class Decision:
     evicted_for: str | None = None
     position: int | None = None
     position_in_project: int | None = None
+    extra: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +302,8 @@ def _decision_document(decision: Decision) -> dict[str, object]:
         value = getattr(decision, name)
         if value is not None:
             document[name] = value
+    if decision.extra:
+        document["extra"] = list(decision.extra)
     if decision.message:
         document["message"] = decision.message
     if decision.reason is not None:

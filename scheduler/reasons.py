@@ -124,13 +124,22 @@ class Cases:
         for kind, amount in promise.amounts:
             if amount > self._free(kind) + sum(job.charged.get(kind, 0) for job in own):
                 names.update(self._stopping({kind}))  # it also counts on what others leave over
-        shown = sorted(names)
+        # Of an elastic job that runs on only replicas go.
+        shrinking = sorted({job.name for job in own if job.scaling and job.name in self._ledger.extra} & names)
+        stopping = sorted(names - {*shrinking})
+        how, until = [], []
+        if stopping:
+            how.append(f"by stopping {jobs_in_words(len(stopping))}")
+            until.append(_are_gone(stopping))
+        if shrinking:
+            how.append(f"by taking extra replicas back from {jobs_in_words(len(shrinking))}")
+            until.append(_are_gone([f"extra replicas of {name}" for name in shrinking]))
         return Reason(
             code=ReasonCode.WAITING_FOR_PREEMPTED,
-            message=f"room is made for it by stopping {jobs_in_words(len(shown))}; {self._needs(promise)}",
+            message=f"room is made for it {' and '.join(how)}; {self._needs(promise)}",
             since=waiting_since(promise.job),
-            holders=tuple(shown[:_HOLDERS_SHOWN]),
-            unblock=_are_gone(shown),
+            holders=(*stopping, *shrinking)[:_HOLDERS_SHOWN],
+            unblock=" and ".join(until),
         )
 
     def awaiting(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
@@ -235,7 +244,8 @@ def jobs_in_words(count: int) -> str:
 def _are_gone(names: Sequence[str]) -> str:
     more = len(names) - _HOLDERS_SHOWN
     others = f" and {more} others" if more > 0 else ""
-    return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {'is' if len(names) == 1 else 'are'} gone"
+    one = len(names) == 1 and not names[0].startswith("extra replicas")
+    return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {'is' if one else 'are'} gone"
 
 
 def more_free(missing: Mapping[str, int], *, verb: bool = True) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from quota import Policy
+from scheduler.ledger import Ledger
 from scheduler.model import Job, JobStatus, PoolUsage, ProjectUsage
 
 
@@ -21,12 +22,12 @@ def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage
 
 
 def project_usages(
-    policy: Policy, jobs: Iterable[Job], starting: Collection[str], impossible: Collection[str]
+    policy: Policy, jobs: Iterable[Job], ledger: Ledger, impossible: Collection[str]
 ) -> dict[str, ProjectUsage]:
     """Every project of the policy or of a job, sorted.
 
     Args:
-        starting: Names of the pending jobs that start.
+        ledger: The pool at the end of the pass.
         impossible: Names of the pending jobs that no capacity could start; they are no demand.
     """
     usage: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
@@ -35,7 +36,7 @@ def project_usages(
         held = usage.setdefault(job.project_id, {})
         wanted = demand.setdefault(job.project_id, {})
         if job.status is JobStatus.PENDING:
-            if job.name in starting:
+            if job.name in ledger.starts:
                 _add(held, job.demand)
             if job.name not in impossible:
                 _add(wanted, job.demand)
@@ -45,6 +46,9 @@ def project_usages(
                 _add(wanted, job.charged)
             elif job.evicted_for is not None:
                 _add(wanted, job.demand)  # it comes back
+        for scaling, extra in zip(job.scaling, ledger.extra.get(job.name, ()), strict=False):
+            more = max(0, extra - (scaling.extra if job.status is JobStatus.RUNNING else 0))
+            _add(held, {kind: more * amount for kind, amount in scaling.per_replica.items() if more})
     return {
         project: ProjectUsage(
             entitlement={kind: policy.entitlement(project, kind) for kind in policy.resource_types},

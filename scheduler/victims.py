@@ -137,11 +137,11 @@ class Victims:
             going = [other.job for other in (*chosen, candidate) if other.job.project_id == project]
             below: dict[str, int] = {}
             for job in going:
-                for kind, amount in job.charged.items():
+                for kind, amount in job.owned.items():
                     below[kind] = below.get(kind, -self._shares.over(project, kind)) + amount
             if max(below.values()) <= 0:
                 return True
-            asked = (*waiting(project), *(amounts_of(job.charged) for job in going))
+            asked = (*waiting(project), *(amounts_of(job.owned) for job in going))
             return not any(
                 all(amount <= below.get(kind, -self._shares.over(project, kind)) for kind, amount in amounts)
                 for amounts in asked
@@ -170,7 +170,7 @@ class Victims:
             if found is None:
                 return None
             chosen[found.job.name] = found
-            for freed, amount in amounts_of(found.job.charged):
+            for freed, amount in amounts_of(found.job.owned):
                 if freed in over and found.job.project_id in over[freed]:
                     over[freed][found.job.project_id] -= amount
                 if freed in need:
@@ -187,13 +187,13 @@ class Victims:
             [
                 candidate.job
                 for candidate in self._candidates_of(project)
-                if candidate.job.charged.keys() == {kind}
+                if candidate.job.owned.keys() == {kind}
                 and candidate.job.name not in self._gone
                 and (spared_too or not candidate.spared)
             ]
             for project, _ in over
         ]
-        units = [[job.charged[kind] for job in jobs] for jobs in loans]
+        units = [[job.owned[kind] for job in jobs] for jobs in loans]
         found = covering([(limit, of) for (_, limit), of in zip(over, units, strict=True)], need)
         return None if found is None else tuple(loans[borrower][loan] for borrower, loan in found)
 
@@ -214,7 +214,7 @@ class Victims:
     ) -> _Candidate | None:
         taken: dict[str, int] = {}
         for candidate in chosen.values():
-            if candidate.job.charged.get(kind, 0) > 0:
+            if candidate.job.owned.get(kind, 0) > 0:
                 taken[candidate.job.project_id] = taken.get(candidate.job.project_id, 0) + 1
         borrowers = []
         for project, amount in over.items():
@@ -245,7 +245,7 @@ class Victims:
         if borrower is None:
             borrower = _Borrower(self._shares.entitlement(project, kind), self._core_of(project, kind))
             for candidate in self._candidates_of(project):
-                name, units = candidate.job.name, candidate.job.charged.get(kind, 0)
+                name, units = candidate.job.name, candidate.job.owned.get(kind, 0)
                 if units > 0 and name not in self._gone:
                     rank = candidate.job.evictions >= EVICTIONS_MAX, candidate.dear, _level(candidate)
                     place = candidate.spared > 0, units, name in borrower.core
@@ -267,7 +267,7 @@ class Victims:
         return candidates
 
     def _candidate(self, job: Job) -> _Candidate:
-        units = sum(job.charged.values())
+        units = sum(job.owned.values())
         loss = units * (self._unsaved(job) + RESTART_SECONDS)
         dear = loss > units * (CHECKPOINT_SECONDS + RESTART_SECONDS)
         return _Candidate(job, loss, dear, self._spared(job))
@@ -278,7 +278,7 @@ class Victims:
         return max(0.0, self._now - max(started, job.checkpointed_at or started))
 
     def _spared(self, job: Job) -> int:
-        if any(amount > self._shares.entitlement(job.project_id, kind) for kind, amount in job.charged.items()):
+        if any(amount > self._shares.entitlement(job.project_id, kind) for kind, amount in job.owned.items()):
             return 3
         if job.futile_evictions >= _FUTILE_MAX or job.evictions >= EVICTIONS_MAX:
             return 2
@@ -289,7 +289,7 @@ class Victims:
         """The project's running jobs that would fit its entitlement, in its own order."""
         room, names = self._shares.entitlement(project, kind), []
         for job in sorted(self._running_of[project].values(), key=self._turns.place):
-            amount = job.charged.get(kind, 0)
+            amount = job.owned.get(kind, 0)
             if 0 < amount <= room and job.name not in self._gone:
                 room -= amount
                 names.append(job.name)
@@ -302,10 +302,10 @@ def _level(candidate: _Candidate) -> int:
 
 def _without_spare(chosen: Sequence[_Candidate], lacking: Mapping[str, int]) -> tuple[Job, ...]:
     """Leaves out, dearest first, whoever the others make unnecessary."""
-    spare = {kind: sum(c.job.charged.get(kind, 0) for c in chosen) - amount for kind, amount in lacking.items()}
+    spare = {kind: sum(c.job.owned.get(kind, 0) for c in chosen) - amount for kind, amount in lacking.items()}
     kept = list(chosen)
     for candidate in sorted(chosen, key=lambda c: (-c.loss, c.job.name)):
-        charged = candidate.job.charged
+        charged = candidate.job.owned
         if all(charged.get(kind, 0) <= amount for kind, amount in spare.items()):
             kept.remove(candidate)
             for kind in spare:

@@ -87,13 +87,15 @@ def document(plan: Plan) -> dict[str, Any]:
         "decisions": [
             {
                 "name": decision.name,
-                "run": decision.verdict.value in ("start", "keep"),
+                "run": decision.verdict.value in ("start", "keep", "resize"),
                 "tier": decision.tier,
                 "reason": decision.reason.code.value if decision.reason is not None else None,
                 "message": decision.reason.message if decision.reason is not None else decision.message,
                 "position": decision.position,
                 "verdict": decision.verdict.value,
                 "evicted_for": decision.evicted_for,
+                # Few jobs are elastic.
+                **({"extra_replicas": list(decision.extra)} if decision.extra else {}),
             }
             for decision in plan.decisions
         ],
@@ -113,6 +115,9 @@ def _show(plan: Plan) -> None:
             why = f"{decision.reason.code.value}: {decision.reason.message}"
         if decision.evicted_for and not why:
             why = f"makes room for {decision.evicted_for}"
+        if decision.extra:
+            counts = " and ".join(map(str, decision.extra))
+            why = f"{why}; extra replicas: {counts}" if why else f"extra replicas: {counts}"
         place = "-" if decision.position is None else str(decision.position)
         tier = "-" if decision.tier is None else str(decision.tier)
         rows.append((decision.name, decision.verdict.value, tier, place, why))
@@ -130,7 +135,9 @@ DECIDE = Command(
     usage="--quota=FILE --jobs=FILE.json [--output=json]",
     details="""The jobs are a JSON list of objects with name, project_id, user_id, creation_time (seconds since 1970 or
         RFC 3339) and resources (units by type), and optionally priority (1 to 5; 1 goes first), status (PENDING or
-        ACTIVE), and, of an active job, tier and started_at (else its creation_time).
+        ACTIVE), and, of an active job, tier and started_at (else its creation_time). An elastic job has scaling_specs,
+        a list of objects with min_replicas, max_replicas and resources_per_replica, and when it is active replicas, a
+        list of how many it has of each; what it needs is their minimum, whatever its resources say.
 
         It decides once, and checks no membership. With --output=json: decisions in scheduling order, each with name,
         run (whether the job starts now or runs on), tier, reason, message, position in the pool's queue, verdict and

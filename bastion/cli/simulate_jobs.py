@@ -5,9 +5,11 @@ Layer: cli. Everything is checked, and every problem names the entry's index and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any, NoReturn
 
 from bastion.cli.output import plain
@@ -15,10 +17,13 @@ from bastion.cli.parsing import did_you_mean
 from bastion.core.errors import Refused
 from bastion.core.instants import from_rfc3339
 from bastion.core.limits import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
-from scheduler import Job, JobStatus
+from scheduler import Job, JobStatus, Scaling
 
 _NEEDED = ("name", "project_id", "user_id", "creation_time", "resources")
-_KNOWN = (*_NEEDED, "priority", "status", "tier", "started_at")
+_KNOWN = (*_NEEDED, "priority", "status", "tier", "started_at", "scaling_specs", "replicas")
+# As in the spec of a job.
+_SCALINGS_MAX = 16
+_REPLICAS_MAX = 10_000
 _STATUSES = {"PENDING": JobStatus.PENDING, "ACTIVE": JobStatus.RUNNING}
 _AMOUNT_MAX = 10**9
 # The year 9999; later ones cannot be shown as a date.
@@ -58,18 +63,23 @@ def parse_jobs(data: bytes) -> tuple[tuple[Job, ...], tuple[str, ...]]:
 
 
 def parse_instant(value: object) -> float | None:
-    """Seconds since the epoch, or an RFC 3339 text; None if it is neither."""
+    """Seconds since the epoch, or an ISO 8601 text, UTC where it names no zone; None if it is neither."""
     if isinstance(value, str):
-        try:
-            value = from_rfc3339(value)
-        except (ValueError, OverflowError):
-            try:
-                value = float(value)
-            except ValueError:
-                return None
+        value = _seconds(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value <= _INSTANT_MAX else None
+
+
+def _seconds(text: str) -> float | None:
+    with contextlib.suppress(ValueError, OverflowError):
+        return from_rfc3339(text)
+    with contextlib.suppress(ValueError, OverflowError):
+        return float(text)
+    with contextlib.suppress(ValueError, OverflowError):
+        instant = datetime.fromisoformat(text)
+        return (instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)).timestamp()
+    return None
 
 
 class _Entry:
@@ -87,7 +97,8 @@ class _Entry:
         status = self._status()
         created = self._instant("creation_time")
         running = status is JobStatus.RUNNING
-        demand = self._resources()
+        resources = self._amounts(self._fields["resources"], "resources")
+        scaling, demand, charged = self._elastic(resources, running=running)
         if "tier" in self._fields and self._fields["tier"] is not None and not running:
             self._refuse("tier", "has a meaning only for an ACTIVE job; leave it out")
         return Job(
@@ -99,8 +110,9 @@ class _Entry:
             demand=demand,
             status=status,
             tier=self._whole("tier", 0, 1000, 0) if running else None,
-            charged=demand if running else {},
+            charged=charged,
             started_at=(self._instant("started_at") if "started_at" in self._fields else created) if running else None,
+            scaling=scaling,
         )
 
     def _refuse(self, name: str, problem: str) -> NoReturn:
@@ -132,14 +144,66 @@ class _Entry:
             self._refuse(name, f"write a whole number from {least} to {most}")
         return value
 
-    def _resources(self) -> dict[str, int]:
-        value = self._fields["resources"]
+    def _elastic(
+        self, resources: dict[str, int], *, running: bool
+    ) -> tuple[tuple[Scaling, ...], dict[str, int], dict[str, int]]:
+        """The scalings; what the job needs, which is their minimum where there are any; and what it holds."""
+        specs = self._fields.get("scaling_specs")
+        if specs is None or specs == []:
+            if self._fields.get("replicas") is not None:
+                self._refuse("replicas", "has a meaning only with scaling_specs; leave it out")
+            return (), resources, resources if running else {}
+        if not isinstance(specs, list) or len(specs) > _SCALINGS_MAX:
+            self._refuse("scaling_specs", f"write a list of at most {_SCALINGS_MAX} objects")
+        bounds = [self._bounds(place, spec) for place, spec in enumerate(specs)]
+        replicas = self._replicas(bounds, running=running)
+        scaling = []
+        demand: dict[str, int] = {}
+        held: dict[str, int] = {}
+        for (least, most, units), count in zip(bounds, replicas, strict=True):
+            scaling.append(Scaling(per_replica=units, most=most - least, extra=count - least))
+            for kind, amount in units.items():
+                demand[kind] = demand.get(kind, 0) + least * amount
+                held[kind] = held.get(kind, 0) + count * amount
+        return tuple(scaling), demand, held if running else {}
+
+    def _bounds(self, place: int, spec: object) -> tuple[int, int, dict[str, int]]:
+        """Least and most replicas of a scaling, and the units of one."""
+        at = f"jobs[{self._index}].scaling_specs[{place}]"
+        if not isinstance(spec, dict):
+            raise Refused(f"{at} is {_kind(spec)}; write min_replicas, max_replicas and resources_per_replica")
+        least, most = spec.get("min_replicas"), spec.get("max_replicas")
+        if type(least) is not int or type(most) is not int or not 1 <= least <= most <= _REPLICAS_MAX:
+            raise Refused(
+                f"{at} has min_replicas {_shown(least)} and max_replicas {_shown(most)}; "
+                f"write whole numbers from 1 to {_REPLICAS_MAX}, the first at most the second"
+            )
+        name = f"scaling_specs[{place}].resources_per_replica"
+        return least, most, self._amounts(spec.get("resources_per_replica"), name)
+
+    def _replicas(self, bounds: list[tuple[int, int, dict[str, int]]], *, running: bool) -> list[int]:
+        """How many replicas an active job has, by scaling: the least where it does not say."""
+        given = self._fields.get("replicas")
+        if given is None:
+            return [least for least, _, _ in bounds]
+        if not running:
+            self._refuse("replicas", "has a meaning only for an ACTIVE job; leave it out")
+        if not isinstance(given, list) or len(given) != len(bounds):
+            self._refuse("replicas", "write as many numbers as there are scaling_specs")
+        for count, (least, most, _) in zip(given, bounds, strict=True):
+            if type(count) is not int or not least <= count <= most:
+                self._refuse("replicas", "write numbers from min_replicas to max_replicas")
+        return given
+
+    def _amounts(self, value: object, name: str) -> dict[str, int]:
         if not isinstance(value, dict):
-            self._refuse("resources", 'write units by resource type, like {"v4": 32}')
+            raise Refused(
+                f'jobs[{self._index}].{name} is {_shown(value)}; write units by resource type, like {{"v4": 32}}'
+            )
         for kind, amount in value.items():
             if type(amount) is not int or not 0 <= amount <= _AMOUNT_MAX:
                 raise Refused(
-                    f"jobs[{self._index}].resources[{_shown(kind)}] is {_shown(amount)}; "
+                    f"jobs[{self._index}].{name}[{_shown(kind)}] is {_shown(amount)}; "
                     f"write a whole number of units from 0 to {_AMOUNT_MAX}"
                 )
         return dict(value)

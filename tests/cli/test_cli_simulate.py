@@ -78,6 +78,9 @@ def job(name: str, project: str = "a", units: int = 32, **fields: Any) -> dict[s
     }
 
 
+ELASTIC = {"min_replicas": 1, "max_replicas": 4, "resources_per_replica": {"v4": 8}}
+
+
 @pytest.fixture
 def decide(run, quota, tmp_path):
     """Decides about jobs, or about whatever else is in the file."""
@@ -167,7 +170,7 @@ def test_it_decides_at_the_newest_instant_or_when_it_is_told_to(decide) -> None:
         ([job("x", creation_time=-1)], "jobs[0].creation_time is -1"),
         ([job("x", creation_time=1e300)], "jobs[0].creation_time is 1e+300"),
         ('[{"name": "x", "project_id": "a", "user_id": "u", "creation_time": NaN, "resources": {}}]', "is nan"),
-        ([job("x", creation_time="2026-01-02T03:04:05")], "write seconds since 1970"),
+        ([job("x", creation_time="2026-13-02T03:04:05")], "write seconds since 1970"),
         ([job("x", status="RUNNING")], 'jobs[0].status is "RUNNING"; write PENDING or ACTIVE'),
         ([job("x", status=[])], "jobs[0].status is []"),
         ([job("x", priority=6)], "jobs[0].priority is 6; write a whole number from 1 to 5"),
@@ -178,6 +181,14 @@ def test_it_decides_at_the_newest_instant_or_when_it_is_told_to(decide) -> None:
         ([job("x", tier=0)], "jobs[0].tier is 0; has a meaning only for an ACTIVE job"),
         ([job("x", tier=-1, status="ACTIVE")], "jobs[0].tier is -1; write a whole number from 0"),
         ([job("x", started_at="?", status="ACTIVE")], 'jobs[0].started_at is "?"'),
+        ([job("x", scaling_specs={})], "jobs[0].scaling_specs is {}; write a list"),
+        ([job("x", scaling_specs=[3])], "jobs[0].scaling_specs[0] is a number; write min_replicas"),
+        ([job("x", scaling_specs=[ELASTIC | {"max_replicas": 0}])], "min_replicas 1 and max_replicas 0; write"),
+        ([job("x", scaling_specs=[ELASTIC | {"resources_per_replica": 8}])], "resources_per_replica is 8; write units"),
+        ([job("x", replicas=[1])], "jobs[0].replicas is [1]; has a meaning only with scaling_specs"),
+        ([job("x", scaling_specs=[ELASTIC], replicas=[1])], "has a meaning only for an ACTIVE job"),
+        ([job("x", scaling_specs=[ELASTIC], replicas=[], status="ACTIVE")], "as many numbers as there are"),
+        ([job("x", scaling_specs=[ELASTIC], replicas=[5], status="ACTIVE")], "from min_replicas to max_replicas"),
     ],
 )
 def test_bad_jobs_are_refused_by_index_and_field(decide, jobs: object, message: str) -> None:
@@ -186,6 +197,39 @@ def test_bad_jobs_are_refused_by_index_and_field(decide, jobs: object, message: 
     assert message in done.err
     assert done.err.count("\n") == 1
     assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    "created",
+    [1_700_000_000, "1700000000", "2023-11-14T22:13:20Z", "2023-11-14T22:13:20", "2023-11-14 22:13:20.000000"],
+)
+def test_instants_are_seconds_or_iso_texts_in_utc(decide, created: object) -> None:
+    blocked = decide([job("x", "b", 65, creation_time=created)], "--output=json")
+    assert blocked.code == 0
+    assert decide([job("x", creation_time=1_600_000_000)], f"--now={created}").code == 0
+    first = json.loads(
+        decide([job("x", creation_time=created), job("y", creation_time=1_700_000_001)], "--output=json").out
+    )
+    assert [decision["name"] for decision in first["decisions"]] == ["x", "y"]
+
+
+def test_an_elastic_job_gets_what_is_idle_and_gives_it_back_before_anybody_is_stopped(decide) -> None:
+    waiting = [job("x", scaling_specs=[ELASTIC], units=0), job("y", "b", 16)]
+    document = json.loads(decide(waiting, "--output=json").out)
+    told = {decision["name"]: decision for decision in document["decisions"]}
+    assert (told["x"]["run"], told["x"]["extra_replicas"]) == (True, [3])
+    assert "extra_replicas" not in told["y"]
+    assert document["projects"]["a"]["usage"] == {"v4": 32}
+    active = [
+        job("x", scaling_specs=[ELASTIC], replicas=[4], status="ACTIVE"),
+        job("r", status="ACTIVE"),
+        job("y", "b", 8),
+    ]
+    told = {decision["name"]: decision for decision in json.loads(decide(active, "--output=json").out)["decisions"]}
+    assert (told["x"]["verdict"], told["x"]["run"], told["x"]["evicted_for"]) == ("resize", True, "y")
+    assert told["x"]["extra_replicas"] == [2]
+    assert told["r"]["verdict"] == "keep"
+    assert "gives extra replicas back for y of project b; extra replicas: 2" in decide(active).out
 
 
 def test_what_is_optional_may_be_missing_and_what_is_unknown_is_told(decide) -> None:

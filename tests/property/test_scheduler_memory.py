@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from quota import Policy, ProjectRules
-from scheduler import Job, JobStatus, Plan, ReasonCode, Scheduler, Snapshot, Verdict, schedule
+from scheduler import Job, JobStatus, Plan, ReasonCode, Scaling, Scheduler, Snapshot, Verdict, schedule
 
 PASSES = 15
 
@@ -37,6 +39,13 @@ class History:
         limits = [{"v4": draw.choice((0, 8, 16))} if draw.random() < 0.4 else {} for _ in range(2)]
         return ProjectRules(
             fifo=draw.random() < 0.3, hold=draw.random() < 0.1, borrowing_limit=limits[0], lending_limit=limits[1]
+        )
+
+    def _scaling(self) -> tuple[Scaling, ...]:
+        draw = self.random
+        return tuple(
+            Scaling(per_replica={draw.choice(self._kinds): draw.choice((1, 2, 8))}, most=draw.choice((0, 1, 4)))
+            for _ in range(draw.choice((1, 1, 2)))
         )
 
     def snapshot(self) -> Snapshot:
@@ -71,6 +80,7 @@ class History:
                 queued_at=self.now - draw.choice((0.0, 10.0, 90_000.0)),
                 demand=demand if draw.random() < 0.9 else dict.fromkeys(self._kinds, 4),
                 on_bastion=draw.random() < 0.1,
+                scaling=self._scaling() if draw.random() < 0.3 else (),
             )
             self._jobs[job.name] = job
         if draw.random() < 0.1:
@@ -81,14 +91,15 @@ class History:
         for decision in plan.acting:
             job = self._jobs[decision.name]
             if decision.verdict is Verdict.START:
-                self._jobs[job.name] = replace(
-                    job,
-                    status=JobStatus.RUNNING,
-                    tier=decision.tier,
-                    charged=job.demand,
-                    started_at=self.now,
-                    promised=False,
+                started = replace(
+                    job, status=JobStatus.RUNNING, tier=decision.tier, started_at=self.now, promised=False
                 )
+                self._jobs[job.name] = resized(started, decision.extra)
+            elif decision.verdict is Verdict.RESIZE and decision.evicted_for is None:
+                self._jobs[job.name] = resized(job, decision.extra)
+            elif decision.verdict is Verdict.RESIZE:
+                left = replace(resized(job, decision.extra), charged=job.charged, shrinking_for=decision.evicted_for)
+                self._jobs[job.name] = left
             elif decision.verdict is Verdict.EVICT:
                 self._jobs[job.name] = replace(job, status=JobStatus.STOPPING, evicted_for=decision.evicted_for)
         for job in list(self._jobs.values()):
@@ -108,6 +119,8 @@ class History:
                 charged={},
                 started_at=None,
                 evicted_for=None,
+                shrinking_for=None,
+                scaling=tuple(replace(scaling, extra=0) for scaling in job.scaling),
                 evictions=job.evictions + 1,
                 evicted_at=self.now,
             )
@@ -116,8 +129,20 @@ class History:
             self._jobs[job.name] = replace(job, not_before=later, stockout=chance < 0.09)
         elif job.status is JobStatus.PENDING and chance < 0.15:
             self._jobs[job.name] = replace(job, priority=1, demand={"v4": 8})
+        elif job.shrinking_for is not None and chance < 0.5:
+            gone = resized(job, [scaling.extra for scaling in job.scaling])
+            self._jobs[job.name] = replace(gone, shrinking_for=None)
         elif job.status is JobStatus.RUNNING and chance < 0.12:
             self._jobs[job.name] = replace(job, checkpointed_at=self.now)
+
+
+def resized(job: Job, extra: Sequence[int]) -> Job:
+    """The job with so many extra replicas, and nothing besides."""
+    charged = Counter(job.demand)
+    for scaling, count in zip(job.scaling, extra, strict=True):
+        charged.update({kind: count * units for kind, units in scaling.per_replica.items()})
+    scalings = tuple(replace(scaling, extra=count) for scaling, count in zip(job.scaling, extra, strict=True))
+    return replace(job, charged=dict(charged), scaling=scalings)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -140,6 +165,41 @@ def test_a_plan_tells_the_same_after_later_passes(seed: int) -> None:
         history.go_on(kept[-1][2])
     for snapshot, now, plan in kept:
         assert plan.to_json() == schedule(snapshot, now).to_json()
+
+
+@pytest.mark.parametrize("seed", range(40, 80))
+def test_with_elastic_jobs_nothing_is_over_committed_and_replicas_go_before_jobs(seed: int) -> None:
+    history, scheduler = History(seed), Scheduler()
+    for _ in range(PASSES):
+        snapshot = history.snapshot()
+        plan = scheduler.schedule(snapshot, history.now)
+        before = {kind: sum(job.charged.get(kind, 0) for job in snapshot.jobs) for kind in plan.pool}
+        for kind, pool in plan.pool.items():
+            assert pool.used <= max(pool.total, before[kind])
+            assert pool.used == sum(usage.usage.get(kind, 0) for usage in plan.projects.values())
+        jobs = {job.name: job for job in snapshot.jobs}
+        for decision in plan.acting:
+            scalings = jobs[decision.name].scaling
+            assert all(0 <= count <= one.most for count, one in zip(decision.extra, scalings, strict=False))
+        claimants = {one.evicted_for for one in plan.acting if one.verdict is Verdict.EVICT} - {None}
+        if len(plan.promised) == 1 and claimants == plan.promised:
+            (name,) = claimants
+            assert lacks_more_than_replicas(snapshot, plan, jobs[str(name)])
+        history.go_on(plan)
+
+
+def lacks_more_than_replicas(snapshot: Snapshot, plan: Plan, claimant: Job) -> bool:
+    """Whether all extra replicas together would not have made the room for which jobs are stopped."""
+    for kind, units in claimant.demand.items():
+        replicas = sum(
+            scaling.extra * scaling.per_replica.get(kind, 0)
+            for job in snapshot.jobs
+            if job.status is JobStatus.RUNNING and job.shrinking_for is None
+            for scaling in job.scaling
+        )
+        if units > replicas + plan.pool[kind].total - plan.pool[kind].used:
+            return True
+    return False
 
 
 def test_where_nothing_happens_the_plan_stays() -> None:

@@ -1,0 +1,425 @@
+"""One pass over a snapshot.
+
+Layer: `scheduler`, pure. The steps, each of which only adds to what the ones before decided:
+
+1. Admission: jobs that no capacity could help are set aside, each with its reason.
+2. Promises: room that earlier passes ordered is kept for whom it was ordered, and they start once it is free.
+3. Owners: projects in order of what they hold; a job within its project's entitlement starts on free capacity, or
+   else on what is being freed, or else extra replicas are taken back and borrowers evicted for it, enough and no more.
+4. Lending: what is left goes to any job that fits, projects in the same order, except those that await their own.
+   Within a project, smaller jobs may pass one that does not fit, unless its rules say `fifo`.
+5. What is left even then goes to elastic jobs as extra replicas.
+6. Reasons for all who wait, when somebody asks.
+
+Invariants: nothing is over-committed; nothing starts beyond its project's borrowing limit; no job of a project at or
+under its entitlement is evicted; incumbents run on; every waiting job has exactly one reason; a second pass over the
+outcome changes nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+
+from scheduler.admission import backs_off, waiting_since
+from scheduler.capacity import Amounts, amounts_of
+from scheduler.elastic import given_back, lend_replicas, reclaimable, take_back
+from scheduler.explaining import Explainer
+from scheduler.ledger import Ledger
+from scheduler.lending import Borrower, first_borrower, held_back
+from scheduler.model import Decision, Job, Plan, ProjectUsage, Snapshot, Verdict
+from scheduler.recall import is_overdue, overdue_since
+from scheduler.remembering import Remembered
+from scheduler.shares import Shares, Standing
+from scheduler.turns import Turns, order_across
+from scheduler.usage import pool_usages, project_usages
+from scheduler.victims import Victims
+from scheduler.waiting import ProjectQueue, Request, age
+
+
+class Pass:
+    """One pass over a snapshot, whose jobs were taken over already."""
+
+    def __init__(self, remembered: Remembered, snapshot: Snapshot, now: float) -> None:
+        self._now = now
+        self._snapshot = snapshot
+        self._admission = remembered.admission
+        self._policy = policy = remembered.admission.policy
+        self._incumbents = remembered.incumbents
+        self._jobs_by_name = remembered.jobs
+        self._shares = Shares(policy, remembered.incumbents.held)
+        self._order = Turns(policy, snapshot.user_usage)
+        self._ledger = Ledger.of(remembered.incumbents, policy, snapshot.bastion_slots, self._shares)
+        self._victims = Victims(policy, self._shares, remembered.incumbents.running_of, now, self._order)
+        backlog = remembered.backlog
+        backlog.settle(now, self._order, self._ledger.leaving_for, remembered.jobs)
+        self._lines = dict(backlog.lines)
+        self._promised_jobs = dict(backlog.claimants)
+        self._backing_off = tuple(sorted(backlog.backing_off.values(), key=order_across))
+        # Jobs that no free capacity could start now.
+        self._beyond = tuple(backlog.beyond.values())
+        self._too_large = tuple(backlog.too_large.values())
+        self._refused = tuple(backlog.refused.values())
+        self._impossible = frozenset({*backlog.refused, *backlog.too_large, *backlog.beyond})
+        # Jobs whose claim lapsed; they compete like anybody.
+        self._lapsed: dict[str, list[Job]] = {}
+        self._queues: dict[str, ProjectQueue] = {}
+
+    def plan(self) -> Plan:
+        self._keep_promises()
+        self._serve_owners()
+        self._recall()
+        if self._ledger.evictions or self._ledger.resized:
+            self._renew_promises()
+        self._lend()
+        lend_replicas(self._ledger, self._jobs_by_name)
+        promises = self._ledger.promises.values()
+        return Plan(
+            acting=(*self._incumbent_decisions(), *self._start_decisions()),
+            promised=frozenset(promise.job.name for promise in promises if promise.claim),
+            impossible=self._impossible,
+            pool=pool_usages(self._policy, self._ledger.taken),
+            explain=self._waiting_decisions,
+            measure=self._project_usages,
+        )
+
+    def still_holds(self, snapshot: Snapshot, now: float) -> bool:
+        """Whether the plan is still the one to make, with the same jobs; "no" costs a pass.
+
+        It is where the plan did nothing, and no job waits for a certain instant.
+        """
+        before, ledger = self._snapshot, self._ledger
+        waits_for_time = (
+            now < self._now  # a clock that went back
+            or self._backing_off
+            or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
+            # The reasons of those who could not start anyway tell of a backoff, too.
+            or any(backs_off(job, self._now) for job in (*self._refused, *self._beyond))
+        )
+        return (
+            not (ledger.starts or ledger.evictions or ledger.resized or ledger.promises or waits_for_time)
+            and snapshot.bastion_slots == before.bastion_slots
+            and snapshot.held_recently == before.held_recently
+            and self._order.is_that_of(Turns(self._policy, snapshot.user_usage))
+        )
+
+    # Step 2
+
+    def _keep_promises(self) -> None:
+        # Whose room the last pass kept comes first, the oldest claim before the newer ones; a job that only has victims
+        # on their way may have lost its claim.
+        claimants = sorted(
+            self._promised_jobs.values(),
+            key=lambda job: (
+                not job.promised,
+                waiting_since(job),
+                self._shares.rank(job.project_id),
+                order_across(job),
+            ),
+        )
+        claimants = self._within_share(claimants)
+        self._promised_jobs = {job.name: job for job in claimants}
+        self._ledger.settle_claims(self._promised_jobs)
+        for job in claimants:
+            if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like anybody
+                self._lapsed.setdefault(job.project_id, []).append(job)
+        # Only now, so that none of them takes what was freed for another; those whose victims are all gone first.
+        for job in sorted(claimants, key=lambda job: job.name in self._ledger.leaving_for):
+            if job.name in self._ledger.promises:
+                request = Request.of(job)
+                self._ledger.unpromise(job, request)
+                if self._ledger.claim_fits_now(job, request):
+                    message = f"the room ordered for it is free{self._holding(job, request)}"
+                    self._ledger.start(job, request, message, claimed=True)
+                else:
+                    self._ledger.promise(job, request)
+        self._queues = {
+            project: ProjectQueue(
+                self._lines.get(project, {}),
+                self._order.place,
+                besides=self._lapsed.get(project, ()),
+                fifo=self._policy.rules(project).fifo,
+            )
+            for project in sorted({*self._lines, *self._lapsed})
+        }
+        for job in (*self._backing_off, *(promise.job for promise in self._ledger.promises.values())):
+            self._hold_behind(job)
+
+    def _hold_behind(self, job: Job) -> None:
+        """The job waits outside its project's queue; nobody passes it where the rules say so."""
+        queue = self._queues.get(job.project_id)
+        if queue is not None:
+            queue.hold_behind(job)
+
+    def _within_share(self, claimants: list[Job]) -> list[Job]:
+        """The claims that a project's entitlement could cover together; after a cut of its quota the rest lapse.
+
+        What the project's running jobs hold is left aside: some of it may be borrowed, and be lent to it only since.
+        """
+        claimed = Shares(self._policy)
+        valid = []
+        for job in claimants:
+            request = Request.of(job)
+            covered = claimed.covers(job.project_id, request.amounts) or is_overdue(job, self._shares, self._now)
+            # The ceiling counts what runs: it may have been lowered since.
+            if covered and self._shares.under_ceiling(
+                job.project_id, request.amounts, claimed.all_held(job.project_id)
+            ):
+                claimed.hold(job.project_id, request.amounts)
+                valid.append(job)
+            else:
+                self._lapsed.setdefault(job.project_id, []).append(job)
+        return valid
+
+    def _promise_if_it_fits(self, job: Job) -> bool:
+        request = Request.of(job)
+        fits = self._ledger.has_slot(request) and self._ledger.later.fits(request.amounts)
+        if fits:
+            self._ledger.promise(job, request)
+        return fits
+
+    def _renew_promises(self) -> None:
+        """Evictions may have brought more than their claims need: enough for a claim that step 2 had to drop."""
+        for job in self._promised_jobs.values():
+            waits = job.name not in self._ledger.promises and job.name not in self._ledger.starts
+            if waits and not self._ledger.fits_now(Request.of(job)) and self._promise_if_it_fits(job):
+                self._queues[job.project_id].remove(job)
+                self._hold_behind(job)
+
+    # Step 3
+
+    def _serve_owners(self) -> None:
+        # Claims that no eviction could help; any eviction may change that.
+        hopeless: set[tuple[str, Request]] = set()
+
+        def acceptable(project: str) -> Callable[[Request], bool]:
+            return lambda request: (
+                (project, request) not in hopeless
+                and self._shares.covers(project, request.amounts)
+                and self._ledger.has_slot(request)
+            )
+
+        turns = self._turns()
+        while turns:
+            project = self._next_turn(turns)
+            queue = self._queues[project]
+            found = queue.first(acceptable(project))
+            if found is None:
+                continue
+            request, job = found
+            victims = self._serve_owner(job, request)
+            if victims is None:
+                hopeless.add((project, request))
+            else:
+                queue.remove_first(request)
+            if victims:
+                hopeless.clear()
+                # A project whose borrower goes may be an owner now.
+                turns = self._turns()
+            else:
+                heapq.heappush(turns, self._turn(project))
+
+    def _serve_owner(self, job: Job, request: Request) -> tuple[Job, ...] | None:
+        """Starts the job or makes room for it; returns whom that evicts, or None if it cannot be done."""
+        if self._ledger.fits_now(request):
+            self._ledger.start(job, request, f"within its project's share{self._holding(job, request)}")
+            return ()
+        lacking = self._ledger.later.lacking(request.amounts)
+        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        victims = self._victims.for_owner(rest) if rest else ()
+        if victims is None:
+            return None
+        take_back(self._ledger, replicas, victims, job, lacking)
+        for victim in victims:
+            self._evict(victim, job, self._eviction_message(victim, job, lacking))
+        self._ledger.promise(job, request)
+        self._hold_behind(job)
+        return victims
+
+    # Step 4
+
+    def _recall(self) -> None:
+        """Makes room for one job that has waited beyond the deadline, all at once or not at all.
+
+        The one that has waited longest; one for which no eviction at all would make room now is passed.
+        """
+        since = overdue_since(self._now)
+        queues = [queue for queue in self._queues.values() if queue.oldest <= since]
+        hopeless: set[Request] = set()
+        for job in heapq.merge(*(queue.candidates() for queue in queues), key=age):
+            if job.queued_at > since:
+                return
+            request = Request.of(job)
+            if (
+                request in hopeless
+                or not self._shares.permits(job.project_id, request.amounts)
+                or not is_overdue(job, self._shares, self._now)
+            ):
+                continue
+            if self._recall_for(job, request):
+                self._queues[job.project_id].remove(job)
+                return
+            if self._may_ever_fit(request):
+                return
+            hopeless.add(request)
+
+    def _may_ever_fit(self, request: Request) -> bool:
+        """Whether there would be room if nobody were spared."""
+        if not self._ledger.has_slot(request):
+            return False
+        lacking = self._ledger.later.lacking(request.amounts)
+        _, lacking = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        return not lacking or self._victims.for_recall(lacking, self._asked_by, spared_too=True) is not None
+
+    def _asked_by(self, project: str) -> list[Amounts]:
+        """What the waiting jobs of the project ask, each amount once."""
+        queue = self._queues.get(project)
+        return [request.amounts for request in queue.left()] if queue is not None else []
+
+    def _recall_for(self, job: Job, request: Request) -> bool:
+        if not self._ledger.has_slot(request):
+            return False
+        if self._ledger.fits_now(request):
+            self._ledger.start(job, request, f"has waited for more than a day{self._holding(job, request)}")
+            return True
+        lacking = self._ledger.later.lacking(request.amounts)
+        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        victims = self._victims.for_recall(rest, self._asked_by) if rest else ()
+        if victims is None:
+            return False
+        take_back(self._ledger, replicas, victims, job, lacking)
+        for victim in victims:
+            self._evict(victim, job, self._recall_message(victim, job))
+        self._ledger.promise(job, request)
+        self._hold_behind(job)
+        return True
+
+    def _evict(self, victim: Job, claimant: Job, message: str) -> None:
+        self._victims.forget(victim)
+        self._ledger.evict(victim, claimant, message)
+
+    # Step 5
+
+    def _lend(self) -> None:
+        # Their own job is about to get its room; lent to them now, the same room would no longer be within their share.
+        awaiting = self._ledger.awaiting_projects()
+        back = held_back(self._policy, self._shares, self._snapshot.held_recently)
+        self._ledger.hold_back(back)
+        first = {project: self._first_borrower(project) for project in self._queues if project not in awaiting}
+        while True:
+            # What fits only shrinks while room is lent.
+            for project, found in first.items():
+                if found is not None and not self._may_borrow(project, found[2]):
+                    first[project] = self._first_borrower(project)
+            best = min((found for found in first.values() if found is not None), default=None)
+            if best is None:
+                return
+            _, project, request, job = best
+            self._queues[project].remove_first(request)
+            self._ledger.start(job, request, f"borrows idle capacity{self._holding(job, request)}")
+            first[project] = self._first_borrower(project)
+
+    def _first_borrower(self, project: str) -> Borrower | None:
+        standing = Standing(self._shares, project)
+        return first_borrower(project, self._queues[project], self._may_borrow, standing, self._order)
+
+    def _may_borrow(self, project: str, request: Request) -> bool:
+        return (
+            self._ledger.fits_now(request)
+            and self._shares.permits(project, request.amounts)
+            and self._ledger.leaves_unlent(project, request)
+        )
+
+    def _turn(self, project: str) -> tuple[tuple[bool, float], float, str]:
+        return (self._shares.rank(project), self._queues[project].oldest, project)
+
+    def _turns(self) -> list[tuple[tuple[bool, float], float, str]]:
+        """The projects as a heap, the least served first; among equals the one with the oldest job."""
+        turns = [self._turn(project) for project in self._queues]
+        heapq.heapify(turns)
+        return turns
+
+    def _next_turn(self, turns: list[tuple[tuple[bool, float], float, str]]) -> str:
+        return heapq.heappop(turns)[2]
+
+    # Step 6
+
+    def _waiting_decisions(self) -> tuple[Decision, ...]:
+        explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off)
+        # In the order in which they were made, claims first.
+        promised = sorted(self._ledger.promises.values(), key=lambda promise: not promise.claim)
+        beyond = [(job, self._admission.beyond_project(job, self._now)) for job in self._beyond]
+        decisions = explainer.queue(promised, self._queues, self._too_large, beyond)
+        decisions += [explainer.backing_off(job) for job in self._backing_off]
+        for job in sorted(self._refused, key=order_across):
+            reason = self._admission.refusal(job, self._now)
+            decisions.append(Decision(name=job.name, verdict=Verdict.WAIT, reason=reason))
+        return tuple(decisions)
+
+    def _project_usages(self) -> Mapping[str, ProjectUsage]:
+        return project_usages(self._policy, self._jobs_by_name.values(), self._ledger, self._impossible)
+
+    def _incumbent_decisions(self) -> list[Decision]:
+        decisions = []
+        for job in self._incumbents.in_order():
+            evicted_for = self._ledger.evictions.get(job.name)
+            if job.name in self._ledger.resized:
+                decisions.append(self._resize_decision(job))
+            elif evicted_for is None:
+                decisions.append(self._incumbents.decision(job.name))
+            else:
+                message = self._ledger.messages[job.name]
+                decisions.append(
+                    Decision(
+                        name=job.name, verdict=Verdict.EVICT, tier=job.tier, evicted_for=evicted_for, message=message
+                    )
+                )
+        return decisions
+
+    def _resize_decision(self, job: Job) -> Decision:
+        return Decision(
+            name=job.name,
+            verdict=Verdict.RESIZE,
+            tier=job.tier,
+            evicted_for=self._ledger.resized[job.name] or None,
+            message=self._ledger.messages[job.name],
+            extra=tuple(self._ledger.extra[job.name]),
+        )
+
+    def _start_decisions(self) -> list[Decision]:
+        return [
+            Decision(
+                name=name,
+                verdict=Verdict.START,
+                tier=tier,
+                message=self._ledger.messages[name],
+                extra=tuple(self._ledger.extra.get(name, ())),
+            )
+            for name, tier in self._ledger.starts.items()
+        ]
+
+    def _holding(self, job: Job, request: Request) -> str:
+        shares, project = self._shares, job.project_id
+        parts = [
+            f"{shares.held(project, kind) + amount} of its {shares.entitlement(project, kind)} {kind}"
+            for kind, amount in request.amounts
+        ]
+        return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
+
+    def _recall_message(self, victim: Job, claimant: Job) -> str:
+        return (
+            f"makes room for {claimant.name} of project {claimant.project_id}, which has waited for more than a day; "
+            f"project {victim.project_id} holds more than it is entitled to"
+        )
+
+    def _eviction_message(self, victim: Job, claimant: Job, lacking: dict[str, int]) -> str:
+        parts = [
+            f"holds {self._shares.held(victim.project_id, kind)} {kind} and is entitled to "
+            f"{self._shares.entitlement(victim.project_id, kind)}"
+            for kind, _ in amounts_of(victim.charged)
+            if kind in lacking
+        ]
+        return (
+            f"makes room for {claimant.name} of project {claimant.project_id}, which is within its share; "
+            f"project {victim.project_id} {' and '.join(parts)}"
+        )
