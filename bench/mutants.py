@@ -40,13 +40,13 @@ BUILD = TREE / "build" / "mutants"
 EXPLAINED = TREE / "docs" / "mutants.md"
 COPIED = ("quota", "scheduler", "bastion", "tests", "pyproject.toml")
 CORE = {
-    "scheduler": "admission ahead backlog capacity explaining incumbents ledger lending loans queue_order reasons "
-    "recall scheduling shares turns victims waiting",
+    "scheduler": "admission ahead backlog capacity elastic explaining incumbents ledger lending loans one_pass "
+    "queue_order reasons recall remembering replicas scheduling shares turns victims waiting",
     "quota": "lines matching policy reading rules",
 }
 TARGETS = tuple(f"{package}/{name}.py" for package, names in CORE.items() for name in names.split())
 TESTS = (
-    *(f"tests/unit/test_scheduler_{name}.py" for name in ("pass", "borrowing", "rules")),
+    *(f"tests/unit/test_scheduler_{name}.py" for name in ("pass", "borrowing", "rules", "elastic")),
     *(f"tests/unit/test_quota_{name}.py" for name in ("policy", "rules", "diff")),
     *(f"tests/property/test_scheduler_{name}.py" for name in ("properties", "histories", "memory", "loans")),
     *(f"tests/property/test_quota_{name}.py" for name in ("properties", "matching")),

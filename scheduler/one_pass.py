@@ -244,24 +244,32 @@ class Pass:
         The one that has waited longest; one for which no eviction at all would make room now is passed.
         """
         since = overdue_since(self._now)
-        queues = [queue for queue in self._queues.values() if queue.oldest <= since]
+        lines = [
+            (request, line)
+            for queue in self._queues.values()
+            if queue.oldest <= since
+            for request, line in queue.candidates()
+        ]
+        # Of jobs that ask the same only the first one matters, unless it may not be recalled again.
+        line_up = [(age(line[0]), place, 0) for place, (_, line) in enumerate(lines)]
+        heapq.heapify(line_up)
         hopeless: set[Request] = set()
-        for job in heapq.merge(*(queue.candidates() for queue in queues), key=age):
-            if job.queued_at > since:
-                return
-            request = Request.of(job)
-            if (
-                request in hopeless
-                or not self._shares.permits(job.project_id, request.amounts)
-                or not is_overdue(job, self._shares, self._now)
-            ):
+        while line_up and line_up[0][0][0] <= since:
+            _, place, at = heapq.heappop(line_up)
+            request, line = lines[place]
+            job = line[at]
+            if request in hopeless or not self._shares.permits(job.project_id, request.amounts):
                 continue
-            if self._recall_for(job, request):
+            if not is_overdue(job, self._shares, self._now):
+                if at + 1 < len(line):
+                    heapq.heappush(line_up, (age(line[at + 1]), place, at + 1))
+            elif self._recall_for(job, request):
                 self._queues[job.project_id].remove(job)
                 return
-            if self._may_ever_fit(request):
+            elif self._may_ever_fit(request):
                 return
-            hopeless.add(request)
+            else:
+                hopeless.add(request)
 
     def _may_ever_fit(self, request: Request) -> bool:
         """Whether there would be room if nobody were spared."""

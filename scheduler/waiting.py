@@ -9,9 +9,8 @@ it, whatever later passes do.
 
 from __future__ import annotations
 
-import heapq
 from bisect import insort
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -140,11 +139,11 @@ class ProjectQueue:
         else:
             self._lines[request] = line.changed((job.name,), (), self._place)
 
-    def candidates(self) -> Iterator[Job]:
-        """The jobs that may start before others of the queue, the oldest first: all of them, or the one in front."""
+    def candidates(self) -> list[tuple[Request, Sequence[Job]]]:
+        """The jobs that may start before others of the queue: all of them by what they ask and age, or the front."""
         if self._fifo:
-            return iter([job for _, job in self.heads()])
-        return heapq.merge(*(line.by_age for line in self.left().values()), key=age)
+            return [(request, (job,)) for request, job in self.heads()]
+        return [(request, line.by_age) for request, line in self.left().items()]
 
     def left(self) -> dict[Request, Line]:
         """All jobs by what they ask."""
