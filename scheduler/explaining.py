@@ -12,6 +12,7 @@ and the next pass then says what is missing still.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -60,9 +61,9 @@ class Explainer:
             if policy.rules(job.project_id).fifo:
                 self._outside.setdefault(job.project_id, []).append(job)
         self._ahead = {kind: Ahead(room) for kind, room in self._cases.room.items()}
-        self._in_pool = 0
-        self._for_slots = 0
-        self._in_project: dict[str, int] = {}
+        # Jobs that were told why they wait: who waits for a slot only or not, and of each project.
+        self._told = Counter[bool]()
+        self._told_of = Counter[str]()
 
     def queue(
         self,
@@ -85,8 +86,8 @@ class Explainer:
             # More free capacity would first start those whose room is still being made.
             kept = dict(promise.kept)
             for kind, amount in promise.amounts:
-                claimed[kind] = claimed.get(kind, 0) + amount - kept.get(kind, 0)
-                self._ahead[kind].add(amount - kept.get(kind, 0), False)
+                claimed[kind] = claimed.get(kind, 0) + amount - kept[kind]
+                self._ahead[kind].add(amount - kept[kind], False)
         for promise in promised:
             reason = self._cases.claim(promise) if promise.claim else self._cases.awaiting(promise, claimed)
             decisions.append(self._wait(promise.job, reason, slots=False))
@@ -228,15 +229,14 @@ class Explainer:
         return Decision(name=job.name, verdict=Verdict.WAIT, reason=reason)
 
     def _wait(self, job: Job, reason: Reason, *, slots: bool) -> Decision:
-        if slots:
-            self._for_slots += 1
-            position = self._for_slots
-        else:
-            self._in_pool += 1
-            position = self._in_pool
-        in_project = self._in_project[job.project_id] = self._in_project.get(job.project_id, 0) + 1
+        self._told[slots] += 1
+        self._told_of[job.project_id] += 1
         return Decision(
-            name=job.name, verdict=Verdict.WAIT, reason=reason, position=position, position_in_project=in_project
+            name=job.name,
+            verdict=Verdict.WAIT,
+            reason=reason,
+            position=self._told[slots],
+            position_in_project=self._told_of[job.project_id],
         )
 
     def _reason(self, job: Job, request: Request) -> Reason:

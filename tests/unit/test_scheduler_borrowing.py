@@ -193,10 +193,11 @@ def test_inside_a_project_a_small_job_does_not_pass_one_of_a_higher_priority() -
     assert started(pass_over(quota, *jobs)) == {"urgent"}
 
 
-def test_what_was_evicted_after_hours_of_running_is_lent_to_last() -> None:
+@pytest.mark.parametrize(("seconds", "first"), [(2 * HOUR - 1, "evicted"), (2 * HOUR, "new"), (3 * HOUR, "new")])
+def test_what_was_evicted_after_hours_of_running_is_lent_to_last(seconds: float, first: str) -> None:
     quota = policy(64, a=1.0, b=0.0)
-    jobs = [pending("long", "b", 40, evicted_seconds=3 * HOUR, evictions=1), pending("new", "b", 64)]
-    assert started(pass_over(quota, *jobs)) == {"new"}
+    jobs = [pending("evicted", "b", 40, evicted_seconds=seconds, evictions=1), pending("new", "b", 64)]
+    assert started(pass_over(quota, *jobs)) == {first}
 
 
 def test_what_a_project_gave_back_a_moment_ago_is_kept_for_its_next_job() -> None:
@@ -206,6 +207,12 @@ def test_what_a_project_gave_back_a_moment_ago_is_kept_for_its_next_job() -> Non
     assert waiting.reason is not None
     assert "gave them back a moment ago" in waiting.reason.message
     assert started(pass_over(policy(), running("r", "b", 32), pending("x", "a", 16), held_recently=recently)) == {"x"}
+
+
+@pytest.mark.parametrize(("units", "expected"), [(31, {"x"}), (32, set())])
+def test_a_single_unit_that_was_given_back_is_kept_too(units: int, expected: set[str]) -> None:
+    borrower = pending("x", "b", units)
+    assert started(pass_over(policy(), running("r", "b", 32), borrower, held_recently={"a": {"v4": 1}})) == expected
 
 
 def test_recent_holdings_forget_after_two_minutes() -> None:

@@ -106,6 +106,19 @@ def test_a_smaller_victim_goes_before_a_larger_one_of_the_same_age() -> None:
     assert verdicts(plan) == {"big": "keep", "small": "evict", "x": "wait"}
 
 
+def test_victims_of_several_types_are_enough_of_each() -> None:
+    quota = policy(kinds=("v4", "v5e"))
+    borrowers = [running("r", "b", {"v4": 64}), running("s", "b", {"v5e": 32}), running("t", "b", {"v5e": 32})]
+    plan = pass_over(quota, *borrowers, pending("x", "a", {"v4": 32, "v5e": 32}))
+    assert verdicts(plan) == {"r": "evict", "s": "evict", "t": "keep", "x": "wait"}
+    demands: dict[str, Mapping[str, int]] = {"q": {"v4": 32}, "r": {"v4": 32, "v5e": 0}, "s": {"v5e": 32}}
+    demands["t"] = demands["s"]
+    borrowers = [running(name, "b", demand, started_at=NOW - 600) for name, demand in demands.items()]
+    claims = [pending("x", "a", {"v5e": 8}, queued_at=NOW - 90), pending("y", "a", {"v4": 8}, queued_at=NOW - 60)]
+    plan = pass_over(quota, *borrowers, *claims)
+    assert verdicts(plan) == {"q": "keep", "r": "evict", "s": "keep", "t": "evict", "x": "wait", "y": "wait"}
+
+
 def test_nobody_at_or_under_its_entitlement_is_evicted() -> None:
     quota = policy(a=1.0, b=1.0, c=0.0)
     plan = pass_over(quota, running("r", "a", 32), running("s", "b", 32), pending("x", "c", 8))
@@ -162,6 +175,26 @@ def test_an_owner_counts_on_what_is_being_freed_before_it_evicts() -> None:
     assert reason.missing == {"v4": 16}
 
 
+@pytest.mark.parametrize(("victim", "elsewhere", "held", "lent"), [(32, 8, 16, "wait"), (48, 0, 8, "start")])
+def test_what_is_free_is_lent_only_as_far_as_an_owner_can_count_on_what_victims_leave_over(
+    victim: int, elsewhere: int, held: int, lent: str
+) -> None:
+    # 8 are free; y of b needs 16: what the victim of x leaves over, or else what stops elsewhere and 8 of the free.
+    quota = policy(64, a=1.0, b=1.0, c=0.0)
+    jobs = [
+        stopping("v", "c", victim, evicted_for="x"),
+        pending("x", "a", 32, promised=True, queued_at=NOW - 90),
+        stopping("s", "c", elsewhere),
+        running("r", "b", held),
+        pending("y", "b", 16, queued_at=NOW - 80),
+        pending("z", "c", 8, queued_at=NOW - 70),
+    ]
+    plan = pass_over(quota, *jobs)
+    assert (verdicts(plan)["x"], verdicts(plan)["y"], verdicts(plan)["z"]) == ("wait", "wait", lent)
+    reason = decision(plan, "z").reason
+    assert reason is None or reason.missing == {"v4": 16}  # with 8 more y starts, and z does not
+
+
 def test_nothing_is_lent_to_a_project_whose_own_job_awaits_what_is_being_freed() -> None:
     jobs = [stopping("s", "a", 24), running("r", "b", 24), pending("x", "a", 24, queued_at=NOW - 90)]
     plan = pass_over(policy(), *jobs, pending("y", "a", 16, queued_at=NOW - 60))
@@ -193,6 +226,20 @@ def test_a_claim_that_a_smaller_pool_dropped_takes_what_an_eviction_for_another_
     assert plan.promised == {"claimant", "x"}
     assert code(plan, "claimant") is ReasonCode.WAITING_FOR_PREEMPTED
     assert pass_over(quota, *jobs, replace(claimant, demand={"v4": 48})).promised == {"x"}
+
+
+def test_of_two_claims_whose_victims_are_gone_no_more_start_than_is_free() -> None:
+    # The pool has shrunk since; what stops will be enough for the other.
+    jobs = [running("r", "b", 32), stopping("s", "b", 16)]
+    claims = [pending(f"x{n}", "a", 16, promised=True, queued_at=NOW - 90 + n) for n in range(2)]
+    assert verdicts(pass_over(policy(), *jobs, *claims)) == {"r": "keep", "s": "stopping", "x0": "start", "x1": "wait"}
+
+
+def test_a_claim_keeps_its_slot_of_the_bastions_host_as_well() -> None:
+    claim = pending("x", "a", 32, promised=True, on_bastion=True, queued_at=NOW - 90)
+    jobs = [stopping("v", "b", 64, evicted_for="x"), claim, pending("y", "b", {}, on_bastion=True)]
+    assert verdicts(pass_over(policy(), *jobs, bastion_slots=1))["y"] == "wait"
+    assert verdicts(pass_over(policy(), *jobs, bastion_slots=2))["y"] == "start"
 
 
 def test_a_claim_in_backoff_keeps_nothing() -> None:
@@ -379,6 +426,17 @@ def test_reasons_carry_their_arithmetic_and_since_when() -> None:
     assert reason.unblock == "jobs of project a end, or 16 more v4 become free"
     later = decision(pass_over(quota, *jobs[:2], replace(jobs[2], waiting_since=9.0)), "x").reason
     assert later is not None and later.since == 9.0
+
+
+@pytest.mark.parametrize(("units", "missing"), [(23, 23), (24, 48)])
+def test_what_is_missing_counts_whom_so_much_more_would_start_first(units: int, missing: int) -> None:
+    # x has 8 of its 32 already, and is first if 24 more become free.
+    quota = policy(64, a=1.0, b=1.0, c=0.0)
+    jobs = [stopping("s", "a", 24), running("r", "b", 32), pending("x", "a", 32, queued_at=NOW - 90)]
+    reason = decision(pass_over(quota, *jobs, pending("y", "c", units, queued_at=NOW - 60)), "y").reason
+    assert reason is not None
+    assert reason.missing == {"v4": missing}
+    assert "0 of them" not in reason.message and "8 of them kept for jobs whose room is being made" in reason.message
 
 
 def test_types_are_told_in_the_order_of_their_names() -> None:
