@@ -243,7 +243,7 @@ def jobs_in_words(count: int) -> str:
 
 def _are_gone(names: Sequence[str]) -> str:
     more = len(names) - _HOLDERS_SHOWN
-    others = f" and {more} others" if more > 0 else ""
+    others = f" and {more} other{'s' if more > 1 else ''}" if more > 0 else ""
     one = len(names) == 1 and not names[0].startswith("extra replicas")
     return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {'is' if one else 'are'} gone"
 

@@ -68,6 +68,13 @@ def test_it_gets_no_more_than_it_can_use() -> None:
     assert plan.pool["v4"].free == 32
 
 
+def test_of_a_type_that_the_quota_file_no_longer_has_it_gets_no_more() -> None:
+    quota = policy()
+    gone = replace(quota, tiers=({"v5e": 64},), weights={"a": {"v5e": 1.0}})
+    assert on(pass_over(quota, running("r", "a", 16, extra=1)), "r").verdict is Verdict.RESIZE
+    assert on(pass_over(gone, running("r", "a", 16, extra=1)), "r").verdict is Verdict.KEEP
+
+
 def test_what_does_not_start_for_lack_of_its_minimum_gets_no_replicas() -> None:
     plan = pass_over(policy(), running("r", "b", 56), waiting("x", "b", 16, scaling=scaling()))
     assert on(plan, "x").verdict is Verdict.WAIT

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quota import Policy
+from quota import Policy, ProjectRules
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
 from scheduler.shares import Shares
 from scheduler.turns import Turns
@@ -437,6 +437,34 @@ def test_what_is_missing_counts_whom_so_much_more_would_start_first(units: int, 
     assert reason is not None
     assert reason.missing == {"v4": missing}
     assert "0 of them" not in reason.message and "8 of them kept for jobs whose room is being made" in reason.message
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, ""), (10, ""), (11, " and 1 other"), (12, " and 2 others")])
+def test_ten_of_those_that_make_room_are_named(count: int, told: str) -> None:
+    names = [f"v{number:02}" for number in range(count)]
+    jobs = [stopping(name, "b", 4, evicted_for="x") for name in names]
+    full = running("r", "b", 64 - 4 * count)
+    reason = decision(pass_over(policy(), *jobs, full, pending("x", "a", 4 * min(count, 8))), "x").reason
+    assert reason is not None
+    assert reason.holders == tuple(names[:10])
+    assert f"{', '.join(names[:10])}{told} {'is' if count == 1 else 'are'} gone" in reason.unblock
+
+
+def test_a_single_unit_that_is_kept_for_somebody_is_told() -> None:
+    rules = {"a": ProjectRules(lending_limit={"v4": 0})}
+    quota = replace(policy(64, a=1.0, b=1.0, c=0.0), project_rules=rules)
+    own = [running("r", "a", 31), running("s", "b", 31)]
+    reason = decision(pass_over(quota, *own, pending("x", "c", 2, queued_at=NOW - 60)), "x").reason
+    assert reason is not None
+    assert reason.message == (
+        "needs 2 v4: project c holds 0 of its 0, 2 of 64 are free, 1 of them for other projects, which do not lend "
+        "them (lending_limit)"
+    )
+    assert reason.missing == {"v4": 1}
+    claim = [stopping("v", "a", 31, evicted_for="y"), pending("y", "a", 32, promised=True, queued_at=NOW - 60)]
+    reason = decision(pass_over(policy(), *claim, own[1], pending("x", "b", 2, queued_at=NOW - 60)), "x").reason
+    assert reason is not None
+    assert "2 of 64 are free, 1 of them kept for jobs whose room is being made" in reason.message
 
 
 def test_types_are_told_in_the_order_of_their_names() -> None:
