@@ -6,6 +6,7 @@ Layer: `scheduler`, pure, internal to one pass. What depends on the jobs ahead i
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from quota import Policy
 from scheduler.admission import waiting_since
 from scheduler.ledger import Ledger, Promise
 from scheduler.model import Job, JobStatus, Reason, ReasonCode
+from scheduler.replicas import units_of
 from scheduler.waiting import Request
 
 _HOLDERS_SHOWN = 10
@@ -124,22 +126,16 @@ class Cases:
         for kind, amount in promise.amounts:
             if amount > self._free(kind) + sum(job.charged.get(kind, 0) for job in own):
                 names.update(self._stopping({kind}))  # it also counts on what others leave over
-        # Of an elastic job that runs on only replicas go.
-        shrinking = sorted({job.name for job in own if job.scaling and job.name in self._ledger.extra} & names)
-        stopping = sorted(names - {*shrinking})
-        how, until = [], []
-        if stopping:
-            how.append(f"by stopping {jobs_in_words(len(stopping))}")
-            until.append(_are_gone(stopping))
+        stopping, shrinking = self._apart(names)
+        how = [f"by stopping {jobs_in_words(len(stopping))}"] if stopping else []
         if shrinking:
             how.append(f"by taking extra replicas back from {jobs_in_words(len(shrinking))}")
-            until.append(_are_gone([f"extra replicas of {name}" for name in shrinking]))
         return Reason(
             code=ReasonCode.WAITING_FOR_PREEMPTED,
             message=f"room is made for it {' and '.join(how)}; {self._needs(promise)}",
             since=waiting_since(promise.job),
             holders=(*stopping, *shrinking)[:_HOLDERS_SHOWN],
-            unblock=" and ".join(until),
+            unblock=_are_gone(stopping, shrinking),
         )
 
     def awaiting(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
@@ -148,16 +144,19 @@ class Cases:
         Args:
             claimed: Units that it and all others with a promise would take of what is free now.
         """
-        names = self._stopping({kind for kind, _ in promise.amounts})
+        stopping, shrinking = self._apart(self._stopping({kind for kind, _ in promise.amounts}))
+        by = [jobs_in_words(len(stopping))] if stopping else []
+        if shrinking:
+            by.append(f"extra replicas of {jobs_in_words(len(shrinking))}")
         missing = {
             kind: lacking for kind, _ in promise.amounts if (lacking := claimed[kind] - self._ledger.now.free(kind)) > 0
         }
         return Reason(
             code=ReasonCode.WAITING_FOR_POOL,
-            message=f"what it needs is being freed by {jobs_in_words(len(names))}; {self._needs(promise)}",
+            message=f"what it needs is being freed by {' and '.join(by)}; {self._needs(promise)}",
             since=waiting_since(promise.job),
-            holders=tuple(names[:_HOLDERS_SHOWN]),
-            unblock=f"{_are_gone(names)}, or {more_free(missing)}",
+            holders=(*stopping, *shrinking)[:_HOLDERS_SHOWN],
+            unblock=f"{_are_gone(stopping, shrinking)}, or {more_free(missing)}",
             missing=missing,
         )
 
@@ -175,13 +174,28 @@ class Cases:
             + more_free(missing, verb=False),
         )
 
-    def _stopping(self, kinds: set[str]) -> list[str]:
-        """Names of the jobs that stop and hold one of the types, sorted."""
-        return sorted(
+    def _stopping(self, kinds: set[str]) -> set[str]:
+        """Names of the jobs that stop and hold one of the types, or give extra replicas of one back."""
+        return {
             name
             for name, job in self._ledger.holders.items()
-            if (job.status is JobStatus.STOPPING or name in self._ledger.evictions) and kinds & job.charged.keys()
-        )
+            if (
+                kinds & job.charged.keys()
+                if job.status is JobStatus.STOPPING or name in self._ledger.evictions
+                else name in self._ledger.extra and kinds & self._given_back(job).keys()
+            )
+        }
+
+    def _given_back(self, job: Job) -> Counter[str]:
+        """What a running elastic job gives back, by type."""
+        leaving = Counter(job.charged)
+        leaving.subtract(job.owned)
+        leaving.subtract(dict(units_of(job, self._ledger.extra[job.name])))
+        return +leaving
+
+    def _apart(self, names: set[str]) -> tuple[list[str], list[str]]:
+        """Of jobs that make room: those that stop, and the elastic ones that run on without some replicas; sorted."""
+        return sorted(names - self._ledger.extra.keys()), sorted(names & self._ledger.extra.keys())
 
     def _needs(self, promise: Promise) -> str:
         parts = [
@@ -241,11 +255,17 @@ def jobs_in_words(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
-def _are_gone(names: Sequence[str]) -> str:
+def _are_gone(stopping: Sequence[str], shrinking: Sequence[str]) -> str:
+    gone = [_in_words(stopping, "is" if len(stopping) == 1 else "are")] if stopping else []
+    if shrinking:
+        gone.append(_in_words([f"extra replicas of {name}" for name in shrinking], "are"))
+    return " and ".join(gone)
+
+
+def _in_words(names: Sequence[str], verb: str) -> str:
     more = len(names) - _HOLDERS_SHOWN
     others = f" and {more} other{'s' if more > 1 else ''}" if more > 0 else ""
-    one = len(names) == 1 and not names[0].startswith("extra replicas")
-    return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {'is' if one else 'are'} gone"
+    return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {verb} gone"
 
 
 def more_free(missing: Mapping[str, int], *, verb: bool = True) -> str:

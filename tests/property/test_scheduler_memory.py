@@ -255,11 +255,12 @@ def test_when_users_turn_back_to_an_earlier_order_so_does_the_queue() -> None:
 
 def test_a_claim_that_nobody_noted_ends_with_its_victims() -> None:
     victim = replace(FULL, status=JobStatus.STOPPING, evicted_for="x")
+    urgent = replace(WAITING, name="y", priority=1)
     first, second = same_plans(
-        (100.0, Snapshot(policy=QUOTA, jobs=(victim, WAITING))), (200.0, Snapshot(policy=QUOTA, jobs=(FULL, WAITING)))
+        (100.0, Snapshot(policy=QUOTA, jobs=(victim, WAITING))), (200.0, Snapshot(policy=QUOTA, jobs=(WAITING, urgent)))
     )
     assert first.promised == {"x"}
-    assert second.promised == set()
+    assert [decision.name for decision in second.acting] == ["y"]
 
 
 @pytest.mark.parametrize(

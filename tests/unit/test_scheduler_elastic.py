@@ -75,6 +75,43 @@ def test_of_a_type_that_the_quota_file_no_longer_has_it_gets_no_more() -> None:
     assert on(pass_over(gone, running("r", "a", 16, extra=1)), "r").verdict is Verdict.KEEP
 
 
+def test_a_job_that_still_gives_replicas_back_gets_none() -> None:
+    leaving = running("r", "a", 16, extra=1, charged={"v4": 32}, shrinking_for="x")
+    assert on(pass_over(policy(), leaving), "r").verdict is Verdict.KEEP
+    assert on(pass_over(policy(), replace(leaving, shrinking_for=None)), "r").verdict is Verdict.RESIZE
+
+
+def test_replicas_on_their_way_are_room_for_whom_they_were_taken_back() -> None:
+    leaving = running("r", "a", 16, extra=3, charged={"v4": 48}, shrinking_for="x")
+    plan = pass_over(policy(), leaving, running("o", "b", 16), waiting("x", "b", 8))
+    assert (on(plan, "r").verdict, on(plan, "x").verdict, plan.promised) == (Verdict.KEEP, Verdict.WAIT, {"x"})
+    reason = on(plan, "x").reason
+    assert reason is not None
+    assert (reason.code, reason.since) == (ReasonCode.WAITING_FOR_PREEMPTED, NOW - 60.0)
+    assert (reason.holders, reason.unblock) == (("r",), "extra replicas of r are gone")
+
+
+def test_replicas_on_their_way_are_told_to_who_counts_on_them() -> None:
+    leaving = running("r", "a", 16, extra=3, charged={"v4": 48}, shrinking_for="gone")
+    reason = on(pass_over(policy(), leaving, running("o", "b", 16), waiting("x", "b", 8)), "x").reason
+    assert reason is not None
+    assert (reason.code, reason.holders) == (ReasonCode.WAITING_FOR_POOL, ("r",))
+    assert reason.message.startswith("what it needs is being freed by extra replicas of 1 job; ")
+    assert reason.unblock == "extra replicas of r are gone, or 8 more v4 become free"
+    stopping = running("s", "b", 8, status=JobStatus.STOPPING)
+    reason = on(pass_over(policy(), leaving, running("o", "b", 8), stopping, waiting("x", "b", 16)), "x").reason
+    assert reason is not None
+    assert reason.message.startswith("what it needs is being freed by 1 job and extra replicas of 1 job; ")
+    assert reason.unblock.startswith("s is gone and extra replicas of r are gone, or ")
+
+
+def test_where_a_job_awaits_what_is_being_freed_its_project_gets_no_replicas() -> None:
+    elastic = running("r", "a", 8, scaling=scaling())
+    jobs = [elastic, running("o", "b", 24), running("s", "a", 24, status=JobStatus.STOPPING)]
+    assert on(pass_over(policy(), *jobs), "r").verdict is Verdict.RESIZE
+    assert on(pass_over(policy(), *jobs, waiting("x", "a", 24)), "r").verdict is Verdict.KEEP
+
+
 def test_what_does_not_start_for_lack_of_its_minimum_gets_no_replicas() -> None:
     plan = pass_over(policy(), running("r", "b", 56), waiting("x", "b", 16, scaling=scaling()))
     assert on(plan, "x").verdict is Verdict.WAIT
