@@ -407,7 +407,7 @@ def _line(result: Result, mutant: Mutant) -> str:
 
 def _tell(drawn: list[Mutant], known: dict[str, Result]) -> int:
     """Prints who was left; returns the exit status."""
-    explained = EXPLAINED.read_text("utf-8") if EXPLAINED.exists() else ""
+    explained = " ".join(EXPLAINED.read_text("utf-8").split())
     alive = [each for each in drawn if known[each.key].outcome != "killed"]
     open_questions = [each for each in alive if each.title not in explained]
     for each in open_questions:

@@ -124,6 +124,15 @@ def test_before_the_deadline_a_borrower_waits_for_idle_capacity(hours: float, st
     assert evicted(pass_over(policy(), *borrowers, own, claimant)) == stopped
 
 
+def test_a_job_that_may_not_be_recalled_for_again_does_not_keep_the_next_of_its_kind_from_it() -> None:
+    borrowers = [running("older", "a", 24, age=400.0), running("newer", "a", 24, age=300.0)]
+    own = running("own", "b", 8)
+    again = pending("again", "b", 26, queued_at=NOW - 30 * HOUR, evictions=1, evicted_at=NOW - HOUR)
+    assert evicted(pass_over(policy(), *borrowers, own, again)) == set()
+    plan = pass_over(policy(), *borrowers, own, again, replace(again, name="next", evictions=0))
+    assert {decision.evicted_for for decision in plan.acting} == {None, "next"}
+
+
 def test_a_recall_spares_gangs_that_no_share_protects() -> None:
     quota = policy(64, a=1.0, b=1.0, c=2.0)  # 16, 16, 32
     gang = running("gang", "a", 64, age=300.0)

@@ -235,6 +235,32 @@ def test_of_two_claims_whose_victims_are_gone_no_more_start_than_is_free() -> No
     assert verdicts(pass_over(policy(), *jobs, *claims)) == {"r": "keep", "s": "stopping", "x0": "start", "x1": "wait"}
 
 
+@pytest.mark.parametrize(
+    ("weight", "rules", "held", "kept"),
+    [
+        (1.0, {}, 32, True),  # 32 of it are lent by now
+        (0.5, {}, 32, False),  # its share is 21 now
+        (1.0, {"a": ProjectRules(borrowing_limit={"v4": 31})}, 32, False),  # and it may hold 63
+        (1.0, {"a": ProjectRules(borrowing_limit={"v4": 32})}, 32, True),
+    ],
+    ids=["as before", "smaller share", "lower limit", "limit"],
+)
+def test_a_claim_lasts_as_long_as_its_projects_share_and_limit_would_give_it(
+    weight: float, rules: dict[str, ProjectRules], held: int, kept: bool
+) -> None:
+    quota = replace(policy(64, a=weight, b=1.0), project_rules=rules)
+    claim = pending("x", "a", 32, promised=True, queued_at=NOW - 60)
+    plan = pass_over(quota, running("r", "a", held), stopping("v", "b", 32, evicted_for="x"), claim)
+    assert ("x" in plan.promised) is kept
+    assert verdicts(plan)["x"] == "wait"
+
+
+def test_of_claims_that_are_too_much_for_a_smaller_share_the_oldest_last() -> None:
+    claims = [pending(f"x{n}", "a", 16, promised=True, queued_at=NOW - 60 + n) for n in range(3)]
+    victims = [stopping(f"v{n}", "b", 16, evicted_for=f"x{n}") for n in range(3)]
+    assert pass_over(policy(), running("r", "b", 16), *victims, *claims).promised == {"x0", "x1"}
+
+
 def test_a_claim_keeps_its_slot_of_the_bastions_host_as_well() -> None:
     claim = pending("x", "a", 32, promised=True, on_bastion=True, queued_at=NOW - 90)
     jobs = [stopping("v", "b", 64, evicted_for="x"), claim, pending("y", "b", {}, on_bastion=True)]
