@@ -226,6 +226,8 @@ def test_inside_a_priority_the_user_who_used_less_goes_first() -> None:
         pending("new", "a", 32, user_id="light"),
     ]
     assert started(pass_over(policy(), *jobs)) == {"hog"}
+    # Who is not named used nothing.
+    assert started(pass_over(policy(), *jobs, user_usage={"a": {"heavy": 1.0}})) == {"new"}
     usage = {"a": {"heavy": 1000.0, "light": 10.0}}
     assert started(pass_over(policy(), *jobs, user_usage=usage)) == {"new"}
     urgent = pending("hog", "a", 32, user_id="heavy", priority=1)
