@@ -103,6 +103,14 @@ def test_a_borrower_younger_than_the_minimum_runtime_goes_only_if_nobody_else_wi
     assert evicted(pass_over(quota, young, older, core, pending("x", "b", 32))) == {"young", "older"}
 
 
+@pytest.mark.parametrize(("age", "stopped"), [(301.0, "whole"), (299.0, "part")])
+def test_a_job_as_large_as_what_its_project_borrowed_goes_like_a_smaller_one(age: float, stopped: str) -> None:
+    # Each unit that goes costs its lost work and a restart of five minutes, also those that nobody needs.
+    jobs = [running("core", "a", 24, age=2 * HOUR), running("whole", "a", 16, checkpointed_at=NOW)]
+    jobs += [running("part", "a", 8, age=age), running("own", "b", 16)]
+    assert evicted(pass_over(policy(), *jobs, pending("x", "b", 8))) == {stopped}
+
+
 # The deadline
 
 
@@ -165,6 +173,46 @@ def test_a_recall_finds_the_loans_that_cover_it_where_the_cheapest_would_be_in_t
     others = [running(f"r{n}", "b", 16, age=(n + 1) * 500.0) for n in range(3)]
     gang = pending("gang", "c", units, queued_at=NOW - 25 * HOUR)
     assert evicted(pass_over(quota, cheap, *others, gang)) == stopped
+
+
+@pytest.mark.parametrize(("units", "stopped"), [(16, {"r0"}), (17, set())])
+def test_a_recall_finds_the_one_loan_that_covers_it_where_two_would_be_claimed_back(
+    units: int, stopped: set[str]
+) -> None:
+    quota = policy(60, a=1.0, b=2.0, c=0.0)  # 20, 40: b has borrowed 20
+    cheap = running("cheap", "b", 12, age=100.0)
+    others = [running(f"r{n}", "b", 16, age=(n + 1) * 500.0) for n in range(3)]
+    claims = [pending("gang", "c", units, queued_at=NOW - 25 * HOUR), pending("next", "b", 8)]
+    assert evicted(pass_over(quota, cheap, *others, *claims)) == stopped
+
+
+def test_a_recall_weighs_debts_of_those_whom_it_may_stop_only() -> None:
+    rules = ProjectRules(minimum_runtime_seconds=60.0)
+    b = [running("b0", "b", 40, age=HOUR), running("b1", "b", 4, checkpointed_at=NOW)]
+    c = [running("c0", "c", 40, age=HOUR), *(running(f"c{n}", "c", 4, age=300.0) for n in (1, 2, 3, 4))]
+    gang = pending("gang", "d", 4, queued_at=NOW - 25 * HOUR)
+    # c has borrowed four times as much as b. What a has borrowed is spared by a recall.
+    quota = policy(120, rules, a=0.0, b=1.0, c=1.0, d=0.0, e=1.0)
+    spared = running("spared", "a", 16)
+    own = running("own", "e", 4)
+    assert evicted(pass_over(quota, *b, *c, own, spared, gang)) == {"c1"}
+    # The same after a's only job that is not spared was stopped for an owner.
+    quota = policy(126, rules, a=1.0, b=10.0, c=10.0, d=0.0, e=10.5)  # 4, 40, 40, 42
+    deep = [running("young", "a", 4, age=30.0, queued_at=NOW - HOUR), running("old", "a", 4, age=300.0)]
+    deep.append(running("large", "a", 16))
+    owner = pending("owner", "e", 4)
+    plan = pass_over(quota, *b, *c, *deep, running("own", "e", 2), owner, gang)
+    assert {(decision.name, decision.evicted_for) for decision in plan.acting if decision.evicted_for} == {
+        ("old", "owner"),
+        ("c1", "gang"),
+    }
+
+
+def test_a_single_loan_that_is_not_spared_is_enough_for_a_recall() -> None:
+    quota = policy(64, ProjectRules(minimum_runtime_seconds=60.0), a=1.0, b=1.0)
+    own = [running("old", "a", 24, age=300.0), running("young", "a", 24, age=30.0), running("own", "b", 16)]
+    gang = pending("gang", "b", 24, queued_at=NOW - 25 * HOUR)
+    assert evicted(pass_over(quota, *own, gang)) == {"old"}
 
 
 def test_a_job_for_which_there_can_never_be_room_does_not_keep_others_from_their_recall() -> None:

@@ -111,6 +111,11 @@ def test_victims_of_several_types_are_enough_of_each() -> None:
     borrowers = [running("r", "b", {"v4": 64}), running("s", "b", {"v5e": 32}), running("t", "b", {"v5e": 32})]
     plan = pass_over(quota, *borrowers, pending("x", "a", {"v4": 32, "v5e": 32}))
     assert verdicts(plan) == {"r": "evict", "s": "evict", "t": "keep", "x": "wait"}
+    single = [borrowers[0], running("s", "b", {"v5e": 64})]
+    assert set(verdicts(pass_over(quota, *single, pending("x", "a", {"v4": 32, "v5e": 32}))).values()) == {
+        "evict",
+        "wait",
+    }
     demands: dict[str, Mapping[str, int]] = {"q": {"v4": 32}, "r": {"v4": 32, "v5e": 0}, "s": {"v5e": 32}}
     demands["t"] = demands["s"]
     borrowers = [running(name, "b", demand, started_at=NOW - 600) for name, demand in demands.items()]
@@ -142,6 +147,9 @@ def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
     assert victims.for_owner({"v4": 25}) is None
     chosen = victims.for_owner({"v4": 16})
     assert chosen is not None and [job.name for job in chosen] == ["s"]
+    smaller = policy(48)  # now it does so to the unit
+    shares = Shares(smaller, {"a": {"v4": 40}})
+    assert Victims(smaller, shares, borrowers, NOW, Turns(smaller)).for_owner({"v4": 17}) is None
 
 
 def test_capacity_that_was_freed_for_a_claim_is_kept_from_third_jobs() -> None:
