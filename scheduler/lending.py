@@ -20,9 +20,6 @@ from scheduler.shares import Shares, Standing
 from scheduler.turns import Place, Turns, order_across
 from scheduler.waiting import ProjectQueue, Request
 
-# An evicted job that has run so long is taken for a long one.
-LONG_SECONDS = 7200.0
-
 
 class RecentHoldings:
     """Remembers, over passes, the most that each project held at once within its `keep_idle_seconds`."""
@@ -79,25 +76,21 @@ def first_borrower(
     best: tuple[TurnToBorrow, Request, Job] | None = None
     for request, job in queue.heads():
         if fits is None or fits(project, request):
-            key = turn_to_borrow(job, turns.place(job))
+            key = turn_to_borrow(request, job, turns.place(job))
             if best is None or key < best[0]:
                 best = key, request, job
     if best is None:
         return None
     _, request, job = best
-    return (is_long(job), size(job), standing.rank(request.amounts), order_across(job)), project, request, job
+    return (request.long, size(job), standing.rank(request.amounts), order_across(job)), project, request, job
 
 
 TurnToBorrow = tuple[int, int, bool, int, Place]
 
 
-def turn_to_borrow(job: Job, place: Place) -> TurnToBorrow:
-    """When a job borrows, among those of its project; `place` is its place there."""
-    return place[0], place[1], is_long(job), size(job), place
-
-
-def is_long(job: Job) -> bool:
-    return job.evicted_seconds >= LONG_SECONDS
+def turn_to_borrow(request: Request, job: Job, place: Place) -> TurnToBorrow:
+    """When a job borrows, among those of its project; `request` is the job's, and `place` its place there."""
+    return place[0], place[1], request.long, size(job), place
 
 
 def size(job: Job) -> int:

@@ -89,7 +89,7 @@ class _SortedLine:
         if self._left is None:
             place = self._turns.place
             left = [
-                (turn_to_borrow(job, place(job)), request, job)
+                (turn_to_borrow(request, job, place(job)), request, job)
                 for request, line in self.queue.left().items()
                 for job in line.by_place
             ]

@@ -22,15 +22,25 @@ from scheduler.turns import Place
 _FEW = 16
 
 
+# An evicted job that has run so long is taken for a long one.
+LONG_SECONDS = 7200.0
+
+
 class Request(NamedTuple):
-    """What a job asks for; equal requests get equal answers."""
+    """What a job asks for; equal requests get equal answers.
+
+    Attributes:
+        long: Whether it was evicted after hours of running: such a job borrows after the others, and so must not stand
+            in front of them in one line.
+    """
 
     amounts: Amounts
     on_bastion: bool
+    long: bool = False
 
     @staticmethod
     def of(job: Job) -> Request:
-        return Request(amounts_of(job.demand), job.on_bastion)
+        return Request(amounts_of(job.demand), job.on_bastion, job.evicted_seconds >= LONG_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
