@@ -33,7 +33,7 @@ class ProjectRules:
 
     half_life_seconds: float = 168 * 3600.0
     minimum_runtime_seconds: float = 0.0
-    keep_idle_seconds: float = 120.0
+    keep_idle_seconds: float = 300.0
     grace_seconds: float = 60.0
     maximum_runtime_seconds: float | None = None
     fifo: bool = False

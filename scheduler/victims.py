@@ -3,13 +3,16 @@
 Layer: `scheduler`, pure. What is weighed, the more important first:
 
 1. A job that was evicted `EVICTIONS_MAX` times already goes last.
-2. A job whose loss no checkpoint bounds (more than a checkpoint interval and a restart per unit) goes after the others.
+2. A job whose loss no checkpoint bounds (more than a checkpoint interval of work) goes after the others.
 3. Gangs that their project is never entitled to, jobs whose last evictions saved nothing, and jobs that have not run
    for their minimum time are spared while others will do.
 4. A job that fits into what its project has borrowed goes before one that takes the project below its entitlement.
-5. Projects deep in debt pay before those that have borrowed little (`DEBT_GATE`).
-6. A job that would not run either if its project could not borrow goes before one that would.
-7. The least lost work per unit that is really needed; among equals the newest.
+5. A job that would not run either if its project could not borrow goes before one that would.
+6. The least unsaved work per unit that is really needed. It is excused (`LENIENCE`) the longer the job has run and the
+   deeper its project is in debt; but without checkpoints unsaved work alone counts. Among equals the newest.
+
+A restart is not weighed: every victim pays it. A young job is often gone soon by itself; one that has run for hours
+would hold what it borrowed for hours more, and the same loss is a smaller part of its work.
 
 These are orders and no vetoes: an owner is never refused because of them.
 """
@@ -26,13 +29,16 @@ from scheduler.model import Job
 from scheduler.shares import Shares
 from scheduler.turns import Turns
 
-# What an evicted job pays besides its lost work: nodes are created and the program is loaded anew.
+# What an evicted job pays besides its lost work: nodes are created and the program is loaded anew. No job counts as
+# younger than that.
 RESTART_SECONDS = 300.0
 # Work that a program which checkpoints at all may lose.
 CHECKPOINT_SECONDS = 1800.0
 EVICTIONS_MAX = 7
 _FUTILE_MAX = 2
-DEBT_GATE = 1 / 3
+# The power of running time and debt by which unsaved work is divided. The less, the less is wasted and the longer the
+# waits, for those who borrow much keep it (docs/adr/0010).
+LENIENCE = 0.7
 
 # Rules 1 to 3, for those that they tell apart: evicted too often, dear, how far spared.
 _Class = tuple[bool, bool, int]
@@ -43,7 +49,10 @@ class _Candidate:
     """A running job with what does not depend on the claim."""
 
     job: Job
+    # Unit-seconds that its stop costs, the restart included.
     loss: float
+    # By what rule 6 weighs it, but for the debt.
+    price: float
     dear: bool
     spared: int
 
@@ -221,19 +230,16 @@ class Victims:
             borrower = self._borrower(project, kind)
             if amount > 0 and borrower.counts[not spared_too] > taken.get(project, 0):
                 borrowers.append((borrower.debt(amount), amount, borrower))
-        deepest = max((debt for debt, _, _ in borrowers), default=0.0)
         for rank in sorted({rank for _, _, borrower in borrowers for rank in borrower.lines}):
             dear = rank[1]
             best = None
             for debt, amount, borrower in borrowers:
-                light = debt < DEBT_GATE * deepest
+                lenience = 1.0 if dear else debt**LENIENCE
                 for (spared, units, core), line in borrower.lines.get(rank, {}).items():
                     head = None if spared and not spared_too else next(filter(is_free, line), None)
                     if head is not None:
-                        lost, started = head.loss / min(units, need), head.job.started_at or 0.0
-                        # What has no checkpoints is weighed by what is lost alone.
-                        borrowed = (units > amount, False, False) if dear else (units > amount, light, core)
-                        key = *borrowed, lost, -started, head.job.name
+                        price, started = head.price / min(units, need) / lenience, head.job.started_at or 0.0
+                        key = units > amount, core and not dear, price, -started, head.job.name
                         if best is None or key < best[0]:
                             best = key, head
             if best is not None:
@@ -261,16 +267,17 @@ class Victims:
         if candidates is None:
             candidates = [self._candidate(job) for job in self._running_of[project].values()]
             candidates.sort(
-                key=lambda candidate: (candidate.loss, -(candidate.job.started_at or 0.0), candidate.job.name)
+                key=lambda candidate: (candidate.price, -(candidate.job.started_at or 0.0), candidate.job.name)
             )
             self._candidates[project] = candidates
         return candidates
 
     def _candidate(self, job: Job) -> _Candidate:
-        units = sum(job.owned.values())
-        loss = units * (self._unsaved(job) + RESTART_SECONDS)
-        dear = loss > units * (CHECKPOINT_SECONDS + RESTART_SECONDS)
-        return _Candidate(job, loss, dear, self._spared(job))
+        units, unsaved = sum(job.owned.values()), self._unsaved(job)
+        dear = unsaved > CHECKPOINT_SECONDS
+        ran = RESTART_SECONDS + self._age(job) + job.evicted_seconds
+        price = units * unsaved / (1.0 if dear else ran**LENIENCE)
+        return _Candidate(job, units * (unsaved + RESTART_SECONDS), price, dear, self._spared(job))
 
     def _unsaved(self, job: Job) -> float:
         """Seconds of work that no checkpoint holds."""
@@ -282,8 +289,11 @@ class Victims:
             return 3
         if job.futile_evictions >= _FUTILE_MAX or job.evictions >= EVICTIONS_MAX:
             return 2
-        age = 0.0 if job.started_at is None else self._now - job.started_at
-        return 1 if age < self._policy.rules(job.project_id).minimum_runtime_seconds else 0
+        return 1 if self._age(job) < self._policy.rules(job.project_id).minimum_runtime_seconds else 0
+
+    def _age(self, job: Job) -> float:
+        """Seconds since it was started."""
+        return 0.0 if job.started_at is None else max(0.0, self._now - job.started_at)
 
     def _core_of(self, project: str, kind: str) -> frozenset[str]:
         """The project's running jobs that would fit its entitlement, in its own order."""

@@ -10,7 +10,7 @@ import pytest
 
 from bastion.core import documents, jobspec, keys
 from bastion.core.instants import from_rfc3339
-from bastion.testing.cluster import BASTION
+from bastion.testing.cluster import BASTION, QUOTA
 from bastion.testing.scripted_hosts import runs_for, saves_every
 
 
@@ -54,6 +54,7 @@ def test_without_anything_to_go_by_the_start_is_unknown_and_it_says_why(run, bas
 
 
 def test_what_ended_jobs_of_the_kind_took_tells_how_long_the_next_takes(run, bastion) -> None:
+    bastion.write_quota(QUOTA + b"[project_rules]\nkeep_idle_seconds = 0.0\n")
     for number in range(6):
         bastion.hosts.scripts[f"past-{number}"] = runs_for(30)
         bastion.submit(f"past-{number}", instance_type="tpu-v4-64")

@@ -18,8 +18,8 @@ def lent(*saving: str) -> Cluster:
     for name, kind in (("own", "tpu-v4-32"), ("older", "tpu-v4-16"), ("newer", "tpu-v4-16")):
         cluster.submit(name, instance_type=kind)
         cluster.run_until(lambda name=name: cluster.hosts.live(name))
-        cluster.clock.advance(20.0)
-    pass_time(cluster, 400.0)
+        pass_time(cluster, 60.0)
+    pass_time(cluster, 340.0)
     return cluster
 
 

@@ -35,8 +35,8 @@ def test_an_owners_return_evicts_the_borrower_which_runs_again_later() -> None:
     assert reason["code"] in ("WaitingForPool", "WaitingForProjectShare")
     assert any("evicted" in line and "owner" in line for line in cluster.history(borrower))
     cluster.run_until(lambda: cluster.result("owner"))
-    # The owner's share is held for its next job for two minutes, and lent again then.
-    cluster.run_until(lambda: cluster.hosts.live(borrower), steps=150)
+    # The owner's share is held for its next job for five minutes, and lent again then.
+    cluster.run_until(lambda: cluster.hosts.live(borrower), steps=400)
     record = cluster.record(borrower)
     assert record is not None
     assert [(attempt.cause.value, attempt.number) for attempt in record.attempts] == [("evicted", 1)]

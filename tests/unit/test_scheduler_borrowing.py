@@ -81,11 +81,28 @@ def test_what_was_stopped_seven_times_goes_last_of_all() -> None:
     assert evicted(pass_over(policy(), tired, dear, core, pending("x", "b", 16))) == {"dear"}
 
 
-def test_the_project_deep_in_debt_pays_before_the_one_that_borrowed_little() -> None:
-    quota = policy(100, a=1.0, b=1.0, c=1.0, d=1.0)  # 25 each
-    heavy = [running(f"heavy{n}", "a", 10, age=1700.0 + n) for n in range(6)]
-    light = [running(f"light{n}", "b", 10, age=60.0 + n) for n in range(3)]
-    assert evicted(pass_over(quota, *heavy, *light, pending("x", "c", 20))) == {"heavy0"}
+@pytest.mark.parametrize(("unsaved", "stopped"), [(200.0, "heavy"), (900.0, "light")])
+def test_the_project_deep_in_debt_pays_though_it_loses_somewhat_more(unsaved: float, stopped: str) -> None:
+    quota = policy(100, a=1.0, b=1.0, c=1.0, d=1.0)  # 25 each; a owes 30, b 10
+    heavy = [running(f"heavy{n}", "a", 10, checkpointed_at=NOW - unsaved) for n in range(3)]
+    heavy.append(running("a0", "a", 25, queued_at=NOW - 20 * HOUR))
+    light = [running("b0", "b", 25, queued_at=NOW - 20 * HOUR), running("light", "b", 10, checkpointed_at=NOW - 100)]
+    (victim,) = evicted(pass_over(quota, *heavy, *light, pending("x", "c", 20)))
+    assert victim.startswith(stopped)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [{"age": 9 * HOUR}, {"age": HOUR, "evicted_seconds": 8 * HOUR, "evictions": 1}],
+    ids=["in one go", "in two attempts"],
+)
+def test_the_job_that_has_run_for_hours_goes_though_it_loses_somewhat_more(history: dict[str, Any]) -> None:
+    core = running("core", "a", 32, age=10 * HOUR)
+    long = running("long", "a", 16, checkpointed_at=NOW - 300, queued_at=NOW - 9 * HOUR, **history)
+    young = running("young", "a", 16, checkpointed_at=NOW - 150)
+    assert evicted(pass_over(policy(), core, long, young, pending("x", "b", 16))) == {"long"}
+    other = replace(long, checkpointed_at=NOW - 900)
+    assert evicted(pass_over(policy(), core, other, young, pending("x", "b", 16))) == {"young"}
 
 
 def test_a_job_that_would_run_on_a_private_quota_too_is_spared() -> None:
@@ -257,6 +274,14 @@ def test_what_was_evicted_after_hours_of_running_is_lent_to_last(seconds: float,
     assert started(pass_over(quota, *jobs)) == {first}
 
 
+def test_a_long_job_does_not_stand_in_front_of_younger_ones_of_its_size() -> None:
+    quota = policy(64, a=1.0, b=0.0)
+    long = pending("long", "b", 40, queued_at=NOW - 900, evicted_seconds=3 * HOUR, evictions=1)
+    assert started(pass_over(quota, long, pending("new", "b", 40))) == {"new"}
+    # In its own project's share its age counts.
+    assert started(pass_over(policy(64, b=1.0), long, pending("new", "b", 40))) == {"long"}
+
+
 def test_what_a_project_gave_back_a_moment_ago_is_kept_for_its_next_job() -> None:
     recently = {"a": {"v4": 24}}
     plan = pass_over(policy(), running("r", "b", 32), pending("x", "b", 16), held_recently=recently)
@@ -272,11 +297,11 @@ def test_a_single_unit_that_was_given_back_is_kept_too(units: int, expected: set
     assert started(pass_over(policy(), running("r", "b", 32), borrower, held_recently={"a": {"v4": 1}})) == expected
 
 
-def test_recent_holdings_forget_after_two_minutes() -> None:
+def test_recent_holdings_forget_after_five_minutes() -> None:
     recent = RecentHoldings()
     job = running("r", "a", 16)
     assert recent.note([job], 0.0, policy()) == {"a": {"v4": 16}}
-    assert recent.note([], 60.0, policy()) == {"a": {"v4": 16}}
-    assert recent.note([running("s", "a", 8)], 119.0, policy()) == {"a": {"v4": 16}}
-    assert recent.note([], 150.0, policy()) == {"a": {"v4": 8}}
-    assert recent.note([], 400.0, policy()) == {}
+    assert recent.note([], 200.0, policy()) == {"a": {"v4": 16}}
+    assert recent.note([running("s", "a", 8)], 299.0, policy()) == {"a": {"v4": 16}}
+    assert recent.note([], 330.0, policy()) == {"a": {"v4": 8}}
+    assert recent.note([], 600.0, policy()) == {}
