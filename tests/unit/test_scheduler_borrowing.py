@@ -120,12 +120,17 @@ def test_a_borrower_younger_than_the_minimum_runtime_goes_only_if_nobody_else_wi
     assert evicted(pass_over(quota, young, older, core, pending("x", "b", 32))) == {"young", "older"}
 
 
-@pytest.mark.parametrize(("age", "stopped"), [(301.0, "whole"), (299.0, "part")])
-def test_a_job_as_large_as_what_its_project_borrowed_goes_like_a_smaller_one(age: float, stopped: str) -> None:
-    # Each unit that goes costs its lost work and a restart of five minutes, also those that nobody needs.
-    jobs = [running("core", "a", 24, age=2 * HOUR), running("whole", "a", 16, checkpointed_at=NOW)]
-    jobs += [running("part", "a", 8, age=age), running("own", "b", 16)]
+@pytest.mark.parametrize(("age", "stopped"), [(301.0, "large"), (299.0, "small")])
+def test_units_that_go_though_nobody_needs_them_cost_a_restart_of_five_minutes_too(age: float, stopped: str) -> None:
+    jobs = [running("core", "a", 32, age=2 * HOUR), running("large", "a", 16, checkpointed_at=NOW)]
+    jobs += [running("small", "a", 8, age=age), running("own", "b", 8)]
     assert evicted(pass_over(policy(), *jobs, pending("x", "b", 8))) == {stopped}
+
+
+def test_a_job_as_large_as_what_its_project_borrowed_goes_like_a_smaller_one() -> None:
+    jobs = [running("core", "a", 24, age=2 * HOUR), running("whole", "a", 16, checkpointed_at=NOW)]
+    jobs += [running("part", "a", 8, age=900.0), running("own", "b", 16)]
+    assert evicted(pass_over(policy(), *jobs, pending("x", "b", 8))) == {"whole"}
 
 
 # The deadline
