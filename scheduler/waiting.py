@@ -92,8 +92,8 @@ class ProjectQueue:
         lines: Mapping[Request, Line],
         place: Callable[[Job], Place],
         *,
-        besides: Sequence[Job] = (),
-        fifo: bool = False,
+        besides: Sequence[Job],
+        fifo: bool,
     ) -> None:
         """The jobs of the lines and those `besides`, one of them at least.
 

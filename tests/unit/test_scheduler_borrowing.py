@@ -120,11 +120,18 @@ def test_a_borrower_younger_than_the_minimum_runtime_goes_only_if_nobody_else_wi
     assert evicted(pass_over(quota, young, older, core, pending("x", "b", 32))) == {"young", "older"}
 
 
-@pytest.mark.parametrize(("age", "stopped"), [(301.0, "large"), (299.0, "small")])
-def test_units_that_go_though_nobody_needs_them_cost_a_restart_of_five_minutes_too(age: float, stopped: str) -> None:
-    jobs = [running("core", "a", 32, age=2 * HOUR), running("large", "a", 16, checkpointed_at=NOW)]
-    jobs += [running("small", "a", 8, age=age), running("own", "b", 8)]
-    assert evicted(pass_over(policy(), *jobs, pending("x", "b", 8))) == {stopped}
+@pytest.mark.parametrize(("saved", "stopped"), [(NOW - 1, "second"), (NOW, "first"), (NOW + 9, "first")])
+def test_who_saved_its_work_a_second_later_goes_first(saved: float, stopped: str) -> None:
+    jobs = [running("first", "a", 16, checkpointed_at=saved), running("second", "a", 16, checkpointed_at=NOW)]
+    assert evicted(pass_over(policy(), running("core", "a", 32, age=2 * HOUR), *jobs, pending("x", "b", 16))) == {
+        stopped
+    }
+
+
+def test_a_job_as_large_as_its_projects_share_is_none_of_the_gangs_that_no_share_protects() -> None:
+    quota = policy(64, ProjectRules(minimum_runtime_seconds=60.0))
+    jobs = [running("whole", "a", 32, age=300.0), running("young", "a", 32, age=30.0)]
+    assert evicted(pass_over(quota, *jobs, pending("x", "b", 32))) == {"whole"}
 
 
 def test_a_job_as_large_as_what_its_project_borrowed_goes_like_a_smaller_one() -> None:
@@ -161,6 +168,18 @@ def test_a_job_that_may_not_be_recalled_for_again_does_not_keep_the_next_of_its_
     assert evicted(pass_over(policy(), *borrowers, own, again)) == set()
     plan = pass_over(policy(), *borrowers, own, again, replace(again, name="next", evictions=0))
     assert {decision.evicted_for for decision in plan.acting} == {None, "next"}
+
+
+@pytest.mark.parametrize(("fifo", "recalled_for"), [(False, {"old"}), (True, set())])
+def test_a_recall_is_for_the_oldest_job_unless_nobody_passes_the_one_in_front(
+    fifo: bool, recalled_for: set[str]
+) -> None:
+    quota = policy(64, ProjectRules(fifo=fifo), a=1.0, b=1.0, c=0.0)
+    borrowers = [running("older", "a", 24, age=400.0), running("newer", "a", 24, age=300.0), running("own", "b", 16)]
+    urgent = pending("urgent", "c", 16, priority=1, queued_at=NOW - HOUR)
+    old = pending("old", "c", 16, queued_at=NOW - 30 * HOUR)
+    plan = pass_over(quota, *borrowers, urgent, old)
+    assert {decision.evicted_for for decision in plan.acting} - {None} == recalled_for
 
 
 def test_a_recall_spares_gangs_that_no_share_protects() -> None:
@@ -206,28 +225,6 @@ def test_a_recall_finds_the_one_loan_that_covers_it_where_two_would_be_claimed_b
     others = [running(f"r{n}", "b", 16, age=(n + 1) * 500.0) for n in range(3)]
     claims = [pending("gang", "c", units, queued_at=NOW - 25 * HOUR), pending("next", "b", 8)]
     assert evicted(pass_over(quota, cheap, *others, *claims)) == stopped
-
-
-def test_a_recall_weighs_debts_of_those_whom_it_may_stop_only() -> None:
-    rules = ProjectRules(minimum_runtime_seconds=60.0)
-    b = [running("b0", "b", 40, age=HOUR), running("b1", "b", 4, checkpointed_at=NOW)]
-    c = [running("c0", "c", 40, age=HOUR), *(running(f"c{n}", "c", 4, age=300.0) for n in (1, 2, 3, 4))]
-    gang = pending("gang", "d", 4, queued_at=NOW - 25 * HOUR)
-    # c has borrowed four times as much as b. What a has borrowed is spared by a recall.
-    quota = policy(120, rules, a=0.0, b=1.0, c=1.0, d=0.0, e=1.0)
-    spared = running("spared", "a", 16)
-    own = running("own", "e", 4)
-    assert evicted(pass_over(quota, *b, *c, own, spared, gang)) == {"c1"}
-    # The same after a's only job that is not spared was stopped for an owner.
-    quota = policy(126, rules, a=1.0, b=10.0, c=10.0, d=0.0, e=10.5)  # 4, 40, 40, 42
-    deep = [running("young", "a", 4, age=30.0, queued_at=NOW - HOUR), running("old", "a", 4, age=300.0)]
-    deep.append(running("large", "a", 16))
-    owner = pending("owner", "e", 4)
-    plan = pass_over(quota, *b, *c, *deep, running("own", "e", 2), owner, gang)
-    assert {(decision.name, decision.evicted_for) for decision in plan.acting if decision.evicted_for} == {
-        ("old", "owner"),
-        ("c1", "gang"),
-    }
 
 
 def test_a_single_loan_that_is_not_spared_is_enough_for_a_recall() -> None:

@@ -111,6 +111,10 @@ def test_victims_of_several_types_are_enough_of_each() -> None:
     borrowers = [running("r", "b", {"v4": 64}), running("s", "b", {"v5e": 32}), running("t", "b", {"v5e": 32})]
     plan = pass_over(quota, *borrowers, pending("x", "a", {"v4": 32, "v5e": 32}))
     assert verdicts(plan) == {"r": "evict", "s": "evict", "t": "keep", "x": "wait"}
+    # What is cheap of one type is left out again where a larger job of that type has to go as well.
+    two = [running("cheap", "b", {"v4": 8}, checkpointed_at=NOW), running("r", "b", {"v4": 56}), *borrowers[1:]]
+    plan = pass_over(quota, *two, pending("x", "a", {"v4": 32, "v5e": 32}))
+    assert verdicts(plan) == {"cheap": "keep", "r": "evict", "s": "evict", "t": "keep", "x": "wait"}
     single = [borrowers[0], running("s", "b", {"v5e": 64})]
     assert set(verdicts(pass_over(quota, *single, pending("x", "a", {"v4": 32, "v5e": 32}))).values()) == {
         "evict",
@@ -312,6 +316,13 @@ def test_inside_a_project_priority_comes_before_age_and_age_before_the_name() ->
     assert [d.name for d in plan.decisions] == ["a", "b", "c", "d"]
     assert [d.position for d in plan.decisions] == [None, 1, 2, 3]
     assert [d.position_in_project for d in plan.decisions] == [None, 1, 2, 3]
+
+
+def test_many_jobs_that_ask_the_same_and_come_at_once_stand_in_their_order() -> None:
+    jobs = [pending(f"x{n:02}", "a", 8, queued_at=NOW - n) for n in range(40)]
+    plan = pass_over(policy(), running("r", "b", 64), *jobs)
+    claim, *others = plan.waiting[:40]
+    assert [claim.name, *(decision.name for decision in others)] == [f"x{n:02}" for n in range(39, -1, -1)]
 
 
 def test_after_a_cut_nothing_starts_until_usage_fits_and_nobody_is_killed_for_it() -> None:
