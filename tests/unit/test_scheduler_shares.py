@@ -46,7 +46,9 @@ def test_who_is_entitled_to_anything_goes_before_who_is_not() -> None:
 
 def test_a_project_is_ranked_by_the_type_of_which_it_holds_most_of_its_share() -> None:
     assert Standing(shares(v4=16, v5e=0), "a").rank((("v4", 4), ("v5e", 1))) == (False, 1.0)
-    assert [shares(v4=16, v5e=units).rank("a") for units in (0, 1)] == [(False, 0.5), (False, 1.0)]
+    for units, part in ((0, 0.5), (1, 1.0)):
+        own = shares(v4=16, v5e=units)
+        assert own.rank("a") == Standing(own, "a").rank() == (False, part)
 
 
 def test_what_is_granted_in_thought_counts_as_held() -> None:
