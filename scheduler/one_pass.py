@@ -8,8 +8,9 @@ Layer: `scheduler`, pure. The steps, each of which only adds to what the ones be
    else on what is being freed, or else extra replicas are taken back and borrowers evicted for it, enough and no more.
 4. Lending: what is left goes to any job that fits, projects in the same order, except those that await their own.
    Within a project, smaller jobs may pass one that does not fit, unless its rules say `fifo`.
-5. What is left even then goes to elastic jobs as extra replicas.
-6. Reasons for all who wait, when somebody asks.
+5. Priorities: where a project has a minimum runtime, who waits takes the place of its lower ones within its share.
+6. What is left even then goes to elastic jobs as extra replicas.
+7. Reasons for all who wait, when somebody asks.
 
 Invariants: nothing is over-committed; nothing starts beyond its project's borrowing limit; no job of a project at or
 under its entitlement is evicted; incumbents run on; every waiting job has exactly one reason; a second pass over the
@@ -72,6 +73,7 @@ class Pass:
         if self._ledger.evictions or self._ledger.resized:
             self._renew_promises()
         self._lend()
+        self._respect_priorities()
         lend_replicas(self._ledger, self._jobs_by_name)
         promises = self._ledger.promises.values()
         return Plan(
@@ -93,6 +95,7 @@ class Pass:
             now < self._now  # a clock that went back
             or self._backing_off
             or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
+            or any(self._policy.rules(project).minimum_runtime_seconds for project in self._queues)
             # The reasons of those who could not start anyway tell of a backoff, too.
             or any(backs_off(job, self._now) for job in (*self._refused, *self._beyond))
         )
@@ -306,7 +309,7 @@ class Pass:
         self._victims.forget(victim)
         self._ledger.evict(victim, claimant, message)
 
-    # Step 5
+    # Step 4, lending
 
     def _lend(self) -> None:
         # Their own job is about to get its room; lent to them now, the same room would no longer be within their share.
@@ -326,6 +329,52 @@ class Pass:
             self._queues[project].remove_first(request)
             self._ledger.start(job, request, f"borrows idle capacity{self._holding(job, request)}")
             first[project] = self._first_borrower(project)
+
+    # Step 5
+
+    def _respect_priorities(self) -> None:
+        """Who waits takes the place of running jobs of its own project that have a lower priority.
+
+        Only where the project has a minimum runtime, which bounds how often that happens, and only within its share:
+        a place that is borrowed would be lost to the next owner.
+        """
+        for project, queue in self._queues.items():
+            if self._policy.rules(project).minimum_runtime_seconds > 0:
+                while self._take_a_place(queue):
+                    pass
+
+    def _take_a_place(self, queue: ProjectQueue) -> bool:
+        """One job of the queue; returns whether there was any."""
+        for request, job in sorted(queue.heads(), key=lambda head: self._order.place(head[1])):
+            lacking = self._lacking_in_place(job.project_id, request)
+            victims = self._victims.of_lower_priority(job, lacking) if lacking else None
+            if victims is None:
+                continue
+            for victim in victims:
+                self._evict(victim, job, self._priority_message(victim, job))
+            if self._ledger.fits_now(request):  # only its project's share or limit was in the way
+                message = f"takes the place of jobs of a lower priority{self._holding(job, request)}"
+                self._ledger.start(job, request, message)
+            else:
+                self._ledger.promise(job, request)
+                self._hold_behind(job)
+            queue.remove_first(request)
+            return True
+        return False
+
+    def _lacking_in_place(self, project: str, request: Request) -> dict[str, int]:
+        """Units that others of its project would have to give up for a job; none if that would not help."""
+        shares = self._shares
+        if not self._ledger.has_slot(request):
+            return {}
+        lacking = self._ledger.later.lacking(request.amounts)
+        for kind, amount in request.amounts:
+            own, held = shares.entitlement(project, kind), shares.held(project, kind)
+            ordered = shares.ordered(project, kind)
+            if held > own or amount + ordered > own:
+                return {}
+            lacking[kind] = max(lacking.get(kind, 0), held + ordered + amount - own)
+        return {kind: amount for kind, amount in lacking.items() if amount > 0}
 
     def _first_borrower(self, project: str) -> Borrower | None:
         standing = Standing(self._shares, project)
@@ -350,7 +399,7 @@ class Pass:
     def _next_turn(self, turns: list[tuple[tuple[bool, float], float, str]]) -> str:
         return heapq.heappop(turns)[2]
 
-    # Step 6
+    # Step 7
 
     def _waiting_decisions(self) -> tuple[Decision, ...]:
         explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off)
@@ -418,6 +467,12 @@ class Pass:
         return (
             f"makes room for {claimant.name} of project {claimant.project_id}, which has waited for more than a day; "
             f"project {victim.project_id} holds more than it is entitled to"
+        )
+
+    def _priority_message(self, victim: Job, claimant: Job) -> str:
+        return (
+            f"makes room for {claimant.name} of the same project, whose priority is higher: {claimant.priority}, and "
+            f"its own {victim.priority}"
         )
 
     def _eviction_message(self, victim: Job, claimant: Job, lacking: dict[str, int]) -> str:

@@ -19,6 +19,7 @@ These are orders and no vetoes: an owner is never refused because of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -103,10 +104,12 @@ class Victims:
         self._gone: set[str] = set()
         self._candidates: dict[str, list[_Candidate]] = {}
         self._borrowers: dict[tuple[str, str], _Borrower] = {}
+        self._lower: dict[tuple[str, int], tuple[list[_Candidate], Counter[str]]] = {}
 
     def forget(self, victim: Job) -> None:
         """That job was evicted."""
         self._gone.add(victim.name)
+        self._lower = {place: known for place, known in self._lower.items() if place[0] != victim.project_id}
         for kind in victim.charged:
             borrower = self._borrowers.get((victim.project_id, kind))
             if borrower is not None and victim.name in borrower.core:
@@ -158,6 +161,50 @@ class Victims:
 
         chosen = self._choose(lacking, spared_too=spared_too, may_go=may_go)
         return self._exactly(lacking, spared_too) if chosen is None and len(lacking) == 1 else chosen
+
+    def of_lower_priority(self, claimant: Job, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
+        """Jobs of the claimant's own project in whose place it may run, or None if they do not cover what is lacking.
+
+        Only jobs of a lower priority that have run for the project's minimum runtime; the lowest priority first, of
+        equals the least lost work.
+
+        Args:
+            lacking: Units per type, above 0.
+        """
+        below, units = self._below(claimant.project_id, claimant.priority)
+        if any(amount > units[kind] for kind, amount in lacking.items()):
+            return None
+        need, chosen = dict(lacking), list[_Candidate]()
+        for candidate in below:
+            helps = [(kind, amount) for kind, amount in amounts_of(candidate.job.owned) if kind in need]
+            if helps:
+                chosen.append(candidate)
+            for kind, amount in helps:
+                need[kind] -= amount
+                if need[kind] <= 0:
+                    del need[kind]
+            if not need:
+                break
+        return _without_spare(chosen, lacking)
+
+    def _below(self, project: str, priority: int) -> tuple[list[_Candidate], Counter[str]]:
+        """Who may go for a job of that priority and project, in the order in which they do, and their units."""
+        known = self._lower.get((project, priority))
+        if known is None:
+            latest = self._now - self._policy.rules(project).minimum_runtime_seconds
+            below = [
+                candidate
+                for candidate in (self._candidates_of(project) if project in self._running_of else ())
+                if candidate.job.priority > priority
+                and candidate.job.name not in self._gone
+                and (self._now if candidate.job.started_at is None else candidate.job.started_at) <= latest
+            ]
+            below.sort(key=lambda candidate: -candidate.job.priority)
+            units: Counter[str] = Counter()
+            for candidate in below:
+                units.update(candidate.job.owned)
+            known = self._lower[project, priority] = below, units
+        return known
 
     def _choose(
         self,

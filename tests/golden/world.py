@@ -206,14 +206,19 @@ def _overcommitted(policy: Policy, jobs: Iterable[Job], decided: Mapping[str, De
 def _stopped_in_quota(policy: Policy, jobs: Iterable[Job], decided: Mapping[str, Decision]) -> list[str]:
     """Evicted in the order that suits them best, the last one's project is still above its entitlement before it.
 
-    What the project starts in the same pass counts as held.
+    What the project starts in the same pass counts as held. Whoever goes for a job of a higher priority of its own
+    project does not count.
     """
+    jobs = list(jobs)
+    named = {job.name: job for job in jobs}
     victims: dict[str, list[Job]] = {}
     held: dict[tuple[str, str], int] = {}
     for job in jobs:
         verdict = decided[job.name].verdict
         if verdict is Verdict.EVICT:
-            victims.setdefault(job.project_id, []).append(job)
+            claimant = named[decided[job.name].evicted_for or ""]
+            if claimant.project_id != job.project_id or claimant.priority >= job.priority:
+                victims.setdefault(job.project_id, []).append(job)
         elif verdict in (Verdict.KEEP, Verdict.START):
             for kind, amount in (job.charged if verdict is Verdict.KEEP else job.demand).items():
                 held[job.project_id, kind] = held.get((job.project_id, kind), 0) + amount
