@@ -128,6 +128,19 @@ def test_who_saved_its_work_a_second_later_goes_first(saved: float, stopped: str
     }
 
 
+def test_of_those_that_lose_nothing_the_newest_goes_first() -> None:
+    jobs = [running("core", "a", 32, age=2 * HOUR), running("early", "a", 16, age=1000.0, checkpointed_at=NOW)]
+    jobs.append(running("late", "a", 16, age=500.0, checkpointed_at=NOW))
+    assert evicted(pass_over(policy(), *jobs, pending("x", "b", 16))) == {"late"}
+
+
+def test_of_two_that_the_others_make_unnecessary_the_one_whose_stop_costs_more_stays_with_its_restart() -> None:
+    quota = policy(80, a=2.0, b=3.0)  # 32, 48
+    jobs = [running("core", "a", 32, age=2 * HOUR), running("saved", "a", 16, checkpointed_at=NOW)]
+    jobs += [running("small", "a", 8, age=250.0), running("large", "a", 24, age=1500.0)]
+    assert evicted(pass_over(quota, *jobs, pending("x", "b", 32))) == {"small", "large"}
+
+
 def test_a_job_as_large_as_its_projects_share_is_none_of_the_gangs_that_no_share_protects() -> None:
     quota = policy(64, ProjectRules(minimum_runtime_seconds=60.0))
     jobs = [running("whole", "a", 32, age=300.0), running("young", "a", 32, age=30.0)]

@@ -115,6 +115,10 @@ def test_victims_of_several_types_are_enough_of_each() -> None:
     two = [running("cheap", "b", {"v4": 8}, checkpointed_at=NOW), running("r", "b", {"v4": 56}), *borrowers[1:]]
     plan = pass_over(quota, *two, pending("x", "a", {"v4": 32, "v5e": 32}))
     assert verdicts(plan) == {"cheap": "keep", "r": "evict", "s": "evict", "t": "keep", "x": "wait"}
+    quota_of_a = replace(quota, tiers=({"v4": 64, "v5e": 40},), weights={**quota.weights, "b": {"v4": 1.0}})
+    two = [running("cheap5", "b", {"v5e": 8}, checkpointed_at=NOW), running("s", "b", {"v5e": 32}), *two[:2]]
+    plan = pass_over(quota_of_a, *two, pending("x", "a", {"v4": 32, "v5e": 32}))
+    assert verdicts(plan) == {"cheap": "keep", "cheap5": "keep", "r": "evict", "s": "evict", "x": "wait"}
     single = [borrowers[0], running("s", "b", {"v5e": 64})]
     assert set(verdicts(pass_over(quota, *single, pending("x", "a", {"v4": 32, "v5e": 32}))).values()) == {
         "evict",
