@@ -16,6 +16,8 @@ from bastion.cli.opening import open_client
 from bastion.cli.output import emit_json, plain
 from bastion.client import Client, Result, Sight, Stage
 from bastion.core.instants import to_rfc3339
+from bastion.core.lifecycle import Status
+from scheduler import ReasonCode
 
 if TYPE_CHECKING:
     from bastion.client.eta import Estimate
@@ -71,11 +73,11 @@ def _lines(client: Client, sight: Sight) -> Iterator[str]:
         yield from _ended(name, sight.result, now)
         return
     if sight.stage is Stage.INVALID:
-        yield f"{name} is refused: {plain(sight.problem)}"
+        yield f"{name} is refused: {plain(sight.problem)} ({ReasonCode.INVALID_SPEC.value})"
         yield "correct its spec and upload it again, or remove it: bastion cancel " + name
         return
     if sight.stage is Stage.SUBMITTED:
-        yield f"{name} is submitted; the bastion has not read it yet"
+        yield f"{name} is submitted; the bastion has not read it yet ({ReasonCode.NOT_YET_EVALUATED.value})"
         yield from _alarms(client)
         return
     if sight.entry is None:
@@ -183,6 +185,16 @@ def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
     }
 
 
+def _headline(sight: Sight) -> Mapping[str, Any] | None:
+    """Why the job waits; None if it does not."""
+    if sight.stage is Stage.INVALID:
+        return {"code": ReasonCode.INVALID_SPEC.value, "message": sight.problem}
+    if sight.stage is Stage.SUBMITTED or (sight.status is Status.PENDING and sight.entry is None):
+        return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": "the bastion has not looked at it yet"}
+    reason = (sight.entry or {}).get("reason")
+    return reason if isinstance(reason, Mapping) else None
+
+
 def _document(client: Client, sight: Sight, estimate: Estimate | None) -> dict[str, Any]:
     result = sight.result.document.get("result") if sight.result else None
     record = sight.record
@@ -191,6 +203,7 @@ def _document(client: Client, sight: Sight, estimate: Estimate | None) -> dict[s
         "uid": sight.uid or None,
         "stage": sight.stage.value,
         "status": sight.status.value if sight.status else None,
+        "reason": _headline(sight),
         "job": sight.entry,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
         "eta": _eta_document(estimate),
@@ -211,7 +224,7 @@ WHY = Command(
         started in half of the tries, P90 in nine of ten. How long jobs take is what their owners said (bastion launch
         --expected_duration), or what like ones took before; where that is not known, neither is the start. Jobs that
         are submitted later, pool changes and lost nodes are not foreseen. In the JSON, eta has p10, p50 and p90 as
-        instants, each null if it is unknown, and then why.""",
+        instants, each null if it is unknown, and then why; reason is that of a job that waits, else null.""",
     examples=("bastion why train-1",),
     operands=(1, 1),
     takes_output=True,

@@ -142,7 +142,8 @@ def test_why_of_a_running_job_says_what_it_does(run, bastion) -> None:
 
 def test_why_of_a_job_that_nobody_has_read_says_so(run, bastion) -> None:
     bastion.submit("job")
-    assert "job is submitted; the bastion has not read it yet" in run("why", "job").out
+    assert "job is submitted; the bastion has not read it yet (NotYetEvaluated)" in run("why", "job").out
+    assert json.loads(run("why", "job", "--output=json").out)["reason"]["code"] == "NotYetEvaluated"
 
 
 def test_why_of_an_evicted_job_tells_for_whom(run, bastion) -> None:
@@ -171,6 +172,7 @@ def test_why_of_a_refused_spec_tells_the_problem(run, bastion) -> None:
 def test_why_of_a_name_that_no_job_can_have_tells_its_problem(run, bastion) -> None:
     refuse(bastion, name="x.d")
     assert "x.d is refused: " in run("why", "x.d").out
+    assert json.loads(run("why", "x.d", "--output=json").out)["reason"]["code"] == "InvalidSpec"
     done = run("why", "../nothing")
     assert done.code == 64
     assert "the job name '../nothing' is not allowed" in done.err
