@@ -51,11 +51,13 @@ soak: $(VENV)/.dev
 	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
 
-# The replay against published figures, and our row beside them. The trace is not in the repository: TRACE=FILE.csv.gz.
+# The replay against published figures, and the tables of docs/performance.md: about a quarter of an hour on two cores. The
+# trace is not in the repository: TRACE=FILE.csv.gz.
 reference: $(VENV)/.dev
 	@test -n "$(TRACE)" || { echo "make reference TRACE=FILE: where the Philly trace is (see bench/philly.toml)" >&2; exit 1; }
 	BASTION_TRACE="$(abspath $(TRACE))" $(BIN)/python -m pytest -n 0 tests/unit/test_replay_reference.py
-	$(BIN)/python bench/yardsticks.py --trace="$(TRACE)"
+	$(BIN)/python bench/yardsticks.py --trace="$(TRACE)" --loads .9 .994 1.095 --checkpoints 1800 0
+	$(BIN)/python bench/yardsticks.py --trace="$(TRACE)" --policies bastion --checkpoints 1800 0 --replicates 12
 
 # Rewrites the pages that are generated from the code.
 docs: $(VENV)/.dev
