@@ -43,9 +43,11 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     cleaning = sum(view.record is not None and view.record.cleanup is not None for view in world.jobs.values())
     for name, view in world.jobs.items():
         may_clean = cleaning < limits.CLEANUP_COMMANDS_MAX
-        turns[name] = reconcile_job(view, decisions.get(name), world, now, may_clean=may_clean)
-        cleaning += any(isinstance(e, CreateNode) and e.request.run.endswith("-cleanup") for e in turns[name])
-    return {name: effects for name, effects in turns.items() if effects}
+        effects = reconcile_job(view, decisions.get(name), world, now, may_clean=may_clean)
+        if effects:
+            turns[name] = effects
+            cleaning += any(isinstance(e, CreateNode) and e.request.run.endswith("-cleanup") for e in effects)
+    return turns
 
 
 def reconcile_job(
