@@ -176,6 +176,8 @@ class Victims:
             return None
         need, chosen = dict(lacking), list[_Candidate]()
         for candidate in below:
+            if not need:
+                break
             helps = [(kind, amount) for kind, amount in amounts_of(candidate.job.owned) if kind in need]
             if helps:
                 chosen.append(candidate)
@@ -183,8 +185,6 @@ class Victims:
                 need[kind] -= amount
                 if need[kind] <= 0:
                     del need[kind]
-            if not need:
-                break
         return _without_spare(chosen, lacking)
 
     def _below(self, project: str, priority: int) -> tuple[list[_Candidate], Counter[str]]:

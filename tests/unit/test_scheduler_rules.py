@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +141,35 @@ def test_a_job_that_waited_for_a_day_is_recalled_for_only_below_the_limit(limit:
     assert bool(evicted) is recalled
     expected = ReasonCode.WAITING_FOR_PREEMPTED if recalled else ReasonCode.WAITING_FOR_PROJECT_SHARE
     assert waits(plan, "x")[0] is expected
+
+
+# priorities
+
+
+def test_a_higher_priority_takes_the_place_of_a_lower_one_where_its_projects_limit_is_in_the_way() -> None:
+    quota = policy(a=ProjectRules(minimum_runtime_seconds=60.0, borrowing_limit={"v4": 0}))
+    low = [running("low", "a", 16, age=300.0), running("lower", "a", 8, age=300.0), running("old", "a", 8, age=400.0)]
+    urgent = pending("urgent", "a", 8, priority=1)
+    plan = pass_over(quota, *low, urgent)
+    assert {decision.name: decision.verdict.value for decision in plan.decisions} == {
+        "old": "keep",
+        "low": "keep",
+        "lower": "evict",
+        "urgent": "start",
+    }
+    assert decision(plan, "urgent").message.startswith("takes the place of jobs of a lower priority")
+
+
+def test_a_job_for_which_too_few_would_go_does_not_keep_a_smaller_one_from_its_place() -> None:
+    quota = policy(a=ProjectRules(minimum_runtime_seconds=60.0))
+    jobs = [running("low", "a", 16, age=300.0), running("high", "a", 16, priority=1), running("r", "b", 32)]
+    large = pending("large", "a", 24, priority=2, queued_at=NOW - 90.0)
+    small = pending("small", "a", 16, priority=2)
+    plan = pass_over(quota, *jobs, large, small)
+    assert {d.name: d.evicted_for for d in plan.acting} == {"low": "small", "high": None, "r": None}
+    assert {d.evicted_for for d in pass_over(quota, *jobs, large).acting} == {None}
+    young = replace(jobs[0], started_at=NOW - 59.0)
+    assert {d.evicted_for for d in pass_over(quota, young, *jobs[1:], small).acting} == {None}
 
 
 # lending_limit
