@@ -172,6 +172,33 @@ def test_a_job_for_which_too_few_would_go_does_not_keep_a_smaller_one_from_its_p
     assert {d.evicted_for for d in pass_over(quota, young, *jobs[1:], small).acting} == {None}
 
 
+def test_each_of_a_higher_priority_takes_a_place_of_its_own_in_the_same_pass() -> None:
+    quota = policy(a=ProjectRules(minimum_runtime_seconds=60.0))
+    low = [running(f"low{n}", "a", 8, age=300.0 + n) for n in range(2)]
+    full = [running("high", "a", 16, priority=1), running("r", "b", 32)]
+    urgent = [pending(f"urgent{n}", "a", 8, priority=1, queued_at=NOW - 60 + n) for n in range(3)]
+    plan = pass_over(quota, *low, *full, *urgent)
+    evictions = {d.name: d.evicted_for for d in plan.acting if d.evicted_for}
+    assert evictions == {"low0": "urgent0", "low1": "urgent1"}
+    assert plan.promised == {"urgent0", "urgent1"}
+
+
+def test_the_lowest_priority_makes_place_and_nobody_of_a_higher_one_instead() -> None:
+    quota = policy(a=ProjectRules(minimum_runtime_seconds=60.0))
+    jobs = [running("lowest", "a", 8, age=1000.0), running("saved", "a", 8, priority=4, checkpointed_at=NOW)]
+    jobs += [running("high", "a", 16, priority=1), running("r", "b", 32)]
+    plan = pass_over(quota, *jobs, pending("urgent", "a", 8, priority=1))
+    assert {d.name for d in plan.acting if d.evicted_for} == {"lowest"}
+
+
+@pytest.mark.parametrize(("held", "units", "stops"), [(33, 8, False), (32, 33, False), (32, 32, True)])
+def test_a_place_that_is_borrowed_is_not_taken(held: int, units: int, stops: bool) -> None:
+    quota = policy(a=ProjectRules(minimum_runtime_seconds=60.0))
+    jobs = [running("low", "a", held, age=300.0), running("r", "b", 64 - held)]
+    plan = pass_over(quota, *jobs, pending("urgent", "a", units, priority=1))
+    assert any(decision.evicted_for for decision in plan.acting) is stops
+
+
 # lending_limit
 
 
