@@ -57,7 +57,7 @@ def _refuse(line: int | None, message: str) -> QuotaFileError:
 
 def _decode(data: bytes) -> str:
     if len(data) > FILE_MAX_BYTES:
-        raise _refuse(None, f"the file has {len(data)} bytes, {FILE_MAX_BYTES} are the most; use patterns for members")
+        raise _refuse(None, f"the file has more than {FILE_MAX_BYTES} bytes; use patterns for members")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

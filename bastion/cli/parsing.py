@@ -7,6 +7,7 @@ dashes in names. Here each flag is found, named properly and handed over as `--n
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -136,12 +137,21 @@ def _check_value(name: str, values: flags.FlagValues, assignment: str) -> None:
     kind = kinds.get(values[flag].flag_type())
     if kind is None:
         return
+    if not _is_written_well(values[flag].parser, kind, value):
+        raise Refused(f"--{flag}={plain(value)}: write {kind}; see bastion {name} --help")
+
+
+def _is_written_well(parser: flags.ArgumentParser[object], kind: str, value: str) -> bool:
+    """A number out of the range is: absl says that well. NaN and infinity are not: no range refuses them."""
     try:
-        values[flag].parser.parse(value)
-    except (ValueError, TypeError) as error:
-        if re.fullmatch(r"[-+]?[0-9]+", value) and kind != "true or false":
-            return  # a number, but out of the range: absl says it well
-        raise Refused(f"--{flag}={plain(value)}: write {kind}; see bastion {name} --help") from error
+        if kind == "a number":
+            return math.isfinite(float(value))
+        if kind == "a whole number" and re.fullmatch(r"[-+]?[0-9]+", value):
+            return True
+        parser.parse(value)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _check_operands(name: str, command: Command, operands: tuple[str, ...], after: tuple[str, ...] | None) -> None:

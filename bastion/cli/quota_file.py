@@ -12,17 +12,21 @@ from typing import Any
 from bastion.cli.output import emit_json, plain, say
 from bastion.core.errors import Refused
 from quota import Policy, QuotaFileError
+from quota.reading import FILE_MAX_BYTES
 from quota.rules_in_words import written
 
 
 def read(path: str) -> bytes:
-    """The file's bytes; `-` means stdin.
+    """The file's bytes; `-` means stdin. Of a file that is too large, what is enough for `load` to refuse it.
 
     Raises:
         Refused: it cannot be read.
     """
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            return sys.stdin.buffer.read(FILE_MAX_BYTES + 1)
+        with Path(path).open("rb") as file:
+            return file.read(FILE_MAX_BYTES + 1)
     except OSError as error:
         raise Refused(f"the quota file {plain(path)} cannot be read: {error.strerror}") from error
 

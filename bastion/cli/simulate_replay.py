@@ -83,6 +83,8 @@ def _run(call: Invocation) -> int:
         raise Refused("bastion simulate replay needs both files: --quota=FILE --trace=FILE.csv")
     if call.flags.quota == call.flags.trace == "-":
         raise Refused("only one of the two files can be - (stdin)")
+    if 0 < call.flags.checkpoint_interval < 1:
+        raise Refused("--checkpoint_interval is under a second; write 0 for jobs that make no checkpoints")
     if call.flags.trace == "-" and call.flags.replicates > 1:
         raise Refused("several replicates read the trace several times, so it cannot be - (stdin)")
     if call.flags.plot is not None:

@@ -59,6 +59,12 @@ def test_a_file_without_such_projects_says_nothing_of_them(run, tmp_path) -> Non
     assert "smallest slice" not in run("quota", "check", "good.toml").out
 
 
+def test_a_file_without_an_end_is_refused(run) -> None:
+    done = run("quota", "check", "/dev/zero")
+    assert done.code == 64
+    assert done.err == "bastion: /dev/zero: the file has more than 1048576 bytes; use patterns for members\n"
+
+
 def test_a_bastions_jobs_beyond_their_share_under_this_file_are_named(run, bastion, file) -> None:
     bastion.write_quota(FILE.replace("v4 = 64", "v4 = 1024").encode())
     for name, size in (("fits", 32), ("gang", 64), ("huge", 128)):

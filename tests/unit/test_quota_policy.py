@@ -211,7 +211,7 @@ def test_projects_of_different_case_are_different_and_looked_at_twice() -> None:
         (b"", "empty"),
         (b"  \n\n", "empty"),
         (b"# nothing\n", "missing"),
-        (b"x" * (1024 * 1024 + 1), "1048576 are the most"),
+        (b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
         (b"a = " + b"[" * 100_000, "nest"),
         (b"a = " + b"{a=" * 100_000, "nest"),
         (b".".join([b"a"] * 50_000) + b" = 1", "nest"),
