@@ -66,13 +66,11 @@ class _Borrower:
         core: Names of those that would run if the project could not borrow.
         lines: Jobs of one class and amount that stand together, whether they are spared, and of the core; the one whose
             stop costs least first.
-        counts: How many jobs there are, and how many of them are not spared.
     """
 
     entitlement: int
     core: frozenset[str]
     lines: dict[_Class, dict[tuple[bool, int, bool], list[_Candidate]]] = field(default_factory=dict)
-    counts: list[int] = field(default_factory=lambda: [0, 0])
 
     def debt(self, over: int) -> float:
         """What it borrowed in parts of its entitlement; a project without one is deepest in debt."""
@@ -84,8 +82,6 @@ class _Borrower:
             for place, candidate in enumerate(line):
                 if candidate.job.name == name:
                     del line[place]
-                    self.counts[0] -= 1
-                    self.counts[1] -= not candidate.spared
                     return
 
 
@@ -222,7 +218,7 @@ class Victims:
 
         while need:
             kind = min(need)
-            found = self._cheapest(kind, need[kind], over[kind], chosen, is_free, spared_too=spared_too)
+            found = self._cheapest(kind, need[kind], over[kind], is_free, spared_too=spared_too)
             if found is None:
                 return None
             chosen[found.job.name] = found
@@ -263,25 +259,16 @@ class Victims:
         kind: str,
         need: int,
         over: Mapping[str, int],
-        chosen: Mapping[str, _Candidate],
         is_free: Callable[[_Candidate], bool],
         *,
         spared_too: bool,
     ) -> _Candidate | None:
-        taken: dict[str, int] = {}
-        for candidate in chosen.values():
-            if candidate.job.owned.get(kind, 0) > 0:
-                taken[candidate.job.project_id] = taken.get(candidate.job.project_id, 0) + 1
-        borrowers = []
-        for project, amount in over.items():
-            borrower = self._borrower(project, kind)
-            if amount > 0 and borrower.counts[not spared_too] > taken.get(project, 0):
-                borrowers.append((borrower.debt(amount), amount, borrower))
-        for rank in sorted({rank for _, _, borrower in borrowers for rank in borrower.lines}):
+        borrowers = [(self._borrower(project, kind), amount) for project, amount in over.items() if amount > 0]
+        for rank in sorted({rank for borrower, _ in borrowers for rank in borrower.lines}):
             dear = rank[1]
             best = None
-            for debt, amount, borrower in borrowers:
-                lenience = 1.0 if dear else debt**LENIENCE
+            for borrower, amount in borrowers:
+                lenience = 1.0 if dear else borrower.debt(amount) ** LENIENCE
                 for (spared, units, core), line in borrower.lines.get(rank, {}).items():
                     head = None if spared and not spared_too else next(filter(is_free, line), None)
                     if head is not None:
@@ -303,8 +290,6 @@ class Victims:
                     rank = candidate.job.evictions >= EVICTIONS_MAX, candidate.dear, _level(candidate)
                     place = candidate.spared > 0, units, name in borrower.core
                     borrower.lines.setdefault(rank, {}).setdefault(place, []).append(candidate)
-                    borrower.counts[0] += 1
-                    borrower.counts[1] += not candidate.spared
             self._borrowers[project, kind] = borrower
         return borrower
 
