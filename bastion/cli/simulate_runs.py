@@ -31,6 +31,8 @@ from scheduler.replay.yardsticks import completion_times, measure, unfinished
 POLICIES = ("bastion", "greedy", "fifo", "static")
 # How many samples of the shares a replay takes; a chart has no more columns than that.
 _SAMPLES = 1000
+# Packed and unpacked: some millions of jobs. A few megabytes of gzip can hold more than any memory.
+_TRACE_MAX_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +116,16 @@ def read_trace(path: str) -> list[TraceJob]:
         Refused: it cannot be read; the message names the line where there is one.
     """
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            data = sys.stdin.buffer.read(_TRACE_MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(_TRACE_MAX_BYTES + 1)
         if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                data = packed.read(_TRACE_MAX_BYTES + 1)
+        if len(data) > _TRACE_MAX_BYTES:
+            raise Refused(f"the trace {plain(path)} has more than {_TRACE_MAX_BYTES} bytes; replay a part of it")
         return trace.read(io.StringIO(data.decode("utf-8-sig"), newline=""))
     except (TraceError, csv.Error, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise Refused(f"the trace {plain(path)} cannot be used: {plain(error)}") from error

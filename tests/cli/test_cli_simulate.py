@@ -354,6 +354,16 @@ def test_a_trace_that_cannot_be_used_is_refused(run, quota, tmp_path, content: b
     assert done.out == ""
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_too_many_bytes_of_a_trace_are_refused(run, quota, tmp_path, monkeypatch, packed: bool) -> None:
+    from bastion.cli import simulate_runs
+
+    monkeypatch.setattr(simulate_runs, "_TRACE_MAX_BYTES", 1000)
+    path = tmp_path / "large.csv"
+    path.write_bytes(gzip.compress(b"\n" * 2000, mtime=0) if packed else b"\n" * 2000)
+    assert "large.csv has more than 1000 bytes" in run("simulate", "replay", quota, f"--trace={path}").err
+
+
 def test_a_replay_that_cannot_be_is_refused(run, quota, trace, tmp_path) -> None:
     assert "needs both files" in run("simulate", "replay", quota).err
     assert run("simulate", "replay", "--quota=-", "--trace=-").code == 64
