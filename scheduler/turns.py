@@ -26,6 +26,8 @@ class Turns:
         self._ranks: dict[str, Mapping[str, int]] = {}
         for project, users in usage.items():
             rules = policy.rules(project)
+            if rules.fifo:
+                continue  # first in, first out, whoever it is
             used = {user: amount / rules.user_weight(user) for user, amount in users.items()}
             ranks = {amount: rank for rank, amount in enumerate(sorted({0.0, *used.values()}))}
             self._ranks[project] = {user: ranks[amount] for user, amount in used.items() if ranks[amount]}

@@ -48,7 +48,9 @@ def project_usages(
                 _add(wanted, job.demand)  # it comes back
         for scaling, extra in zip(job.scaling, ledger.extra.get(job.name, ()), strict=False):
             more = max(0, extra - (scaling.extra if job.status is JobStatus.RUNNING else 0))
-            _add(held, {kind: more * amount for kind, amount in scaling.per_replica.items() if more})
+            grown = {kind: more * amount for kind, amount in scaling.per_replica.items() if more}
+            _add(held, grown)
+            _add(wanted, grown)
     return {
         project: ProjectUsage(
             entitlement={kind: policy.entitlement(project, kind) for kind in policy.resource_types},

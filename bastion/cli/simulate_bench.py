@@ -51,7 +51,7 @@ def _run(call: Invocation) -> int:
     # Before memory is traced, which takes memory of its own.
     peak = _peak_rss_mb()
     del load
-    waiting, idle = _traced_bytes(call, values.jobs), _traced_bytes(call, 0)
+    (held, explained), (idle, _) = _traced_bytes(call, values.jobs), _traced_bytes(call, 0)
     from scheduler.replay.yardsticks import percentile
 
     found = {
@@ -59,9 +59,10 @@ def _run(call: Invocation) -> int:
         "decision_ms_p99": round(1000 * percentile(times, 0.99), 3),
         "cold_ms": round(1000 * cold, 3),
         "peak_rss_mb": round(peak, 1),
-        "bytes_per_pending_job": round(max(0, waiting - idle) / values.jobs) if values.jobs else 0,
+        "bytes_per_pending_job": round(max(0, held - idle) / values.jobs) if values.jobs else 0,
         "decision_ms_max": round(1000 * times[-1], 3),
         "explain_ms_p50": round(1000 * percentile(explaining, 0.5), 3),
+        "bytes_per_explained_job": round(max(0, explained - idle) / values.jobs) if values.jobs else 0,
         "decisions": len(times),
         "jobs": values.jobs,
         "projects": values.projects,
@@ -108,8 +109,8 @@ def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float
     return times[0], sorted(times[_WARMING_DECISIONS:]), sorted(explaining)
 
 
-def _traced_bytes(call: Invocation, pending: int) -> int:
-    """What is in memory after a decision: the jobs, the plan with its reasons, and all that the scheduler remembers."""
+def _traced_bytes(call: Invocation, pending: int) -> tuple[int, int]:
+    """What is in memory after a decision: the jobs, what the scheduler remembers and the plan; and with all reasons."""
     from scheduler import Scheduler
 
     gc.collect()
@@ -118,13 +119,15 @@ def _traced_bytes(call: Invocation, pending: int) -> int:
         load = _load(call, pending)
         scheduler = Scheduler()
         plan = scheduler.schedule(load.snapshot(), load.now)
-        told = len(plan.decisions)
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
+        told = len(plan.decisions)
+        gc.collect()
+        explained, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert told == pending + call.flags.running
-    return held
+    return held, explained
 
 
 def _peak_rss_mb() -> float:
@@ -139,8 +142,9 @@ BENCH = Command(
         steady state, in which three jobs come, three end and three are cancelled between two decisions, besides what
         the plan starts and stops. A decision says who starts and who stops; explain_ms_p50 is what the reasons of all
         who wait, their places in the queue and the sums of the projects take on top when somebody asks for them.
-        bytes_per_pending_job is what the waiting jobs, their decisions with reasons, and what the scheduler remembers
-        of them take; peak_rss_mb is the whole process while it decides.""",
+        bytes_per_pending_job is what the waiting jobs, the plan and what the scheduler remembers of them take, and
+        bytes_per_explained_job the same while all reasons are held; peak_rss_mb is the whole process while it
+        decides.""",
     examples=("bastion simulate bench --jobs=10000 --projects=16 --running=1000 --output=json",),
     define=_define,
     takes_target=False,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 DAY_SECONDS = 86_400.0
+# Ten years: a replay goes on until every job has ended.
+_DURATION_MAX = 10 * 365 * 86_400.0
 _COLUMNS = ("job_id", "project", "submit_s", "duration_s", "chips")
 
 
@@ -65,6 +67,8 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
     jobs = []
     names: set[str] = set()
     for row in rows:
+        if any(row[name] is None for name in _COLUMNS):
+            raise TraceError(f"line {rows.line_num} of the trace has too few columns")
         try:
             job = TraceJob(
                 name=row["job_id"],
@@ -74,11 +78,12 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
                 chips=int(row["chips"]),
                 user=row.get("user") or "",
             )
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise TraceError(f"line {rows.line_num} of the trace: {error}") from error
-        if not (0 <= job.submit < float("inf") and 0 < job.duration < float("inf") and job.chips > 0 and job.name):
+        if not (0 <= job.submit < float("inf") and 0 < job.duration <= _DURATION_MAX and job.chips > 0 and job.name):
             raise TraceError(
-                f"line {rows.line_num} of the trace: a job needs an id, an instant, and a duration and chips above 0"
+                f"line {rows.line_num} of the trace: a job needs an id, an instant, chips above 0, and a duration "
+                "above 0 and of ten years at most"
             )
         if job.name in names:
             raise TraceError(f"line {rows.line_num} of the trace: the job_id {job.name!r} occurs twice")

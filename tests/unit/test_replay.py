@@ -271,7 +271,8 @@ def test_a_trace_is_read_by_the_names_of_its_columns() -> None:
     ("rows", "message"),
     [
         (("j1,a,,5,60,8", "j1,a,,5,60,8"), "line 3 of the trace: the job_id 'j1' occurs twice"),
-        (("j1,a,,5,60",), "line 2 of the trace: int"),
+        (("j1,a,,5,60",), "line 2 of the trace has too few columns"),
+        (("j1,a,,5,4e8,1",), "a duration above 0 and of ten years at most"),
         (("j1,a,,five,60,8",), "line 2 of the trace: could not convert"),
         (("j1,a,,-1,60,8",), "line 2 of the trace: a job needs"),
         (("j1,a,,1,0,8",), "line 2 of the trace: a job needs"),

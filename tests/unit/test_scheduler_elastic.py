@@ -58,7 +58,7 @@ def test_an_elastic_job_starts_with_the_replicas_that_nobody_else_can_use() -> N
     plan = pass_over(policy(), waiting("x", "a", 16, scaling=scaling()), waiting("y", "b", 24))
     assert on(plan, "x").verdict is Verdict.START and on(plan, "x").extra == (3,)  # 64 - 16 - 24
     assert on(plan, "y").verdict is Verdict.START and on(plan, "y").extra == ()
-    assert plan.projects["a"].usage == {"v4": 40}
+    assert plan.projects["a"].usage == plan.projects["a"].demand == {"v4": 40}
     assert plan.pool["v4"].free == 0
 
 

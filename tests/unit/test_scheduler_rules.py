@@ -233,6 +233,16 @@ def test_a_job_larger_than_what_others_lend_says_so() -> None:
 # fifo
 
 
+@pytest.mark.parametrize(("fifo", "first"), [(False, "second"), (True, "first")])
+def test_first_in_first_out_asks_not_who_used_what(fifo: bool, first: str) -> None:
+    jobs = [
+        pending("first", "a", 48, user_id="busy", queued_at=NOW - 60),
+        pending("second", "a", 48, user_id="idle", queued_at=NOW - 30),
+    ]
+    quota = policy(a=ProjectRules(fifo=fifo))
+    assert started(pass_over(quota, *jobs, user_usage={"a": {"busy": 1000.0}})) == {first}
+
+
 @pytest.mark.parametrize("fifo", [False, True])
 def test_where_nobody_passes_the_jobs_behind_name_the_one_in_front(fifo: bool) -> None:
     quota = policy(a=ProjectRules(fifo=fifo))
