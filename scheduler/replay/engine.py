@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -247,23 +247,19 @@ class Replay:
         stop, start = self._policy.decide(self._state, now)
         self._outcome.decision_seconds.append(self._timer() - began)
         self._state.changed.clear()
-        # The policy may have started something before it stopped another job of the project: that is held by then.
-        starting: Counter[str] = Counter()
-        for index in set(start).difference(stop):
-            starting[self._jobs[index].trace.project] += self._jobs[index].chips
         for index in stop:
-            self._stop(self._jobs[index], now, starting)
+            self._stop(self._jobs[index], now)
         for index in start:
             self._start(self._jobs[index], now)
         assert self._state.free >= 0, "the policy gave away more than there is"
         return bool(stop or start)
 
-    def _stop(self, job: ReplayJob, now: float, starting: Counter[str]) -> None:
+    def _stop(self, job: ReplayJob, now: float) -> None:
         project = job.trace.project
         if now <= self._window.seconds:
             self._outcome.preemptions += 1
             self._outcome.wasted += job.loss(now, self._state.checkpoint, self._state.restart)
-            if self._state.held[project] + starting[project] <= self._window.entitlements[project]:
+            if self._state.held[project] <= self._window.entitlements[project]:
                 self._outcome.in_quota_evictions += 1
         progress = job.progress(now)
         kept = checkpointed(progress, job.saved, self._state.checkpoint)

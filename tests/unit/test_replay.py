@@ -122,14 +122,6 @@ def test_a_project_within_its_share_that_is_stopped_is_counted() -> None:
     assert found["in_quota_evictions"] == 1
 
 
-def test_what_a_project_starts_in_the_same_tick_is_held_when_another_job_of_it_is_stopped() -> None:
-    over = window(job("a1", 0, 1200, 2), job("a2", 0, 1200, 2))
-    script = {0: ((), (0,)), 600: ((0,), (1,)), 1200: ((), (0,))}
-    assert yardsticks(Scripted(script, restless=True), over)["in_quota_evictions"] == 0
-    again = {0: ((), (0,)), 600: ((0,), (0,)), 1200: ((), (1,))}
-    assert yardsticks(Scripted(again, restless=True), over)["in_quota_evictions"] == 1
-
-
 def test_a_job_stopped_three_times_without_a_new_checkpoint_is_livelocked() -> None:
     over = window(job("a1", 0, 3000, 2), seconds=60_000)
     script: dict[float, tuple[Sequence[int], Sequence[int]]] = {0.0: ((), (0,))}
