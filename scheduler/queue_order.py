@@ -10,7 +10,7 @@ once; only the projects are weighed against each other job by job.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from quota import Policy
 from scheduler.lending import LendingKey, TurnToBorrow, first_borrower, turn_to_borrow
@@ -67,8 +67,8 @@ def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Poli
                 yield line.project, line.request, line.job
 
 
-class _SortedLine:
-    """A project of which anybody may pass anybody."""
+class _Line:
+    """A project's jobs on their way into the order; `job`, its `request`, and its `key` among all projects."""
 
     key: LendingKey
     request: Request
@@ -79,13 +79,19 @@ class _SortedLine:
         self.queue = queue
         self.standing = Standing(shares, project)
         self._turns = turns
-        self._left: Iterator[tuple[TurnToBorrow, Request, Job]] | None = None
 
     def covers(self, request: Request) -> bool:
+        """Whether the project's share covers so much more."""
         return self.standing.covers(request.amounts)
 
+
+class _SortedLine(_Line):
+    """A project of which anybody may pass anybody."""
+
+    _left: Iterator[tuple[TurnToBorrow, Request, Job]] | None = None
+
     def advance(self) -> bool:
-        """Whether there is a next one: `job` with its `request`, and its `key` among all projects."""
+        """Goes on to the next job; returns whether there is one."""
         if self._left is None:
             place = self._turns.place
             left = [
@@ -104,36 +110,25 @@ class _SortedLine:
         return True
 
 
-class _WeighedLine:
+class _WeighedLine(_Line):
     """A project whose rules may forbid a job to start, or to pass others."""
 
-    key: LendingKey
-    request: Request
-    job: Job
-
-    def __init__(self, project: str, queue: ProjectQueue, shares: Shares, turns: Turns) -> None:
-        self.project = project
-        self.queue = queue
-        self.standing = Standing(shares, project)
-        self._turns = turns
-        self._fits: Callable[[str, Request], bool] | None = self._permits
-
-    def covers(self, request: Request) -> bool:
-        return self.standing.covers(request.amounts)
-
-    def _permits(self, _project: str, request: Request) -> bool:
-        return self.standing.permits(request.amounts)
+    _limited = True
 
     def lift_limits(self) -> None:
         """From now on jobs may start beyond the project's borrowing limit."""
-        self._fits = None
+        self._limited = False
 
     def advance(self) -> bool:
         """As above."""
-        found = first_borrower(self.project, self.queue, self._fits, self.standing, self._turns)
+        fits = self._permits if self._limited else None
+        found = first_borrower(self.project, self.queue, fits, self.standing, self._turns)
         if found is None:
             return False
         self.key, _, self.request, self.job = found
         self.queue.remove_first(self.request)
         self.standing.grant(self.request.amounts)
         return True
+
+    def _permits(self, _project: str, request: Request) -> bool:
+        return self.standing.permits(request.amounts)

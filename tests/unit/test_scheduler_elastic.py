@@ -8,46 +8,25 @@ from typing import Any
 import pytest
 
 from quota import Policy, ProjectRules
-from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Scaling, Snapshot, Verdict, schedule
-
-NOW = 10_000_000.0
-HOUR = 3600.0
-
-
-def policy(total: int = 64, rules: ProjectRules | None = None, **weights: float) -> Policy:
-    shares = weights or {"a": 1.0, "b": 1.0}
-    return Policy(
-        tiers=({"v4": total},),
-        weights={project: {"v4": weight} for project, weight in shares.items()},
-        members={},
-        default_rules=rules or ProjectRules(keep_idle_seconds=0.0),
-    )
-
-
-def waiting(name: str, project: str, units: int, **fields: Any) -> Job:
-    values: dict[str, Any] = {"queued_at": NOW - 60.0, "demand": {"v4": units}, **fields}
-    return Job(name=name, project_id=project, user_id="u", **values)
+from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Scaling, Verdict
+from tests.unit import scheduler_jobs
+from tests.unit.scheduler_jobs import HOUR, NOW, pass_over
+from tests.unit.scheduler_jobs import pending as waiting
 
 
 def scaling(units: int = 8, most: int = 4, extra: int = 0) -> tuple[Scaling, ...]:
     return (Scaling(per_replica={"v4": units}, most=most, extra=extra),)
 
 
+def policy(total: int = 64, rules: ProjectRules | None = None, **weights: float) -> Policy:
+    """Nothing is kept for those who gave it back: here it would only be in the way."""
+    return scheduler_jobs.policy(total, rules or ProjectRules(keep_idle_seconds=0.0), **weights)
+
+
 def running(name: str, project: str, units: int, *, extra: int = 0, **fields: Any) -> Job:
     """With `extra` replicas of 8, of at most 4, if that is given."""
-    values = {
-        "status": JobStatus.RUNNING,
-        "tier": 0,
-        "charged": {"v4": units + 8 * extra},
-        "started_at": NOW - HOUR,
-        "scaling": scaling(extra=extra) if extra else (),
-        **fields,
-    }
-    return waiting(name, project, units, **values)
-
-
-def pass_over(quota: Policy, *jobs: Job) -> Plan:
-    return schedule(Snapshot(policy=quota, jobs=jobs, check_membership=False), NOW)
+    values = {"charged": {"v4": units + 8 * extra}, "scaling": scaling(extra=extra) if extra else (), **fields}
+    return scheduler_jobs.running(name, project, units, **values)
 
 
 def on(plan: Plan, name: str) -> Decision:

@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from quota import Policy, ProjectRules
-from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, UsageHistory, Verdict, schedule
+from scheduler import Decision, Plan, ReasonCode, Snapshot, UsageHistory, Verdict, schedule
 from scheduler.policy_change import effect_of
-
-NOW = 10_000_000.0
-HOUR = 3600.0
+from tests.unit.scheduler_jobs import HOUR, NOW, pass_over, pending, running, started
 
 
 def policy(total: int = 64, **rules: ProjectRules) -> Policy:
     """Projects a and b, half of the pool each."""
     return Policy(tiers=({"v4": total},), weights={"a": {"v4": 1.0}, "b": {"v4": 1.0}}, members={}, project_rules=rules)
-
-
-def pending(name: str, project: str, units: int, **fields: Any) -> Job:
-    values: dict[str, Any] = {"queued_at": NOW - 60.0, "demand": {"v4": units}, "user_id": "u", **fields}
-    return Job(name=name, project_id=project, **values)
-
-
-def running(name: str, project: str, units: int, *, age: float = HOUR, **fields: Any) -> Job:
-    values = {
-        "status": JobStatus.RUNNING,
-        "tier": 0,
-        "charged": {"v4": units},
-        "started_at": NOW - age,
-        "queued_at": NOW - age,
-        **fields,
-    }
-    return pending(name, project, units, **values)
-
-
-def pass_over(quota: Policy, *jobs: Job, **fields: Any) -> Plan:
-    return schedule(Snapshot(policy=quota, jobs=jobs, check_membership=False, **fields), NOW)
 
 
 def decision(plan: Plan, name: str) -> Decision:
@@ -51,10 +27,6 @@ def waits(plan: Plan, name: str) -> tuple[ReasonCode, str, str]:
     reason = decision(plan, name).reason
     assert reason is not None
     return reason.code, reason.message, reason.unblock
-
-
-def started(plan: Plan) -> set[str]:
-    return {decision.name for decision in plan.decisions if decision.verdict is Verdict.START}
 
 
 # hold
