@@ -18,6 +18,7 @@ from bastion.core import keys
 from bastion.core.instants import to_rfc3339
 from bastion.core.job_record import JobRecord
 from bastion.testing.cluster import Cluster
+from tests.cli.quota_files import shares
 
 
 @dataclass(frozen=True)
@@ -105,3 +106,11 @@ def bastion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bastion
     monkeypatch.setattr(opening, "SystemClock", lambda: cluster)
     yield cluster
     cluster.daemon.close()
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    """A new quota file: half of the pool for each project."""
+    path = tmp_path / "new.config"
+    path.write_bytes(shares(1, 1))
+    return path

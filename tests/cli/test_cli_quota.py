@@ -11,21 +11,7 @@ import pytest
 
 from bastion.client.quota_upload import QuotaDesk
 from bastion.core import keys
-
-_HEAD = '[toml-schema]\nversion = "1"\n[total_resources]\nv4 = 64\n'
-_MEMBERS = '[project_membership]\na = ["alice"]\nb = ["bob"]\n'
-
-
-def shares(a: float, b: float, *, note: str = "") -> bytes:
-    return f"{note}{_HEAD}{_MEMBERS}[project_resources]\na = {{ v4 = {a} }}\nb = {{ v4 = {b} }}\n".encode()
-
-
-@pytest.fixture
-def new(tmp_path: Path) -> Path:
-    """Half of the pool for each project, where a had it all."""
-    path = tmp_path / "new.config"
-    path.write_bytes(shares(1, 1))
-    return path
+from tests.cli.quota_files import shares
 
 
 @pytest.fixture

@@ -13,14 +13,9 @@ from bastion.client import quota_whatif
 from bastion.core import documents, jobspec, keys
 from bastion.core.instants import to_rfc3339
 from bastion.testing.cluster import BASTION
+from tests.cli.quota_files import shares
 
 HOUR = 3600.0
-_HEAD = '[toml-schema]\nversion = "1"\n[total_resources]\nv4 = 64\n'
-_MEMBERS = '[project_membership]\na = ["alice"]\nb = ["bob"]\n'
-
-
-def shares(a: float, b: float, *, members: str = _MEMBERS) -> bytes:
-    return f"{_HEAD}{members}[project_resources]\na = {{ v4 = {a} }}\nb = {{ v4 = {b} }}\n".encode()
 
 
 def keep_result(
@@ -52,14 +47,6 @@ def a_week_of_b_waiting(store, now: float) -> None:
         keep_result(store, f"a-{day}", queued=at, began=at, ended=at + 12 * HOUR, kind="tpu-v4-64")
         came, began = at + HOUR, at + 12 * HOUR
         keep_result(store, f"b-{day}", queued=came, began=began, ended=began + 2 * HOUR, project="b", user="bob")
-
-
-@pytest.fixture
-def new(tmp_path: Path) -> Path:
-    """Half of the pool for each project."""
-    path = tmp_path / "new.config"
-    path.write_bytes(shares(1, 1))
-    return path
 
 
 @pytest.fixture

@@ -34,6 +34,17 @@ def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait(10)
 
 
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[StorageProcess]:
+    """It serves the bucket `team`, until the test is over."""
+    process = StorageProcess(tmp_path / "buckets", bucket="team")
+    try:
+        process.start()
+        yield process
+    finally:
+        process.stop()
+
+
 def daemon_of(url: str, folder: Path) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-c", HASTY, "daemon", "run", "--root=gs://team/end-bastion", "--slices=none",
@@ -65,33 +76,23 @@ def test_a_daemon_that_waits_for_a_silent_bucket_ends(tmp_path: Path, started: l
 
 
 def test_a_daemon_between_two_ticks_gives_the_lease_back_and_ends(
-    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+    tmp_path: Path, storage: StorageProcess, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    storage = StorageProcess(tmp_path / "buckets", bucket="team")
-    storage.start()
-    try:
-        started.append(daemon_of(storage.url, tmp_path))
-        folder = tmp_path / "buckets" / "team" / "end-bastion"
-        wait_for((folder / "logs" / "end-bastion").exists, 20)  # the last thing that a tick writes
-        assert seconds_to_end(started[0]) < 8  # and not the 30 s until the next tick
-        assert '"released":true' in (folder / "lease").read_text()
-        assert "middle of a tick" not in (tmp_path / "daemon.log").read_text()
-    finally:
-        storage.stop()
+    started.append(daemon_of(storage.url, tmp_path))
+    folder = tmp_path / "buckets" / "team" / "end-bastion"
+    wait_for((folder / "logs" / "end-bastion").exists, 20)  # the last thing that a tick writes
+    assert seconds_to_end(started[0]) < 8  # and not the 30 s until the next tick
+    assert '"released":true' in (folder / "lease").read_text()
+    assert "middle of a tick" not in (tmp_path / "daemon.log").read_text()
 
 
 def test_a_daemon_whose_bucket_falls_silent_between_two_ticks_ends(
-    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+    tmp_path: Path, storage: StorageProcess, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    storage = StorageProcess(tmp_path / "buckets", bucket="team")
-    storage.start()
-    try:
-        started.append(daemon_of(storage.url, tmp_path))
-        folder = tmp_path / "buckets" / "team" / "end-bastion"
-        wait_for((folder / "logs" / "end-bastion").exists, 20)
-        time.sleep(0.5)  # it has read the answer by then
-        storage.pause()
-        assert seconds_to_end(started[0]) < 8
-        assert "the lease was not given back" in (tmp_path / "daemon.log").read_text()
-    finally:
-        storage.stop()
+    started.append(daemon_of(storage.url, tmp_path))
+    folder = tmp_path / "buckets" / "team" / "end-bastion"
+    wait_for((folder / "logs" / "end-bastion").exists, 20)
+    time.sleep(0.5)  # it has read the answer by then
+    storage.pause()
+    assert seconds_to_end(started[0]) < 8
+    assert "the lease was not given back" in (tmp_path / "daemon.log").read_text()
