@@ -50,11 +50,6 @@ def run(folder: Path, program: str, count: int) -> list[str]:
     return outputs
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "bucket"
-
-
 @pytest.mark.parametrize("key", ["counter", "hidden//counter"])
 def test_compare_and_swap_from_many_processes_loses_no_update(folder: Path, key: str) -> None:
     store = DirectoryStore(folder)
