@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quota import Policy, ProjectRules
-from scheduler import Job, JobStatus, Plan, Snapshot, Verdict, schedule
+from scheduler import Decision, Job, JobStatus, Plan, Snapshot, Verdict, schedule
 
 NOW = 10_000_000.0
 HOUR = 3600.0
@@ -49,3 +49,8 @@ def evicted(plan: Plan) -> set[str]:
 
 def started(plan: Plan) -> set[str]:
     return {decision.name for decision in plan.decisions if decision.verdict is Verdict.START}
+
+
+def decision(plan: Plan, name: str) -> Decision:
+    (found,) = [decision for decision in plan.decisions if decision.name == name]
+    return found

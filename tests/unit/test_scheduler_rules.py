@@ -8,19 +8,14 @@ from dataclasses import replace
 import pytest
 
 from quota import Policy, ProjectRules
-from scheduler import Decision, Plan, ReasonCode, Snapshot, UsageHistory, Verdict, schedule
+from scheduler import Plan, ReasonCode, Snapshot, UsageHistory, Verdict, schedule
 from scheduler.policy_change import effect_of
-from tests.unit.scheduler_jobs import HOUR, NOW, pass_over, pending, running, started
+from tests.unit.scheduler_jobs import HOUR, NOW, decision, pass_over, pending, running, started
 
 
 def policy(total: int = 64, **rules: ProjectRules) -> Policy:
     """Projects a and b, half of the pool each."""
     return Policy(tiers=({"v4": total},), weights={"a": {"v4": 1.0}, "b": {"v4": 1.0}}, members={}, project_rules=rules)
-
-
-def decision(plan: Plan, name: str) -> Decision:
-    (found,) = [decision for decision in plan.decisions if decision.name == name]
-    return found
 
 
 def waits(plan: Plan, name: str) -> tuple[ReasonCode, str, str]:
