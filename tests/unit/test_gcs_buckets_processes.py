@@ -21,30 +21,10 @@ from bastion.adapters.directory_store import DirectoryStore
 from bastion.core.errors import PreconditionFailed
 from bastion.emulator.gcs import checksums
 from bastion.emulator.gcs.buckets import Bucket, Buckets, Source
-from bastion.emulator.gcs.resources import Attributes, ConditionFailed, NoSuchObject, ObjectResource, Preconditions
+from bastion.emulator.gcs.resources import ConditionFailed, NoSuchObject, Preconditions
+from tests.unit.gcs_objects import ANY, NONE, TEXT, put, read
 
-ANY = Preconditions()
-NONE = Attributes()
-TEXT = Attributes(content_type="text/plain", metadata={"k": "v"})
 HOUR_NS = 3600 * 1_000_000_000
-
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> Bucket:
-    return Buckets(tmp_path).create("lake")
-
-
-def put(
-    bucket: Bucket, name: str, data: bytes, attributes: Attributes = NONE, preconditions: Preconditions = ANY
-) -> ObjectResource:
-    with bucket.stage() as staging:
-        staging.write(data)
-        return bucket.commit(name, staging, attributes, preconditions)
-
-
-def read(bucket: Bucket, name: str) -> bytes:
-    with bucket.open(name) as opened:
-        return os.pread(opened.fileno(), opened.resource.size, 0)
 
 
 def sidecars_of(bucket: Bucket) -> list[str]:

@@ -17,7 +17,6 @@ import pytest
 
 from bastion.emulator.gcs.buckets import Bucket, Buckets
 from bastion.emulator.gcs.resources import (
-    Attributes,
     ChecksumMismatch,
     ConditionFailed,
     Declared,
@@ -30,37 +29,14 @@ from bastion.emulator.gcs.resources import (
 from bastion.emulator.gcs.upload_sessions import Session, keep
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.testing.manual_clock import ManualClock
+from tests.unit.gcs_objects import ANY, NONE, TEXT, put, read
 
-ANY = Preconditions()
-NONE = Attributes()
-TEXT = Attributes(content_type="text/plain", metadata={"Key": "välue"})
 DAY = 24 * 3600.0
-
-
-@pytest.fixture
-def buckets(tmp_path: Path) -> Buckets:
-    return Buckets(tmp_path)
-
-
-@pytest.fixture
-def bucket(buckets: Buckets) -> Bucket:
-    return buckets.create("lake")
 
 
 @pytest.fixture
 def uploads(buckets: Buckets, bucket: Bucket) -> Uploads:
     return Uploads(buckets)
-
-
-def put(bucket: Bucket, name: str, data: bytes) -> None:
-    with bucket.stage() as staging:
-        staging.write(data)
-        bucket.commit(name, staging, NONE, ANY)
-
-
-def read(bucket: Bucket, name: str) -> bytes:
-    with bucket.open(name) as opened:
-        return os.pread(opened.fileno(), opened.resource.size, 0)
 
 
 def files_of(bucket: Bucket) -> list[str]:

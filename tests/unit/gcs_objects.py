@@ -1,0 +1,35 @@
+"""Objects in a bucket of the storage endpoint, written and read as its tests do."""
+
+from __future__ import annotations
+
+import os
+
+from bastion.emulator.gcs.buckets import Bucket
+from bastion.emulator.gcs.resources import (
+    Attributes,
+    Declared,
+    ObjectResource,
+    Preconditions,
+)
+
+ANY = Preconditions()
+NONE = Attributes()
+TEXT = Attributes(content_type="text/plain", cache_control="no-store", metadata={"Key": "välue", "other": ""})
+
+
+def put(
+    bucket: Bucket,
+    name: str,
+    data: bytes = b"x",
+    attributes: Attributes = NONE,
+    preconditions: Preconditions = ANY,
+    declared: Declared | None = None,
+) -> ObjectResource:
+    with bucket.stage() as staging:
+        staging.write(data)
+        return bucket.commit(name, staging, attributes, preconditions, declared=declared or Declared())
+
+
+def read(bucket: Bucket, name: str) -> bytes:
+    with bucket.open(name) as opened:
+        return os.pread(opened.fileno(), opened.resource.size, 0)
