@@ -120,19 +120,19 @@ class Admission:
         return member
 
     def _not_member(self, job: Job, now: float) -> Reason:
-        own = self.policy.projects_of(job.user_id)
-        known = job.project_id in self._projects
-        problem = (
-            f"user {job.user_id} is not a member of project {job.project_id}"
-            if known
-            else f"the quota file has no project {job.project_id}"
-        )
+        user, project = job.user_id, job.project_id
+        own = self.policy.projects_of(user)
+        if project in self._projects:
+            problem = f"user {user} is not a member of project {project}"
+            change = f"an admin adds {user} to {project} in the quota file"
+        else:
+            problem = f"the quota file has no project {project}"
+            change = f"an admin adds project {project} to the quota file, with {user} among its members"
         return Reason(
             code=ReasonCode.NOT_MEMBER,
-            message=f"{problem}; {job.user_id} belongs to {', '.join(own) if own else 'no project'}",
+            message=f"{problem}; {user} belongs to {', '.join(own) if own else 'no project'}",
             since=waiting_since(job),
-            unblock=f"an admin adds {job.user_id} to {job.project_id} in the quota file"
-            + (f", or the job is submitted under {' or '.join(own)}" if own else ""),
+            unblock=change + (f", or the job is submitted under {' or '.join(own)}" if own else ""),
             also=self._later(job, ReasonCode.NOT_MEMBER, now),
         )
 

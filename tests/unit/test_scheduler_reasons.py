@@ -33,6 +33,11 @@ def test_a_user_outside_the_project_is_told_where_it_belongs() -> None:
     assert reasons["x"] is not None and reasons["x"].message.endswith("u belongs to a")
     assert reasons["y"] is not None and "the quota file has no project nowhere" in reasons["y"].message
     assert reasons["z"] is not None and reasons["z"].message.endswith("w belongs to no project")
+    assert reasons["x"].unblock == "an admin adds u to b in the quota file, or the job is submitted under a"
+    assert reasons["y"].unblock == (
+        "an admin adds project nowhere to the quota file, with u among its members, or the job is submitted under a"
+    )
+    assert reasons["z"].unblock == "an admin adds w to a in the quota file"
     unchecked = pass_over(quota, pending("x", "b", 8), pending("y", "nowhere", 8), check_membership=False)
     assert verdicts(unchecked) == {"x": "start", "y": "start"}
 
