@@ -84,7 +84,7 @@ class Matcher:
             ) from error
         self.cost = builder.cost + self._part.steps
         if self.cost > COST_MAX:
-            raise NotMatchable("it repeats what itself repeats too often, like ((a+)+)+; write it with fewer * + { }")
+            raise NotMatchable(_too_costly(pattern))
 
     def matches(self, text: Text) -> bool:
         """Whether the whole text matches."""
@@ -350,6 +350,52 @@ def _repeat(body: _Part, least: int, most: int) -> _Part:
     if body.width:  # each round moves on, and the one that finds nothing is the last
         rounds = min(rounds, TEXT_MAX_CHARS // body.width + 1)
     return _Repeat(body, least, more, least * body.width, 1 + rounds * (1 + body.steps))
+
+
+_TOKEN = re.compile(
+    r"""\\.                                               # an escaped character
+    | \[ \^? \]? (?: \\. | [^\]\\] )* \]                   # a class
+    | \(\?\#[^)]*\) | \(\?[a-zA-Z]+\)                     # a comment, or flags for the whole pattern
+    | (?P<open> \( (?: \? (?: P<\w+> | <?[=!] | [a-zA-Z-]*: ) )? )
+    | (?P<close> \) )
+    | (?P<repetition> (?: [*+] | \{ (?!\}) \d* (?: ,\d* )? \} ) \?? )
+    | .""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _too_costly(pattern: str) -> str:
+    """What is wrong with a pattern that takes too many steps: the part that repeats most, why, and what to write.
+
+    The parser does not tell where in the pattern its parts stand, so the text is looked through once more.
+    """
+    # How many repetitions stand in each other, and the text of the outermost of them.
+    deepest = 0, ""
+    # Where each group that is open began, and how deep what it holds goes; the pattern itself is the first.
+    groups = [(0, 0)]
+    start = depth = 0
+    for token in _TOKEN.finditer(pattern):
+        match token.lastgroup:
+            case "open":
+                groups.append((token.start(), 0))
+                continue
+            case "close" if len(groups) > 1:
+                start, depth = groups.pop()
+            case "repetition":
+                depth += 1
+                deepest = max(deepest, (depth, pattern[start : token.end()]), key=lambda found: found[0])
+            case _:
+                start, depth = token.start(), 0
+        groups[-1] = groups[-1][0], max(groups[-1][1], depth)
+    depth, part = deepest
+    if depth > 1:
+        return (
+            f"it takes too long to match, because in {part!r} a repetition (* + or {{ }}) stands inside a repetition: "
+            "the time grows exponentially with their number. Repeat once, like a+ instead of (a+)+, or name the users "
+            "one by one"
+        )
+    many = f"too many repetitions, like {part!r}" if part else "too many parts"
+    return f"it takes too long to match, because it has {many}: split it into several patterns, or name the users"
 
 
 def _class_text(operation: str, argument: Any) -> str:

@@ -343,8 +343,8 @@ def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("pattern", "part"),
     [
-        ("((a+)+)+", "repeats what itself repeats"),
-        ("(?:(?:a?){99}){99}", "repeats what itself repeats"),
+        ("((a+)+)+", "in '((a+)+)+' a repetition (* + or { }) stands inside a repetition"),
+        ("(?:(?:a?){99}){99}", "the time grows exponentially with their number. Repeat once"),
         ("(.*)\\\\1", "refers back"),
         ("(?P<x>a)(?(x)b|c)", "refers back"),
         ("(?<=a|bc)d", "fixed length"),
@@ -361,6 +361,23 @@ def test_patterns_that_could_take_long_or_are_none_are_refused(pattern: str, par
     assert line == 8
     assert "member of project1" in message
     assert part in message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "part"),
+    [
+        ("team-((a+)+)+(bc)*@example", "in '((a+)+)+' a repetition"),
+        ("(?P<x>(?:[a-z)(]+[]*]*)+)+", "in '(?P<x>(?:[a-z)(]+[]*]*)+)+' a repetition"),
+        ("(?#a+)(a?[(]((bc)*?d){2,}){9}(?i:x+)", "in '(a?[(]((bc)*?d){2,}){9}' a repetition"),
+        ("(ab)*" * 51, "it has too many repetitions, like '(ab)*': split it"),
+        ("(?i)" + "".join(map(chr, range(0x4E00, 0x4E00 + 99))), "it has too many parts: split it"),
+    ],
+    ids=["in the middle", "a class", "a comment", "side by side", "no repetition"],
+)
+def test_the_part_of_a_pattern_that_takes_too_long_is_named(pattern: str, part: str) -> None:
+    ((_, message),) = [p for p in problems(GOOD.replace("user2", pattern)) if "member" in p[1]]
+    assert f"it takes too long to match, because {part}" in message
+    assert "name the users" in message
 
 
 @pytest.mark.parametrize(
