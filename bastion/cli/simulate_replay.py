@@ -25,13 +25,30 @@ if TYPE_CHECKING:
     from bastion.cli.simulate_runs import Result, Task
 
 _WIDEST_CHART = 160
+# A trace may count its seconds from 1970.
+_START_DAY_MAX = 36_600.0
+# As long as the longest job that a trace may have; whoever wants more wants no checkpoints, which is 0.
+_CHECKPOINT_INTERVAL_MAX = 10 * 365 * 86_400.0
+# Whoever needs longer to start again than a day is better never stopped, and a replay might not end.
+_RESTART_OVERHEAD_MAX = 86_400.0
+# More than a week is another trace.
+_JITTER_MAX = 7 * 86_400.0
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("quota", None, "The quota file; it has one resource type.", flag_values=values)
     flags.DEFINE_string("trace", None, "The trace: CSV, gzipped or not; - is stdin.", flag_values=values)
-    flags.DEFINE_float("start_day", 0.0, "Where the window begins.", lower_bound=0.0, flag_values=values)
-    flags.DEFINE_float("days", 14.0, "How long the window is.", lower_bound=0.001, upper_bound=3660, flag_values=values)
+    flags.DEFINE_float(
+        "start_day",
+        0.0,
+        "Where the window begins.",
+        lower_bound=0.0,
+        upper_bound=_START_DAY_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "days", 14.0, "How long the window is.", lower_bound=0.001, upper_bound=3660.0, flag_values=values
+    )
     flags.DEFINE_float(
         "load",
         None,
@@ -48,6 +65,7 @@ def _define(values: flags.FlagValues) -> None:
         1800.0,
         "Seconds of own progress between a job's checkpoints; 0: there are none.",
         lower_bound=0.0,
+        upper_bound=_CHECKPOINT_INTERVAL_MAX,
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -55,6 +73,7 @@ def _define(values: flags.FlagValues) -> None:
         300.0,
         "Seconds that a stopped job loses when it goes on.",
         lower_bound=0.0,
+        upper_bound=_RESTART_OVERHEAD_MAX,
         flag_values=values,
     )
     flags.DEFINE_enum("policy", "bastion", ["bastion", "greedy", "fifo", "static"], "Who decides.", flag_values=values)
@@ -71,6 +90,7 @@ def _define(values: flags.FlagValues) -> None:
         60.0,
         "Seconds by which a copy's jobs come earlier or later, at most.",
         lower_bound=0.0,
+        upper_bound=_JITTER_MAX,
         flag_values=values,
     )
     flags.DEFINE_integer("seed", 1, "Of the jitter.", lower_bound=0, flag_values=values)

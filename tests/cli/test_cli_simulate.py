@@ -381,6 +381,26 @@ def test_a_replay_that_cannot_be_is_refused(run, quota, trace, tmp_path) -> None
     assert done.code == 64 and json.loads(done.out)["valid"] is False
 
 
+@pytest.mark.parametrize(
+    "flag", ["restart_overhead", "checkpoint_interval", "jitter", "tick", "load", "days", "start_day"]
+)
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("nan", "write a number"),
+        ("inf", "write a number"),
+        ("1e999", "write a number"),
+        ("-1", "is not a number in the range ["),
+        ("1e300", "is not a number in the range ["),
+    ],
+    ids=["nan", "inf", "1e999", "negative", "1e300"],
+)
+def test_numbers_that_no_replay_has_are_refused_by_flag_and_range(run, quota, trace, flag, value, problem) -> None:
+    done = run("simulate", "replay", quota, trace, f"--{flag}={value}", "--output=json")
+    assert (done.code, done.out, done.err.count("\n")) == (64, "", 1)
+    assert f"--{flag}={value}: " in done.err and problem in done.err
+
+
 def test_a_trace_may_come_from_stdin(run, quota, monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TRACE.encode())))
     assert json.loads(run("simulate", "replay", quota, "--trace=-", "--policy=fifo", "--output=json").out)["jobs"] == 2
