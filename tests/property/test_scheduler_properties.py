@@ -5,177 +5,21 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from quota import Policy, ProjectRules
-from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
-
-NOW = 10_000.0
-PROJECTS = ("a", "b", "c")
-USER = "u"
-OTHER_USER = "w"
-COMPETING = {ReasonCode.WAITING_FOR_POOL, ReasonCode.WAITING_FOR_PROJECT_SHARE, ReasonCode.BEHIND_HIGHER_PRIORITY}
-
-settings.register_profile(
-    "scheduler", max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+from scheduler import Job, JobStatus, ReasonCode, Snapshot, Verdict, schedule
+from tests.property.scheduler_snapshots import (
+    NOW,
+    PROJECTS,
+    SETTINGS,
+    USER,
+    carried_out,
+    code,
+    decisions,
+    policy_of,
+    snapshots,
 )
-SETTINGS = settings.get_profile("scheduler")
-
-
-def policy_of(
-    tiers: tuple[dict[str, int], ...],
-    weights: dict[str, dict[str, float]],
-    rules: dict[str, ProjectRules] | None = None,
-) -> Policy:
-    return Policy(
-        tiers=tiers, weights=weights, members=dict.fromkeys(PROJECTS, (USER, OTHER_USER)), project_rules=rules or {}
-    )
-
-
-@st.composite
-def project_rules(draw: st.DrawFn, kinds: tuple[str, ...]) -> ProjectRules:
-    limits = st.dictionaries(st.sampled_from(kinds), st.sampled_from((0, 4, 8, 24)), max_size=len(kinds))
-    return ProjectRules(
-        fifo=draw(st.integers(0, 2)) == 0,
-        hold=draw(st.integers(0, 7)) == 0,
-        borrowing_limit=draw(st.one_of(st.just({}), limits)),
-        lending_limit=draw(st.one_of(st.just({}), limits)),
-        user_weights={OTHER_USER: 3.0},
-    )
-
-
-@st.composite
-def policies(draw: st.DrawFn, kinds: tuple[str, ...] = ("v4", "v5e")) -> Policy:
-    tiers = draw(
-        st.lists(
-            st.fixed_dictionaries({kind: st.sampled_from((0, 8, 16, 33, 64)) for kind in kinds}), min_size=1, max_size=3
-        )
-    )
-    weights = {project: {kind: draw(st.sampled_from((0.0, 0.2, 1.0, 3.0))) for kind in kinds} for project in PROJECTS}
-    rules = {project: draw(project_rules(kinds)) for project in PROJECTS} if draw(st.booleans()) else {}
-    return policy_of(tuple(tiers), weights, rules)
-
-
-def demands(kinds: tuple[str, ...]) -> st.SearchStrategy[dict[str, int]]:
-    return st.dictionaries(st.sampled_from(kinds), st.sampled_from((1, 4, 8, 16, 24, 48)), max_size=len(kinds))
-
-
-@st.composite
-def snapshots(
-    draw: st.DrawFn,
-    *,
-    kinds: tuple[str, ...] = ("v4", "v5e"),
-    overfull: bool = True,
-    claims: bool = True,
-    backoff: bool = True,
-    slots: bool = True,
-) -> Snapshot:
-    """Snapshots with incumbents that may exceed the pool (`overfull`), and with promises in flight (`claims`)."""
-    policy = draw(policies(kinds))
-    count = draw(st.integers(0, 14))
-    room = {kind: policy.total(kind) for kind in kinds}
-    jobs = []
-    for index in range(count):
-        demand = draw(demands(kinds))
-        status = draw(st.sampled_from(JobStatus))
-        if not overfull and any(room[kind] < amount for kind, amount in demand.items()):
-            status = JobStatus.PENDING
-        holds = status is not JobStatus.PENDING
-        if holds:
-            for kind, amount in demand.items():
-                room[kind] -= amount
-        jobs.append(
-            Job(
-                name=f"j{index:02}",
-                project_id=draw(st.sampled_from(PROJECTS)),
-                user_id=draw(st.sampled_from((USER, USER, OTHER_USER))),
-                priority=draw(st.sampled_from((1, 5))),
-                queued_at=float(draw(st.integers(0, 20))),
-                demand=demand,
-                status=status,
-                tier=draw(st.integers(0, 2)) if holds else None,
-                charged=demand if holds else {},
-                started_at=float(draw(st.integers(100, 9_000))) if holds else None,
-                not_before=draw(st.sampled_from((None, None, NOW - 1, NOW + 60))) if backoff and not holds else None,
-                evicted_for=f"j{draw(st.integers(0, count)):02}"
-                if claims and status is JobStatus.STOPPING and draw(st.booleans())
-                else None,
-                on_bastion=slots and draw(st.integers(0, 4)) == 0,
-                promised=claims and not holds and draw(st.integers(0, 5)) == 0,
-            )
-        )
-    used = st.fixed_dictionaries({user: st.sampled_from((0.0, 10.0, 25.0)) for user in (USER, OTHER_USER)})
-    return Snapshot(
-        policy=policy,
-        jobs=tuple(jobs),
-        bastion_slots=draw(st.sampled_from((None, 1, 3))),
-        user_usage=draw(st.one_of(st.just({}), st.fixed_dictionaries(dict.fromkeys(PROJECTS, used)))),
-    )
-
-
-def decisions(plan: Plan) -> dict[str, Decision]:
-    return {decision.name: decision for decision in plan.decisions}
-
-
-def code(decision: Decision) -> ReasonCode | None:
-    return decision.reason.code if decision.reason else None
-
-
-def carried_out(snapshot: Snapshot, plan: Plan, passed_at: float = NOW) -> Snapshot:
-    """The snapshot of the next pass if nothing else happens and nothing has stopped yet."""
-    decided = decisions(plan)
-
-    def next_of(job: Job) -> Job:
-        decision = decided[job.name]
-        match decision.verdict:
-            case Verdict.START:
-                return replace(
-                    job,
-                    status=JobStatus.RUNNING,
-                    tier=decision.tier,
-                    charged=job.demand,
-                    started_at=NOW,
-                    promised=False,
-                )
-            case Verdict.EVICT:
-                return replace(job, status=JobStatus.STOPPING, evicted_for=decision.evicted_for)
-            case Verdict.WAIT:
-                promised = code(decision) is ReasonCode.WAITING_FOR_PREEMPTED
-                since = job.waiting_since if promised == job.promised else passed_at
-                return replace(job, promised=promised, waiting_since=since)
-            case _:
-                return job
-
-    return replace(snapshot, jobs=tuple(next_of(job) for job in snapshot.jobs))
-
-
-def with_limit_raised(policy: Policy, project: str, over: dict[str, int]) -> Policy:
-    """The project may borrow so much more."""
-    rules = policy.rules(project)
-    limit = {kind: amount + over.get(kind, 0) for kind, amount in rules.borrowing_limit.items()}
-    return replace(policy, project_rules={**policy.project_rules, project: rules.evolve(borrowing_limit=limit)})
-
-
-def with_more_free(policy: Policy, missing: dict[str, int]) -> Policy:
-    """So much more capacity, and everybody's entitlement as before: a project without jobs is given the rest."""
-    totals = {kind: policy.total(kind) + missing.get(kind, 0) for kind in policy.resource_types}
-    weights: dict[str, dict[str, float]] = {
-        project: {kind: float(policy.entitlement(project, kind)) for kind in policy.resource_types}
-        for project in policy.projects
-    }
-    weights["nobody"] = {
-        kind: float(total - sum(policy.entitlement(project, kind) for project in policy.projects))
-        for kind, total in totals.items()
-    }
-    *first, last = (dict(tier) for tier in policy.tiers)
-    for kind, amount in missing.items():
-        last[kind] = last.get(kind, 0) + amount
-    more = Policy(tiers=(*first, last), weights=weights, members=policy.members, project_rules=policy.project_rules)
-    for project in policy.projects:
-        for kind in policy.resource_types:
-            assert more.entitlement(project, kind) == policy.entitlement(project, kind)
-    return more
 
 
 @SETTINGS
@@ -412,49 +256,6 @@ def test_an_owner_within_its_entitlement_starts_or_gets_room_in_the_same_pass(sn
             continue  # it does not ask, or may not: the one in front does
         entitlement = snapshot.policy.entitlement(job.project_id, "v4")
         assert committed[job.project_id] + job.demand.get("v4", 0) > entitlement
-
-
-def assert_granting_helps(snapshot: Snapshot, data: st.DataObject, *, nothing_stops: bool = False) -> None:
-    assert snapshot.policy is not None
-    plan = schedule(snapshot, NOW)
-    if nothing_stops:
-        assume(all(decision.verdict is not Verdict.EVICT for decision in plan.decisions))
-    asks = COMPETING | {ReasonCode.EXCEEDS_POOL, ReasonCode.EXCEEDS_PROJECT_MAX}
-    fifo = {project for project in PROJECTS if snapshot.policy.rules(project).fifo}
-    project_of = {job.name: job.project_id for job in snapshot.jobs}
-    # What a job behind the head of a strict line lacks depends on that head, which its reason names instead.
-    waiting = [d for d in plan.decisions if d.reason and d.reason.code in asks and project_of[d.name] not in fifo]
-    assume(waiting)
-    decision = data.draw(st.sampled_from(waiting))
-    assert decision.reason is not None and (decision.reason.missing or decision.reason.over_limit)
-    after = carried_out(snapshot, plan)
-    (project,) = [job.project_id for job in snapshot.jobs if job.name == decision.name]
-    granted = with_more_free(snapshot.policy, dict(decision.reason.missing))
-    granted = with_limit_raised(granted, project, dict(decision.reason.over_limit))
-    after = replace(after, policy=granted)
-    assert decisions(schedule(after, NOW))[decision.name].verdict is Verdict.START
-
-
-@SETTINGS
-@given(snapshots(overfull=False, claims=False, backoff=False, slots=False), st.data())
-def test_granting_what_is_missing_starts_the_job_behind_any_jobs_of_its_project(
-    snapshot: Snapshot, data: st.DataObject
-) -> None:
-    jobs = (replace(job, project_id="a") if job.status is JobStatus.PENDING else job for job in snapshot.jobs)
-    assert_granting_helps(replace(snapshot, jobs=tuple(jobs)), data)
-
-
-@SETTINGS
-@given(snapshots(kinds=("v4",), overfull=False, claims=False, backoff=False, slots=False), st.data())
-def test_granting_what_is_missing_starts_the_job_behind_jobs_of_other_projects(
-    snapshot: Snapshot, data: st.DataObject
-) -> None:
-    jobs = (
-        replace(job, demand={"v4": 8}) if job.status is JobStatus.PENDING else job
-        for job in snapshot.jobs
-        if job.status is not JobStatus.STOPPING  # what is being freed for several projects is told less exactly
-    )
-    assert_granting_helps(replace(snapshot, jobs=tuple(jobs)), data, nothing_stops=True)
 
 
 @st.composite
