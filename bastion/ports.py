@@ -36,7 +36,7 @@ class StoredObject:
 class ObjectStore(Protocol):
     """A bucket, or a folder that behaves like one.
 
-    Contract (the suite is `tests/contract/test_object_store.py`):
+    Contract (the suite is `tests/contract/test_object_store*.py`):
 
     * A key is any non-empty UTF-8 string of at most 1024 bytes without NUL, CR or LF, but for the names that Cloud
       Storage keeps to itself (`bastion.core.objects.check_key`). Every such key can be stored.
