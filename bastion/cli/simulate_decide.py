@@ -19,7 +19,9 @@ from bastion.core.errors import EXIT_REFUSED, Refused
 from quota import QuotaFileError, load
 
 if TYPE_CHECKING:
-    from scheduler import Job, Plan
+    from collections.abc import Mapping
+
+    from scheduler import Decision, Job, Plan
 
 _JOBS_MAX_BYTES = 256 * 1024 * 1024
 
@@ -47,12 +49,13 @@ def _run(call: Invocation) -> int:
     except QuotaFileError as error:
         quota_file.tell_problems(call.flags.quota, error, json=call.json)
         return EXIT_REFUSED
-    jobs, unknown = parse_jobs(_read_jobs(call.flags.jobs))
-    if unknown:
-        say(f"bastion: note: these fields of jobs mean nothing here: {plain(', '.join(unknown))}")
-    plan = schedule(Snapshot(policy=policy, jobs=jobs, check_membership=False), _now(call.flags.now, jobs))
+    given = parse_jobs(_read_jobs(call.flags.jobs))
+    if given.unknown:
+        say(f"bastion: note: these fields of jobs mean nothing here: {plain(', '.join(given.unknown))}")
+    snapshot = Snapshot(policy=policy, jobs=given.jobs, check_membership=False)
+    plan = schedule(snapshot, _now(call.flags.now, given.jobs))
     if call.json:
-        emit_json(document(plan))
+        emit_json(document(plan, given.least))
     else:
         _show(plan)
     return 0
@@ -81,8 +84,12 @@ def _now(given: str | None, jobs: tuple[Job, ...]) -> float:
     return now
 
 
-def document(plan: Plan) -> dict[str, Any]:
-    """The plan, for `--output=json`."""
+def document(plan: Plan, least: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The plan, for `--output=json`.
+
+    Args:
+        least: Of each elastic job the replicas that it needs, by scaling.
+    """
     return {
         "decisions": [
             {
@@ -94,8 +101,7 @@ def document(plan: Plan) -> dict[str, Any]:
                 "position": decision.position,
                 "verdict": decision.verdict.value,
                 "evicted_for": decision.evicted_for,
-                # Few jobs are elastic.
-                **({"extra_replicas": list(decision.extra)} if decision.extra else {}),
+                **_replicas(decision, least),
             }
             for decision in plan.decisions
         ],
@@ -105,6 +111,15 @@ def document(plan: Plan) -> dict[str, Any]:
         },
         "pool": {kind: {"total": one.total, "used": one.used, "free": one.free} for kind, one in plan.pool.items()},
     }
+
+
+def _replicas(decision: Decision, least: Mapping[str, tuple[int, ...]]) -> dict[str, list[int]]:
+    """By scaling, of an elastic job that starts or runs on: what it is to have, and what of that is lent."""
+    if not decision.extra:
+        return {}
+    extra = list(decision.extra)
+    replicas = [needed + lent for needed, lent in zip(least[decision.name], extra, strict=True)]
+    return {"replicas": replicas, "extra_replicas": extra}
 
 
 def _show(plan: Plan) -> None:
@@ -137,12 +152,16 @@ DECIDE = Command(
         RFC 3339) and resources (units by type), and optionally priority (1 to 5; 1 goes first), status (PENDING or
         ACTIVE), and, of an active job, tier and started_at (else its creation_time). An elastic job has scaling_specs,
         a list of objects with min_replicas, max_replicas and resources_per_replica, and when it is active replicas, a
-        list of how many it has of each; what it needs is their minimum, whatever its resources say.
+        list of how many it has of each, its min_replicas included (them alone if left out); what it needs is their
+        minimum, whatever its resources say.
 
-        It decides once, and checks no membership. With --output=json: decisions in scheduling order, each with name,
+        It decides once, checks no membership, and counts no slots of a bastion's own host: there is only the pool,
+        and a job whose resources are {} starts. With --output=json: decisions in scheduling order, each with name,
         run (whether the job starts now or runs on), tier, reason, message, position in the pool's queue, verdict and
-        evicted_for; and the projects' entitlement, usage and demand after it. A job for which others are evicted waits
-        (WaitingForPreempted) until they are gone.""",
+        evicted_for; of an elastic job that starts or runs on also replicas, which means the same as in the jobs: how
+        many it is to have of each scaling, and extra_replicas, how many of these are lent to it beyond its
+        min_replicas; and the projects' entitlement, usage and demand after it. A job for which others are evicted
+        waits (WaitingForPreempted) until they are gone.""",
     examples=("bastion simulate decide --quota=quotas.config --jobs=jobs.json --output=json",),
     define=_define,
     takes_target=False,

@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NoReturn
 
@@ -30,11 +31,23 @@ _AMOUNT_MAX = 10**9
 _INSTANT_MAX = 253_402_300_799.0
 
 
-def parse_jobs(data: bytes) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """Reads a JSON list of jobs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenJobs:
+    """What the list says.
 
-    Returns:
-        The jobs in the order of the list, and the fields that nothing here knows.
+    Attributes:
+        jobs: In the order of the list.
+        least: Of each elastic job the `min_replicas` of its scalings.
+        unknown: Fields that nothing here knows.
+    """
+
+    jobs: tuple[Job, ...]
+    least: Mapping[str, tuple[int, ...]]
+    unknown: tuple[str, ...]
+
+
+def parse_jobs(data: bytes) -> GivenJobs:
+    """Reads a JSON list of jobs.
 
     Raises:
         Refused: it is not such a list; the message names the first bad entry and field.
@@ -47,6 +60,7 @@ def parse_jobs(data: bytes) -> tuple[tuple[Job, ...], tuple[str, ...]]:
         raise Refused(f"the jobs are {_kind(document)}; write a list of objects: [{{...}}, {{...}}]")
     jobs: list[Job] = []
     places: dict[str, int] = {}
+    least: dict[str, tuple[int, ...]] = {}
     unknown: dict[str, None] = {}
     for index, entry in enumerate(document):
         if not isinstance(entry, dict):
@@ -58,8 +72,10 @@ def parse_jobs(data: bytes) -> tuple[tuple[Job, ...], tuple[str, ...]]:
             )
         places[job.name] = index
         unknown.update(dict.fromkeys(name for name in entry if name not in _KNOWN))
+        if job.scaling:
+            least[job.name] = tuple(spec["min_replicas"] for spec in entry["scaling_specs"])
         jobs.append(job)
-    return tuple(jobs), tuple(unknown)
+    return GivenJobs(jobs=tuple(jobs), least=least, unknown=tuple(unknown))
 
 
 def parse_instant(value: object) -> float | None:

@@ -217,8 +217,8 @@ def test_an_elastic_job_gets_what_is_idle_and_gives_it_back_before_anybody_is_st
     waiting = [job("x", scaling_specs=[ELASTIC], units=0), job("y", "b", 16)]
     document = json.loads(decide(waiting, "--output=json").out)
     told = {decision["name"]: decision for decision in document["decisions"]}
-    assert (told["x"]["run"], told["x"]["extra_replicas"]) == (True, [3])
-    assert "extra_replicas" not in told["y"]
+    assert (told["x"]["run"], told["x"]["replicas"], told["x"]["extra_replicas"]) == (True, [4], [3])
+    assert not {"replicas", "extra_replicas"} & told["y"].keys()
     assert document["projects"]["a"]["usage"] == {"v4": 32}
     active = [
         job("x", scaling_specs=[ELASTIC], replicas=[4], status="ACTIVE"),
@@ -227,9 +227,18 @@ def test_an_elastic_job_gets_what_is_idle_and_gives_it_back_before_anybody_is_st
     ]
     told = {decision["name"]: decision for decision in json.loads(decide(active, "--output=json").out)["decisions"]}
     assert (told["x"]["verdict"], told["x"]["run"], told["x"]["evicted_for"]) == ("resize", True, "y")
-    assert told["x"]["extra_replicas"] == [2]
+    assert (told["x"]["replicas"], told["x"]["extra_replicas"]) == ([3], [2])
     assert told["r"]["verdict"] == "keep"
     assert "gives extra replicas back for y of project b; extra replicas: 2" in decide(active).out
+
+
+def test_the_replicas_of_a_decision_are_those_of_the_next_file(decide) -> None:
+    scaling = [ELASTIC | {"min_replicas": 2}, ELASTIC | {"max_replicas": 2}]
+    (first,) = json.loads(decide([job("x", scaling_specs=scaling)], "--output=json").out)["decisions"]
+    assert (first["replicas"], first["extra_replicas"]) == ([4, 2], [2, 1])
+    running = job("x", scaling_specs=scaling, replicas=first["replicas"], status="ACTIVE")
+    (second,) = json.loads(decide([running], "--output=json").out)["decisions"]
+    assert (second["verdict"], second["replicas"]) == ("keep", first["replicas"])
 
 
 def test_what_is_optional_may_be_missing_and_what_is_unknown_is_told(decide) -> None:
