@@ -172,7 +172,7 @@ class Reason:
         unblock: What would make it start.
         also: Other codes that apply as well, in order of precedence.
         missing: Units that the pool lacks for this job, those for the jobs ahead of it included: with so much more
-            free capacity it starts in the next pass.
+            free capacity it starts in the next pass; a job on the bastion's own host, once it has a slot there, too.
         over_limit: Units by which its project's borrowing limit is too low for this job, those for its project's jobs
             ahead of it included; it starts only if the limit is raised by so many besides, or as many are given back.
     """

@@ -98,9 +98,13 @@ class Cases:
             unblock = f"jobs of project {project} end, or "
         if not ledger.has_slot(request):
             parts.append("the bastion's own host runs as many jobs as it may")
-            if not lacking:
-                holders = tuple(sorted(name for name, other in ledger.holders.items() if other.on_bastion))
-                unblock = "a job on the bastion's own host ends"
+            slots = sorted(name for name, other in ledger.holders.items() if other.on_bastion)
+            ends = "a job on the bastion's own host ends"
+            if lacking:  # what has to become free besides is added by `explaining`
+                holders = (*dict.fromkeys((*holders, *slots)),)
+                unblock = f"{ends}, and either {unblock}" if unblock else f"{ends}, and "
+            else:
+                holders, unblock = (*slots,), ends
         return Case(
             code, tuple(also), "; ".join(parts), holders[:_HOLDERS_SHOWN], unblock, self.wanted(project, request)
         )

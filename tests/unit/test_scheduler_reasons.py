@@ -42,6 +42,22 @@ def test_a_user_outside_the_project_is_told_where_it_belongs() -> None:
     assert verdicts(unchecked) == {"x": "start", "y": "start"}
 
 
+def test_a_job_that_waits_for_a_slot_and_for_units_is_told_of_both() -> None:
+    jobs = [running("s", "a", 0, on_bastion=True), running("r", "a", 32), running("q", "b", 32)]
+    plan = pass_over(policy(), *jobs, pending("x", "a", 8, on_bastion=True), bastion_slots=1)
+    reason = decision(plan, "x").reason
+    assert reason is not None and reason.code is ReasonCode.WAITING_FOR_PROJECT_SHARE
+    assert "needs 8 v4" in reason.message and "the bastion's own host runs as many jobs as it may" in reason.message
+    assert (reason.holders, reason.missing) == (("r", "s"), {"v4": 8})
+    assert reason.unblock == (
+        "a job on the bastion's own host ends, and either jobs of project a end, or 8 more v4 become free"
+    )
+    plan = pass_over(policy(32), *jobs[:2], pending("x", "b", 8, on_bastion=True), pending("y", "a", 8), bastion_slots=1)
+    reason = decision(plan, "x").reason
+    assert reason is not None and reason.code is ReasonCode.WAITING_FOR_POOL
+    assert reason.unblock == "a job on the bastion's own host ends, and 8 more v4 become free"
+
+
 def replace_members(quota: Policy, **members: tuple[str, ...]) -> Policy:
     return Policy(tiers=quota.tiers, weights=quota.weights, members={**quota.members, **members})
 
