@@ -35,6 +35,18 @@ def test_every_reason_code_is_explained() -> None:
     assert [code.value for code in ReasonCode if f"`{code.value}`" not in text] == []
 
 
+def test_codes_that_are_never_given_are_said_to_be_so_in_the_reference_and_promised_nowhere() -> None:
+    sources = [
+        path.read_text("utf-8") for layer in ("bastion", "scheduler") for path in (REPOSITORY / layer).rglob("*.py")
+    ]
+    given = set(re.findall(r"ReasonCode\.([A-Z_]+)", "".join(sources)))
+    never = [code.value for code in ReasonCode if code.name not in given]
+    reasons = REPOSITORY / "docs" / "reference" / "reasons.md"
+    assert re.findall(r"^\| `(\w+)` .* never given yet: ", reasons.read_text("utf-8"), re.MULTILINE) == never
+    promising = [page.name for page in PAGES for code in never if page != reasons and code in page.read_text("utf-8")]
+    assert promising == []
+
+
 def test_every_folder_of_the_bucket_is_in_its_reference() -> None:
     text = (REPOSITORY / "docs" / "reference" / "bucket-format.md").read_text("utf-8")
     prefixes = [value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)]
