@@ -52,7 +52,7 @@ def test_a_job_that_waits_for_a_slot_and_for_units_is_told_of_both() -> None:
     assert reason.unblock == (
         "a job on the bastion's own host ends, and either jobs of project a end, or 8 more v4 become free"
     )
-    plan = pass_over(policy(32), *jobs[:2], pending("x", "b", 8, on_bastion=True), pending("y", "a", 8), bastion_slots=1)
+    plan = pass_over(policy(32), *jobs[:2], pending("x", "b", 8, on_bastion=True), bastion_slots=1)
     reason = decision(plan, "x").reason
     assert reason is not None and reason.code is ReasonCode.WAITING_FOR_POOL
     assert reason.unblock == "a job on the bastion's own host ends, and 8 more v4 become free"
