@@ -283,8 +283,6 @@ def test_the_accelerator_types_are_those_that_the_api_serves(client: tpu_v2.TpuC
 def test_what_the_emulator_does_not_serve_says_so(client: tpu_v2.TpuClient) -> None:
     with pytest.raises(exceptions.MethodNotImplemented, match=r"does not serve google\.cloud\.tpu\.v2\.Tpu/StopNode"):
         client.stop_node(tpu_v2.StopNodeRequest(name=f"{ZONE}/nodes/b-x-1"))
-    with pytest.raises(exceptions.MethodNotImplemented):
-        client.create_queued_resource(parent=ZONE, queued_resource_id="q", queued_resource=tpu_v2.QueuedResource())
 
 
 def test_one_folder_has_one_emulator_and_its_folder_is_private(emulator: Emulator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from bastion.emulator.tpu.events import EventLog
 from bastion.emulator.tpu.faults import Faults
 from bastion.emulator.tpu.records import HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
 
@@ -39,6 +40,63 @@ def test_a_ledger_reads_back_as_it_was_saved_and_is_private(tmp_path: Path) -> N
     ledger.save(path)
     assert Ledger.load(path) == ledger
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_ledger_of_the_first_format_is_still_read(tmp_path: Path) -> None:
+    # As an emulator without queued resources wrote it.
+    first = {
+        "format": 1,
+        "machine": "another boot",
+        "nodes": {
+            _node().name: {
+                "name": _node().name,
+                "key": "b-x-1-abcd1234",
+                "accelerator_type": "v4-8",
+                "service_account": "",
+                "metadata": {"startup-script": "x" * 1000},
+                "sent": "",
+                "created": 1.5,
+                "create_operation": "o",
+                "delete_operation": "",
+                "state": 2,
+                "health_description": "",
+                "hosts": [{"worker": 0, "vm_id": "v", "ip": "127.100.1.1", "port": 9254, "process": "12:34"}],
+            }
+        },
+        "operations": {"o": {"name": "o", "target": "t", "verb": "create", "created": 1.0, "ended": 2.0}},
+    }
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(first))
+    ledger = Ledger.load(path)
+    node = ledger.nodes[_node().name]
+    assert (node.state, node.metadata, node.queued) == (NodeState.READY, {"startup-script": "x" * 1000}, "")
+    assert list(ledger.operations) == ["o"]
+    ledger.save(path)
+    assert Ledger.load(path) == ledger
+
+
+def test_a_startup_script_is_written_once_however_many_nodes_have_it(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    script = "#!/bin/bash\n" * 1000
+    ledger = Ledger()
+    for number in range(200):
+        name = f"{LOCATION}/nodes/b-{number}"
+        ledger.nodes[name] = _node().model_copy(update={"name": name, "metadata": {"startup-script": script}})
+    ledger.save(path)
+    assert path.stat().st_size < 200 * 1000 + len(script) * 2
+    assert {node.metadata["startup-script"] for node in Ledger.load(path).nodes.values()} == {script}
+
+
+def test_the_event_log_keeps_two_files_and_a_full_disk_costs_it_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, max_bytes=100)
+    for number in range(10):
+        log.note("ready", f"n{number}", "v4-8", 8)
+    lines = path.read_text().splitlines()
+    assert {"event": "ready", "name": "n9", "type": "v4-8", "units": 8}.items() <= json.loads(lines[-1]).items()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    EventLog(tmp_path / "missing" / "events.jsonl").note("ready")
 
 
 def test_a_ledger_of_another_boot_knows_no_process(tmp_path: Path) -> None:

@@ -26,6 +26,15 @@ class CreateFailure:
     message: str
 
 
+def stockout(zone: str) -> CreateFailure:
+    """A creation's end in a zone that has nothing left, in the API's own words."""
+    return CreateFailure(
+        code=_STOCKOUT_CODE,
+        message=f'There is no more capacity in the zone "{zone}"; you can try in another zone where '
+        "Cloud TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions)",
+    )
+
+
 class Faults:
     """Reads, and for tests writes, the fault files."""
 
@@ -55,10 +64,7 @@ class Faults:
                 path.unlink()  # who removes it has it
                 code, _, message = text.partition(" ")
                 return CreateFailure(
-                    code=int(code) if code.isdigit() else _STOCKOUT_CODE,
-                    message=message
-                    or f'There is no more capacity in the zone "{zone}"; you can try in another zone where '
-                    "Cloud TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions)",
+                    code=int(code) if code.isdigit() else _STOCKOUT_CODE, message=message or stockout(zone).message
                 )
         return None
 

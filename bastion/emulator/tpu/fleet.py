@@ -3,40 +3,49 @@
 Speaks neither gRPC nor protobuf; `service.py` translates. Invariants:
 
 * A request returns as soon as the ledger on disk says what will happen; booting and ending run in threads of their own.
-  A disk that is full stops none of it: what could not be written is written as soon as there is room. A crash before
-  that forgets those changes, which costs a node (its hosts are swept) or brings one back, to be deleted again.
 * A node leaves the ledger only when no process of it is left.
 * `TERMINATED` means that a host died under a ready node (its supervisor was killed, the machine rebooted). The real
   service keeps such a node READY or repairs it some time; here it is said at once, because a slice that lost a host is
-  lost. Its other hosts go on until the node is deleted. Nothing is ever restarted.
+  lost. Its other hosts go on until the node is deleted.
+* Nothing is ever restarted but by a reset of its queued resource.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import threading
 import time
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bastion.core import instance_types
-from bastion.emulator.tpu.faults import CreateFailure, Faults
+from bastion.emulator.tpu.capacity import Capacity
+from bastion.emulator.tpu.faults import CreateFailure, Faults, stockout
 from bastion.emulator.tpu.host import HostSpec
 from bastion.emulator.tpu.hosts import AddressBlocks, Hosts
-from bastion.emulator.tpu.records import ApiError, Code, HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
+from bastion.emulator.tpu.ledger import OpenLedger, in_location
+from bastion.emulator.tpu.queue import Queue
+from bastion.emulator.tpu.records import (
+    ApiError,
+    Code,
+    HostRecord,
+    Initiator,
+    NodeRecord,
+    NodeState,
+    OperationRecord,
+    QueuedState,
+    new_key,
+)
+from bastion.emulator.tpu.requests import LOCATION, NewNode, check_node
 
 _log = logging.getLogger(__name__)
 
-_NODE_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_LOCATION = re.compile(r"projects/(?P<project>[a-z0-9][-a-z0-9.:]{0,62})/locations/(?P<zone>[a-z0-9][-a-z0-9]{0,62})")
-_METADATA_VALUE_MAX_BYTES = 256 * 1024
-_METADATA_MAX_BYTES = 512 * 1024
 # A block of loopback addresses ends there.
 HOSTS_MAX = 250
+# Of slice 0's first host, for the hosts of all slices; the port is the one that Cloud TPU's launchers use.
+_MEGASCALE_PORT = 8080
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +57,11 @@ class FleetSettings:
         grace_seconds: Between SIGTERM and SIGKILL when a node is deleted or pre-empted.
         orphan_seconds: How long hosts outlive an emulator that has no successor.
         watch_seconds: How often dead hosts and fault files are looked for.
+        create_seconds: How long every creation of a node takes before its hosts boot.
+        wait_seconds: How long every queued resource waits for resources at least.
+        notice_seconds: Between the hosts' notice of a pre-emption and their end.
+        boot: Whether nodes have hosts at all; without, they are READY and nothing runs.
+        exists, quota: As in `Capacity`.
     """
 
     state_dir: Path
@@ -55,19 +69,12 @@ class FleetSettings:
     grace_seconds: float = 5.0
     orphan_seconds: float = 60.0
     watch_seconds: float = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewNode:
-    """What a creation asks for; `sent` as in `NodeRecord`."""
-
-    location: str
-    node_id: str
-    accelerator_type: str
-    runtime_version: str
-    service_account: str
-    metadata: dict[str, str]
-    sent: str
+    create_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    notice_seconds: float = 0.0
+    boot: bool = True
+    exists: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    quota: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -83,13 +90,15 @@ class Fleet:
 
     def __init__(self, settings: FleetSettings) -> None:
         self._settings = settings
-        self._file = settings.state_dir / "state.json"
         self._hosts = Hosts(settings.state_dir)
         self._blocks = AddressBlocks()
         self.faults = Faults(settings.state_dir / "faults")
-        self._lock = threading.RLock()
-        self._ledger = Ledger()
-        self._unsaved = False
+        self.ledger = OpenLedger(settings.state_dir)
+        self._lock = self.ledger.lock
+        self.capacity = Capacity(self.ledger, dict(settings.exists), dict(settings.quota))
+        self.queue = Queue(
+            self.ledger, self.capacity, self, hosts_max=settings.hosts_max, wait_seconds=settings.wait_seconds
+        )
         self._work: dict[str, _Work] = {}
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -98,17 +107,14 @@ class Fleet:
 
     def open(self) -> None:
         """Takes over from the emulator before: adopts hosts that live, ends what should not, resumes the rest."""
-        self._ledger = Ledger.load(self._file)
-        self._hosts.sweep({node.key for node in self._ledger.nodes.values()})
+        self.ledger.load()
+        self._hosts.sweep({node.key for node in self.ledger.nodes})
         with self._lock:
-            for node in list(self._ledger.nodes.values()):
+            for node in self.ledger.nodes:
                 match node.state:
-                    case NodeState.CREATING:
+                    case NodeState.CREATING | NodeState.RESTARTING:
                         # Its creation was accepted, so it goes on; hosts of the first try, if any, are strangers now.
-                        self._hosts.end(node.hosts, grace_seconds=0)
-                        self._hosts.remove(node.key)
-                        self._change(node.name, hosts=())
-                        self._begin(node.name, self._boot)
+                        self.reboot(node.name)
                     case NodeState.DELETING:
                         self._begin(node.name, self._end)
                     case NodeState.PREEMPTED:
@@ -116,22 +122,26 @@ class Fleet:
                     case NodeState.TERMINATED:
                         self._hosts.end([host for host in node.hosts if not host.alive], grace_seconds=0)
                     case NodeState.READY:
-                        pass  # adopted; the watcher finds those that died meanwhile
-            self._save()
+                        self._adopt(node)
+            self.ledger.save()
         self._watcher.start()
 
     def close(self) -> None:
-        """Ends all nodes and forgets them; returns when no process is left."""
+        """Ends all nodes and queued resources and forgets them; returns when no process is left."""
         self._closed.set()
+        self.ledger.changed.set()
         with self._lock:
-            for node in list(self._ledger.nodes.values()):
+            self.queue.delete_all()
+            for node in self.ledger.nodes:
                 if node.state is not NodeState.DELETING:
-                    self.delete(node.name)
+                    self._delete(node)
+            self.ledger.save()
             threads = [work.thread for work in self._work.values() if work.thread is not None]
         for thread in threads:
             thread.join()
         if self._watcher.is_alive():
             self._watcher.join()
+        self.queue.step()
         self._hosts.reap()
 
     # ---- what the API asks
@@ -140,26 +150,31 @@ class Fleet:
         """Accepts a node; it boots in the background.
 
         Raises:
-            ApiError: INVALID_ARGUMENT or ALREADY_EXISTS.
+            ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
         """
-        self._check(new)
-        name = f"{new.location}/nodes/{new.node_id}"
+        check_node(new, hosts_max=self._settings.hosts_max)
         with self._lock:
-            if name in self._ledger.nodes:
-                raise ApiError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
-            operation = self._operation(new.location, name, "create")
-            self._ledger.nodes[name] = NodeRecord(
-                name=name,
-                key=f"{new.node_id}-{uuid.uuid4().hex[:8]}",
-                accelerator_type=new.accelerator_type,
-                service_account=new.service_account,
-                metadata=new.metadata,
-                sent=new.sent,
-                created=operation.created,
-                create_operation=operation.name,
+            if self.ledger.find_node(new.name) is not None:
+                raise ApiError(Code.ALREADY_EXISTS, f"Resource '{new.name}' already exists")
+            self.capacity.require_quota(new.location, new.accelerator_type, 1, spot=new.spot)
+            operation = self.ledger.begin(new.location, new.name, "create")
+            self.ledger.add_node(
+                NodeRecord(
+                    name=new.name,
+                    key=new_key(new.name),
+                    accelerator_type=new.accelerator_type,
+                    service_account=new.service_account,
+                    metadata=new.metadata,
+                    sent=new.sent,
+                    created=operation.created,
+                    create_operation=operation.name,
+                    spot=new.spot,
+                    reserved=new.reserved,
+                    placed=False,
+                )
             )
-            self._save()
-            self._begin(name, self._boot)
+            self.ledger.save()
+            self.boot(new.name)
             return operation
 
     def get(self, name: str) -> NodeRecord:
@@ -169,98 +184,98 @@ class Fleet:
             ApiError: NOT_FOUND.
         """
         with self._lock:
-            if name not in self._ledger.nodes:
-                raise ApiError(Code.NOT_FOUND, f"Resource '{name}' was not found")
-            return self._ledger.nodes[name]
+            return self.ledger.node(name)
 
     def nodes(self, location: str) -> list[NodeRecord]:
         """The nodes of a location in order of their names; the zone `-` means every zone of the project."""
-        project, _, zone = location.rpartition("/")
-        with self._lock:
-            return [
-                node
-                for _, node in sorted(self._ledger.nodes.items())
-                if node.location == location or (zone == "-" and node.location.startswith(project + "/"))
-            ]
+        found = [node for node in self.ledger.nodes if in_location(node.location, location)]
+        return sorted(found, key=lambda node: node.name)
 
     def delete(self, name: str) -> OperationRecord:
         """Accepts the end of a node; one that is being deleted gets the same operation again.
 
+        The only node of a queued resource takes that with it: it is SUSPENDED when the node is gone.
+
         Raises:
-            ApiError: NOT_FOUND.
+            ApiError: NOT_FOUND; FAILED_PRECONDITION: its queued resource needs it.
         """
         with self._lock:
-            node = self.get(name)
-            if node.state is NodeState.DELETING:
-                return self._ledger.operations[node.delete_operation]
-            self._finish(node.create_operation, Code.CANCELLED, "the node was deleted while it was being created")
-            operation = self._operation(node.location, name, "delete")
-            self._change(name, state=NodeState.DELETING, delete_operation=operation.name)
-            self._save()
-            self._begin(name, self._end)
+            node = self.ledger.node(name)
+            if node.state is NodeState.DELETING and node.delete_operation:
+                return self.ledger.operation(node.delete_operation)
+            self.queue.check_node_delete(node)
+            operation = self._delete(node)
+            if node.queued:
+                self.ledger.suspend_queued(node.queued, Initiator.USER)
+            self.ledger.save()
             return operation
 
     def preempt(self, name: str) -> None:
         """Takes the node away as the real service does: told to the hosts, then ended; the node stays until deleted.
 
+        All nodes of a queued resource go together; it is SUSPENDING from the notice on, and SUSPENDED at the end.
+
         Raises:
             ApiError: NOT_FOUND.
         """
         with self._lock:
-            node = self.get(name)
-            if node.state is not NodeState.READY:
+            node = self.ledger.node(name)
+            if not self._can_be_preempted(node):
                 return
-            self._change(name, state=NodeState.PREEMPTED, health_description="The TPU was preempted.")
-            self._save()
-        _log.info("node %s is pre-empted", name)
-        for host in node.hosts:
-            with contextlib.suppress(OSError):
-                self._hosts.folder(node.key, host.worker).preempted.touch()
-        grace = self._settings.grace_seconds
-        threading.Thread(target=self._hosts.end, args=(node.hosts,), kwargs={"grace_seconds": grace}).start()
+            taken = [node]
+            if node.queued:
+                taken = self.ledger.nodes_of(self.ledger.queued(node.queued))
+                self.ledger.suspend_queued(node.queued, Initiator.SERVICE)
+            for each in taken:
+                self.ledger.change_node(each.name, preempt_at=time.time() + self._settings.notice_seconds)
+            self.ledger.save()
+        for each in taken:
+            _log.info("node %s will be pre-empted in %g s", each.name, self._settings.notice_seconds)
+            for host in each.hosts:
+                with contextlib.suppress(OSError):
+                    self._hosts.folder(each.key, host.worker).preempted.touch()
+        self._take_due()
 
-    def operation(self, name: str) -> OperationRecord:
-        """The operation of that name.
+    # ---- what the queue asks
 
-        Raises:
-            ApiError: NOT_FOUND.
-        """
-        with self._lock:
-            if name not in self._ledger.operations:
-                raise ApiError(Code.NOT_FOUND, f"Operation '{name}' was not found")
-            return self._ledger.operations[name]
+    def boot(self, name: str) -> None:
+        self._begin(name, self._boot)
 
-    def operations(self, location: str) -> list[OperationRecord]:
-        """The operations of a location in order of their names, which is the order of their beginning."""
-        with self._lock:
-            prefix = f"{location}/operations/"
-            return [found for name, found in sorted(self._ledger.operations.items()) if name.startswith(prefix)]
+    def reboot(self, name: str) -> None:
+        old = self.ledger.node(name)
+        # A new key: hosts of the old one are strangers from now on, also to the sweep after a crash.
+        self.ledger.change_node(name, key=new_key(name), hosts=(), preempt_at=None)
 
-    def cancel(self, name: str) -> None:
-        """Notes the wish; as the API says, cancelling is best effort, and here nothing comes of it."""
-        with self._lock:
-            self._ledger.operations[name] = self.operation(name).model_copy(update={"cancel_requested": True})
-            self._save()
+        def boot_anew(name: str, stop: threading.Event) -> None:
+            self._hosts.end(old.hosts, grace_seconds=0)
+            self._hosts.remove(old.key)
+            self._boot(name, stop)
 
-    def forget(self, name: str) -> None:
-        """Drops a finished operation; one that runs is kept, because its node still speaks of it."""
-        with self._lock:
-            if self.operation(name).ended is not None:
-                del self._ledger.operations[name]
-                self._save()
+        self._begin(name, boot_anew)
+
+    def end(self, name: str) -> None:
+        node = self.ledger.node(name)
+        if node.state is not NodeState.DELETING:
+            self.ledger.change_node(name, state=NodeState.DELETING)
+            self._begin(name, self._end)
 
     # ---- in the background
 
     def _boot(self, name: str, stop: threading.Event) -> None:
-        node = self.get(name)
-        kind = instance_types.table()[node.accelerator_type]
-        zone = node.location.rpartition("/")[2]
-        if stop.wait(self.faults.create_delay_seconds()):
+        zone = name.partition("/nodes/")[0].rpartition("/")[2]
+        with self._lock:
+            node = self.ledger.node(name)
+            if not node.placed and not self.capacity.fits(node.location, node.accelerator_type, 1):
+                return self._fail(name, stockout(zone))
+            node = self.ledger.change_node(name, placed=True)
+        if stop.wait(self._settings.create_seconds + self.faults.create_delay_seconds()):
             return None
         if (failure := self.faults.take_create_failure(zone)) is not None:
             return self._fail(name, failure)
+        if not self._settings.boot:
+            return self._ready(name, ())
         try:
-            listeners = self._blocks.take(kind.hosts)
+            listeners = self._blocks.take(instance_types.table()[node.accelerator_type].hosts)
         except OSError as error:
             return self._fail(name, CreateFailure(code=Code.RESOURCE_EXHAUSTED, message=str(error)))
         places = [listener.getsockname()[:2] for listener in listeners]
@@ -269,37 +284,64 @@ class Fleet:
             for worker, (ip, port) in enumerate(places)
         )
         with self._lock:
-            self._change(name, hosts=hosts)
-            self._save()
+            self.ledger.change_node(name, hosts=hosts)
+            self.ledger.save()
         started = []
+        coordinator = self._coordinator(node, stop)
         try:
             for host, listener in zip(hosts, listeners, strict=True):
-                process = self._hosts.start(node.key, self._spec(node, host, hosts), listener)
+                process = self._hosts.start(node.key, self._spec(node, host, hosts, coordinator), listener)
                 started.append(host.model_copy(update={"process": str(process)}))
         except OSError as error:
             for listener in listeners:
                 listener.close()
             self._hosts.end([*started, *hosts[len(started) :]], grace_seconds=0)
             return self._fail(name, CreateFailure(code=Code.INTERNAL, message=f"a host could not be started: {error}"))
+        return self._ready(name, tuple(started))
+
+    def _ready(self, name: str, hosts: tuple[HostRecord, ...]) -> None:
         with self._lock:
-            self._change(name, hosts=tuple(started))
-            if self._ledger.nodes[name].state is NodeState.CREATING:
-                self._change(name, state=NodeState.READY)
-                self._finish(node.create_operation)
-                _log.info("node %s is ready with %d hosts", name, len(started))
-            self._save()
-        return None
+            node = self.ledger.change_node(name, hosts=hosts)
+            if node.state in (NodeState.CREATING, NodeState.RESTARTING):
+                self.ledger.change_node(name, state=NodeState.READY)
+                self.ledger.finish(node.create_operation)
+                _log.info("node %s is ready with %d hosts", name, len(hosts))
+            self.ledger.save()
+
+    def _coordinator(self, node: NodeRecord, stop: threading.Event) -> str:
+        """Where slice 0's first host is, as soon as that is known; empty for a node that is no part of a multislice."""
+        if node.slices == 1:
+            return ""
+        while not stop.is_set():
+            with self._lock:
+                queued = self.ledger.find_queued(node.queued)
+                first = self.ledger.find_node(queued.nodes[0]) if queued is not None else None
+            if first is not None and first.hosts:
+                return f"{first.hosts[0].ip}:{_MEGASCALE_PORT}"
+            stop.wait(0.01)
+        return ""  # the node is being ended
 
     def _fail(self, name: str, failure: CreateFailure) -> None:
-        """A creation that fails leaves no node, only its operation's error."""
+        """A creation that fails leaves no node, only its operation's error, or its queued resource's."""
         with self._lock:
-            node = self._ledger.nodes[name]
-            if node.state is NodeState.CREATING:
+            node = self.ledger.node(name)
+            if node.state in (NodeState.CREATING, NodeState.RESTARTING):
                 self._hosts.remove(node.key)
-                del self._ledger.nodes[name]
-                self._finish(node.create_operation, failure.code, failure.message)
-                self._save()
+                self.ledger.drop_node(name)
+                self.ledger.finish(node.create_operation, failure.code, failure.message)
+                if node.queued:
+                    self.queue.fail(node.queued, failure.code, failure.message)
+                self.ledger.save()
         _log.info("node %s was not created: %s", name, failure.message)
+
+    def _delete(self, node: NodeRecord) -> OperationRecord:
+        self.ledger.finish(node.create_operation, Code.CANCELLED, "the node was deleted while it was being created")
+        operation = self.ledger.begin(node.location, node.name, "delete")
+        ending = node.state is NodeState.DELETING
+        self.ledger.change_node(node.name, state=NodeState.DELETING, delete_operation=operation.name)
+        if not ending:
+            self._begin(node.name, self._end)
+        return operation
 
     def _end(self, name: str, _stop: threading.Event) -> None:
         node = self.get(name)
@@ -310,48 +352,88 @@ class Fleet:
             grace = 0
         self._hosts.remove(node.key)
         with self._lock:
-            del self._ledger.nodes[name]
-            self._finish(node.delete_operation)
-            self._save()
+            self.ledger.finish(self.ledger.node(name).delete_operation)
+            self.ledger.drop_node(name)
+            self.ledger.save()
         _log.info("node %s is gone", name)
 
+    def _adopt(self, node: NodeRecord) -> None:
+        """A ready node is taken over as it is, but a slice of a gang that is not complete is made anew with it."""
+        queued = self.ledger.find_queued(node.queued)
+        if queued is not None and queued.state is QueuedState.PROVISIONING:
+            self.ledger.change_node(node.name, state=NodeState.RESTARTING)
+            self.reboot(node.name)
+
     def _watch(self) -> None:
-        while not self._closed.wait(self._settings.watch_seconds):
+        looked = 0.0
+        while not self._closed.is_set():
             try:
-                self._look()
-            except OSError as error:  # noqa: PERF203 - of a fault file; the hosts must be watched on
+                if time.monotonic() - looked >= self._settings.watch_seconds:
+                    looked = time.monotonic()
+                    self._look()
+                self._take_due()
+                self.queue.step()
+            except OSError as error:
+                # Of a fault file; the hosts must be watched on.
                 _log.warning("a look at the nodes was cut short: %s", error)
+            self.ledger.changed.wait(self._settings.watch_seconds)
+            self.ledger.changed.clear()
 
     def _look(self) -> None:
         self._hosts.reap()
-        with self._lock:
-            if self._unsaved:
-                self._save()
-            ready = [node for node in self._ledger.nodes.values() if node.state is NodeState.READY]
+        self.ledger.save_what_is_left()
+        ready = [node for node in self.ledger.nodes if node.state is NodeState.READY]
         for node in ready:
             dead = [host for host in node.hosts if not host.alive]
             if dead:
                 self._terminate(node, dead)
         for node_id in self.faults.preemptions():
-            with self._lock:
-                ready = [n for n in self._ledger.nodes.values() if n.node_id == node_id and n.state is NodeState.READY]
-            for node in ready:
+            for node in [node for node in ready if node.node_id == node_id and self._can_be_preempted(node)]:
                 self.faults.preempted(node_id)
-                self.preempt(node.name)
+                with contextlib.suppress(ApiError):  # it is gone since
+                    self.preempt(node.name)
+
+    def _can_be_preempted(self, node: NodeRecord) -> bool:
+        queued = self.ledger.find_queued(node.queued)
+        complete = queued is None or queued.state is QueuedState.ACTIVE
+        return complete and node.state is NodeState.READY and node.preempt_at is None
+
+    def _take_due(self) -> None:
+        """Takes away the nodes whose notice is over."""
+        with self._lock:
+            now = time.time()
+            due = [
+                node
+                for node in self.ledger.nodes
+                if node.preempt_at is not None
+                and now >= node.preempt_at
+                and node.state in (NodeState.READY, NodeState.TERMINATED)
+            ]
+            for node in due:
+                self.ledger.change_node(
+                    node.name, state=NodeState.PREEMPTED, health_description="The TPU was preempted."
+                )
+            if due:
+                self.ledger.save()
+        grace = self._settings.grace_seconds
+        for node in due:
+            threading.Thread(target=self._take, args=(node.hosts, grace)).start()
+
+    def _take(self, hosts: tuple[HostRecord, ...], grace: float) -> None:
+        self._hosts.end(hosts, grace_seconds=grace)
+        self.ledger.changed.set()
 
     def _terminate(self, node: NodeRecord, dead: list[HostRecord]) -> None:
         workers = ", ".join(str(host.worker) for host in dead)
         with self._lock:
-            current = self._ledger.nodes.get(node.name)
+            current = self.ledger.find_node(node.name)
             if current is None or current.key != node.key or current.state is not NodeState.READY:
                 return
             description = f"worker {workers} of {len(node.hosts)} died: its supervisor process is gone"
-            self._change(node.name, state=NodeState.TERMINATED, health_description=description)
-            self._save()
+            self.ledger.change_node(node.name, state=NodeState.TERMINATED, health_description=description)
+            self.ledger.save()
         _log.warning("node %s lost a host: %s", node.name, description)
         threading.Thread(target=self._hosts.end, args=(dead,), kwargs={"grace_seconds": 0.0}).start()
-
-    # ---- the ledger
 
     def _begin(self, name: str, task: Callable[[str, threading.Event], None]) -> None:
         """Runs a task for a node after the one before has stopped."""
@@ -373,42 +455,8 @@ class Fleet:
             before.stop.set()
         work.thread.start()
 
-    def _check(self, new: NewNode) -> None:
-        kind = instance_types.table().get(new.accelerator_type)
-        location = _LOCATION.fullmatch(new.location)
-        size = sum(len(name.encode()) + len(value.encode()) for name, value in new.metadata.items())
-        if location is None:
-            raise ApiError(Code.INVALID_ARGUMENT, f"'{new.location}' is not projects/PROJECT/locations/ZONE")
-        if not _NODE_ID.fullmatch(new.node_id):
-            raise ApiError(Code.INVALID_ARGUMENT, f"'{new.node_id}' is not a node id; it must match {_NODE_ID.pattern}")
-        if kind is None or not kind.served:
-            valid = ", ".join(kind.accelerator_type for kind in instance_types.table().values() if kind.served)
-            raise ApiError(
-                Code.INVALID_ARGUMENT,
-                f'CloudTpu received an invalid AcceleratorType "{new.accelerator_type}" for zone '
-                f'"{location["zone"]}". Valid values are: {valid}',
-            )
-        if not new.runtime_version:
-            raise ApiError(Code.INVALID_ARGUMENT, "runtime_version is required")
-        if size > _METADATA_MAX_BYTES or any(
-            len(value.encode()) > _METADATA_VALUE_MAX_BYTES for value in new.metadata.values()
-        ):
-            raise ApiError(
-                Code.INVALID_ARGUMENT,
-                f"metadata is too large: {size} bytes; a value may have {_METADATA_VALUE_MAX_BYTES} and all together "
-                f"{_METADATA_MAX_BYTES}",
-            )
-        if kind.hosts > self._settings.hosts_max:
-            raise ApiError(
-                Code.INVALID_ARGUMENT,
-                f"{new.accelerator_type} has {kind.hosts} hosts, and this machine emulates at most "
-                f"{self._settings.hosts_max} of one node (each takes about 0.3 s and 160 MB under JAX); choose a "
-                f"smaller type, or set BASTION_EMULATOR_HOSTS_MAX={kind.hosts} and start the emulator anew: "
-                "bastion local down, bastion local up",
-            )
-
-    def _spec(self, node: NodeRecord, host: HostRecord, hosts: tuple[HostRecord, ...]) -> HostSpec:
-        location = _LOCATION.fullmatch(node.location)
+    def _spec(self, node: NodeRecord, host: HostRecord, hosts: tuple[HostRecord, ...], coordinator: str) -> HostSpec:
+        location = LOCATION.fullmatch(node.location)
         assert location is not None, node.location
         return HostSpec(
             vm_id=host.vm_id,
@@ -425,30 +473,7 @@ class Fleet:
             state_dir=str(self._settings.state_dir),
             orphan_seconds=self._settings.orphan_seconds,
             grace_seconds=self._settings.grace_seconds,
+            slices=node.slices,
+            slice_index=node.slice_index,
+            coordinator=coordinator,
         )
-
-    def _operation(self, location: str, target: str, verb: str) -> OperationRecord:
-        now = time.time()
-        # Names in the order of time, so that listing by name is listing by age.
-        name = f"{location}/operations/operation-{int(now * 1e6):016d}-{uuid.uuid4().hex[:8]}"
-        operation = OperationRecord(name=name, target=target, verb=verb, created=now)
-        self._ledger.operations[name] = operation
-        return operation
-
-    def _finish(self, operation: str, code: int = 0, message: str = "") -> None:
-        found = self._ledger.operations.get(operation)
-        if found is not None and found.ended is None:
-            self._ledger.operations[operation] = found.finished(code, message)
-
-    def _change(self, name: str, **fields: object) -> None:
-        self._ledger.nodes[name] = self._ledger.nodes[name].model_copy(update=fields)
-
-    def _save(self) -> None:
-        try:
-            self._ledger.save(self._file)
-        except OSError as error:
-            if not self._unsaved:
-                _log.error("%s could not be written, which is tried again until it can be: %s", self._file, error)
-            self._unsaved = True
-        else:
-            self._unsaved = False

@@ -33,6 +33,8 @@ class HostSpec:
         orphan_seconds: For how long it waits for a successor first.
         grace_seconds: Between SIGTERM and SIGKILL when the host ends.
         metadata: The node's metadata as its creator sent it.
+        slices, slice_index: Of the multislice that the node is a part of.
+        coordinator: Its `address:port`; empty for a node that is no part of one.
     """
 
     vm_id: str
@@ -49,6 +51,9 @@ class HostSpec:
     state_dir: str
     orphan_seconds: float
     grace_seconds: float
+    slices: int = 1
+    slice_index: int = 0
+    coordinator: str = ""
 
     @property
     def address(self) -> str:

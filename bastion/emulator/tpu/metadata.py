@@ -48,6 +48,10 @@ def tree(spec: HostSpec, folder: HostFolder) -> Tree:
         "WORKER_ID": str(spec.worker),
         "ZONE": spec.zone,
     }
+    if spec.slices > 1:
+        tpu_env["MEGASCALE_COORDINATOR_ADDRESS"] = spec.coordinator
+        tpu_env["MEGASCALE_NUM_SLICES"] = str(spec.slices)
+        tpu_env["MEGASCALE_SLICE_ID"] = str(spec.slice_index)
     attributes: Tree = {
         **spec.metadata,
         "accelerator-type": spec.accelerator_type,

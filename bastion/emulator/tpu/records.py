@@ -1,15 +1,20 @@
-"""What the emulator remembers across a restart: nodes, operations and its port, in one file `state.json`.
+"""What the emulator remembers across a restart: nodes, queued resources and operations, in one file `state.json`.
 
 One file, replaced atomically, so that a node and the operation that speaks of it never disagree after a crash. It
-holds startup scripts and run tokens and is readable by this user only.
+holds startup scripts and run tokens and is readable by this user only. A long metadata value (a startup script) is
+written once, whoever has it: the file is written at every change, and all nodes have the same script.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import time
+import uuid
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 # Finished operations that are kept for whoever asks; the real service keeps them for a while, too.
 _FINISHED_OPERATIONS_MAX = 500
+# Format 1 knew neither queued resources nor shared texts; it is still read.
+_FORMAT = 2
+_LONG_TEXT = 512
 
 
 class ApiError(BastionError):
@@ -37,11 +45,14 @@ class Code(IntEnum):
 
     CANCELLED = 1
     INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
     ALREADY_EXISTS = 6
     RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
     INTERNAL = 13
+    UNAVAILABLE = 14
 
 
 class NodeState(IntEnum):
@@ -49,9 +60,31 @@ class NodeState(IntEnum):
 
     CREATING = 1
     READY = 2
+    RESTARTING = 3
     DELETING = 5
     PREEMPTED = 11
     TERMINATED = 12
+
+
+class QueuedState(IntEnum):
+    """google.cloud.tpu.v2.QueuedResourceState.State, as far as a queued resource of the emulator gets into it."""
+
+    ACCEPTED = 2
+    PROVISIONING = 3
+    FAILED = 4
+    DELETING = 5
+    ACTIVE = 6
+    SUSPENDING = 7
+    SUSPENDED = 8
+    WAITING_FOR_RESOURCES = 9
+
+
+class Initiator(IntEnum):
+    """google.cloud.tpu.v2.QueuedResourceState.StateInitiator: who began a suspension."""
+
+    NOBODY = 0
+    USER = 1
+    SERVICE = 2
 
 
 class _Record(BaseModel):
@@ -85,6 +118,12 @@ class NodeRecord(_Record):
         key: Unique in time; names its folder under `vms/` and its hosts.
         sent: The Node message as its creator sent it, without metadata, in base64.
         health_description: Why it is unhealthy; empty while it is healthy.
+        create_operation: Empty for a node of a queued resource; so is `delete_operation`.
+        queued: Name of the queued resource that made it; empty for a node of its own.
+        slice_index, slices: Its place in a multislice.
+        placed: Whether it has been given a part of its zone's capacity.
+        hangs: Whether its creation never ends.
+        preempt_at: When it is taken away; set from the moment that its hosts are told.
     """
 
     name: str
@@ -99,6 +138,34 @@ class NodeRecord(_Record):
     state: NodeState = NodeState.CREATING
     health_description: str = ""
     hosts: tuple[HostRecord, ...] = ()
+    queued: str = ""
+    slice_index: int = 0
+    slices: int = 1
+    spot: bool = False
+    reserved: bool = False
+    placed: bool = True
+    hangs: bool = False
+    preempt_at: float | None = None
+
+    @staticmethod
+    def of_queued(queued: QueuedRecord, index: int, now: float) -> NodeRecord:
+        """The node of one slice of a queued resource that is being provisioned."""
+        name = queued.nodes[index]
+        return NodeRecord(
+            name=name,
+            key=new_key(name),
+            accelerator_type=queued.accelerator_type,
+            service_account=queued.service_account,
+            metadata=queued.metadata,
+            sent=queued.node_sent,
+            created=now,
+            create_operation="",
+            queued=queued.name,
+            slice_index=index,
+            slices=len(queued.nodes),
+            spot=queued.spot,
+            reserved=queued.reserved,
+        )
 
     @property
     def node_id(self) -> str:
@@ -107,6 +174,56 @@ class NodeRecord(_Record):
     @property
     def location(self) -> str:
         return self.name.partition("/nodes/")[0]
+
+
+def new_key(name: str) -> str:
+    """A key for a node of that name."""
+    return f"{name.rpartition('/')[2]}-{uuid.uuid4().hex[:8]}"
+
+
+class QueuedRecord(_Record):
+    """One queued resource.
+
+    Attributes:
+        name: `projects/P/locations/Z/queuedResources/ID`.
+        nodes: Names of the nodes it makes, by slice.
+        metadata: Of each node; one for all.
+        sent: The QueuedResource message as its creator sent it, without metadata, in base64.
+        node_sent: The Node message in it, likewise.
+        since: When it got into its state.
+        valid_after, valid_until: When it may begin to be provisioned; None for any time.
+        initiator: Who suspended it.
+        error_code, error_message: Why it is FAILED.
+    """
+
+    name: str
+    nodes: tuple[str, ...] = Field(min_length=1)
+    accelerator_type: str
+    service_account: str
+    metadata: dict[str, str]
+    sent: str
+    node_sent: str
+    created: float
+    since: float
+    create_operation: str
+    delete_operation: str = ""
+    reset_operation: str = ""
+    spot: bool = False
+    reserved: bool = False
+    valid_after: float | None = None
+    valid_until: float | None = None
+    state: QueuedState = QueuedState.ACCEPTED
+    initiator: Initiator = Initiator.NOBODY
+    error_code: int = 0
+    error_message: str = ""
+
+    @property
+    def queued_id(self) -> str:
+        return self.name.rpartition("/")[2]
+
+    @property
+    def location(self) -> str:
+        return self.name.partition("/queuedResources/")[0]
 
 
 class OperationRecord(_Record):
@@ -126,14 +243,15 @@ class OperationRecord(_Record):
 
 
 class Ledger(BaseModel):
-    """Everything that is remembered. Mutable, owned by the fleet and only touched under its lock."""
+    """Everything that is remembered. Mutable; `ledger.OpenLedger` guards it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    format: int = 1
+    format: int = Field(default=_FORMAT, ge=1, le=_FORMAT)
     # Process ids mean nothing on another boot of this machine or in another container.
     machine: str = ""
     nodes: dict[str, NodeRecord] = Field(default_factory=dict)
+    queued: dict[str, QueuedRecord] = Field(default_factory=dict)
     operations: dict[str, OperationRecord] = Field(default_factory=dict)
 
     @staticmethod
@@ -144,8 +262,8 @@ class Ledger(BaseModel):
         except FileNotFoundError:
             return Ledger(machine=host_identity())
         try:
-            ledger = Ledger.model_validate_json(data)
-        except ValidationError as error:
+            ledger = Ledger.model_validate(_with_texts(json.loads(data)))
+        except (ValidationError, ValueError, LookupError, TypeError, AttributeError) as error:
             aside = path.with_name(path.name + ".unreadable")
             path.replace(aside)
             _log.error("%s cannot be read and was moved to %s; every VM in it is ended (%s)", path, aside, error)
@@ -161,4 +279,24 @@ class Ledger(BaseModel):
         finished = [name for name, operation in self.operations.items() if operation.ended is not None]
         for name in finished[:-_FINISHED_OPERATIONS_MAX]:
             del self.operations[name]
-        write_private(path, self.model_dump_json().encode())
+        self.format = _FORMAT
+        write_private(path, json.dumps(_without_texts(self.model_dump(mode="json"))).encode())
+
+
+def _without_texts(document: dict[str, Any]) -> dict[str, Any]:
+    """Moves long metadata values to `texts`, by their hash."""
+    texts: dict[str, str] = {}
+    for record in (*document["nodes"].values(), *document["queued"].values()):
+        long = {key: value for key, value in record["metadata"].items() if len(value) > _LONG_TEXT}
+        record["texts"] = {key: hashlib.sha256(value.encode()).hexdigest() for key, value in long.items()}
+        record["metadata"] = {key: value for key, value in record["metadata"].items() if key not in long}
+        texts.update({record["texts"][key]: value for key, value in long.items()})
+    return {**document, "texts": texts}
+
+
+def _with_texts(document: dict[str, Any]) -> dict[str, Any]:
+    """Undoes `_without_texts`; a document of format 1 stays as it is."""
+    texts = document.pop("texts", {})
+    for record in (*document.get("nodes", {}).values(), *document.get("queued", {}).values()):
+        record["metadata"].update({key: texts[digest] for key, digest in record.pop("texts", {}).items()})
+    return document

@@ -16,7 +16,7 @@ import logging
 import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +34,10 @@ _RPC_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmulatorSettings:
-    """What one emulator is told; `port` 0 means the last run's port if it is free, else any.
+class EmulatorSettings(FleetSettings):
+    """What one emulator is told; `port` 0 means the last run's port if it is free, else any."""
 
-    The other fields are `FleetSettings`'.
-    """
-
-    state_dir: Path
     port: int = 0
-    hosts_max: int = 16
-    grace_seconds: float = 5.0
-    orphan_seconds: float = 60.0
 
 
 class Emulator:
@@ -63,14 +56,7 @@ class Emulator:
         self._lock: int | None = None
         self._server: Any = None
         self._address: EmulatorAddress | None = None
-        self.fleet = Fleet(
-            FleetSettings(
-                state_dir=self._folder,
-                hosts_max=settings.hosts_max,
-                grace_seconds=settings.grace_seconds,
-                orphan_seconds=settings.orphan_seconds,
-            )
-        )
+        self.fleet = Fleet(replace(settings, state_dir=self._folder))
 
     @property
     def address(self) -> EmulatorAddress:

@@ -6,25 +6,22 @@ is READY when its hosts' supervisors run (the real one says READY when its VMs d
 
 from __future__ import annotations
 
-import base64
-import binascii
-import datetime
 import hmac
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
-from google.protobuf import any_pb2, empty_pb2
+from google.protobuf import empty_pb2
 
 from bastion.core import instance_types
-from bastion.emulator.tpu.fleet import Fleet, NewNode
+from bastion.emulator.tpu.fleet import Fleet
+from bastion.emulator.tpu.messages import instant, new_node, packed, page, restored
 from bastion.emulator.tpu.methods import METHODS, UNIMPLEMENTED
+from bastion.emulator.tpu.queue_service import QueueMethods, queued_message
 from bastion.emulator.tpu.records import ApiError, Code, NodeRecord, NodeState, OperationRecord
 
-_PAGE_MAX = 1000
-_T = TypeVar("_T")
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
@@ -55,6 +52,8 @@ class TpuService:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._ledger = fleet.ledger
+        self._queue = QueueMethods(fleet.queue, self._operation)
 
     def handlers(self) -> list[Any]:
         """Generic handlers for a `grpc.Server`."""
@@ -63,7 +62,9 @@ class TpuService:
 
     def _of(self, service: str) -> dict[str, Any]:
         found = {
-            name: grpc.unary_unary_rpc_method_handler(_answering(getattr(self, name)), method.read, method.write)
+            name: grpc.unary_unary_rpc_method_handler(
+                _answering(getattr(self._queue if "QueuedResource" in name else self, name)), method.read, method.write
+            )
             for name, method in METHODS.get(service, {}).items()
         }
         for name in UNIMPLEMENTED.get(service, ()):
@@ -72,31 +73,16 @@ class TpuService:
 
     # The names are the API's.
     def CreateNode(self, request: tpu_v2.CreateNodeRequest) -> operations_pb2.Operation:  # noqa: N802
-        sent = request.node
-        if sent.accelerator_config.topology:
-            raise ApiError(Code.INVALID_ARGUMENT, "this emulator wants accelerator_type instead of accelerator_config")
-        metadata = dict(sent.metadata)
-        stored = tpu_v2.Node(sent)
-        stored.metadata = {}
-        return self._operation(
-            self._fleet.create(
-                NewNode(
-                    location=request.parent,
-                    node_id=request.node_id,
-                    accelerator_type=sent.accelerator_type,
-                    runtime_version=sent.runtime_version,
-                    service_account=sent.service_account.email,
-                    metadata=metadata,
-                    sent=base64.b64encode(tpu_v2.Node.serialize(stored)).decode(),
-                )
-            )
-        )
+        tier = request.node.scheduling_config
+        spot = tier.spot or tier.preemptible
+        new = new_node(request.parent, request.node_id, request.node, spot=spot, reserved=tier.reserved)
+        return self._operation(self._fleet.create(new))
 
     def GetNode(self, request: tpu_v2.GetNodeRequest) -> tpu_v2.Node:  # noqa: N802
         return _node(self._fleet.get(request.name))
 
     def ListNodes(self, request: tpu_v2.ListNodesRequest) -> tpu_v2.ListNodesResponse:  # noqa: N802
-        nodes, token = _page(self._fleet.nodes(request.parent), lambda node: node.name, request)
+        nodes, token = page(self._fleet.nodes(request.parent), lambda node: node.name, request)
         return tpu_v2.ListNodesResponse(nodes=[_node(node) for node in nodes], next_page_token=token)
 
     def DeleteNode(self, request: tpu_v2.DeleteNodeRequest) -> operations_pb2.Operation:  # noqa: N802
@@ -106,7 +92,7 @@ class TpuService:
         self, request: tpu_v2.ListAcceleratorTypesRequest
     ) -> tpu_v2.ListAcceleratorTypesResponse:
         offered = _accelerator_types(request.parent)
-        kinds, token = _page(sorted(offered.values(), key=lambda kind: kind.name), lambda kind: kind.name, request)
+        kinds, token = page(sorted(offered.values(), key=lambda kind: kind.name), lambda kind: kind.name, request)
         return tpu_v2.ListAcceleratorTypesResponse(accelerator_types=kinds, next_page_token=token)
 
     def GetAcceleratorType(self, request: tpu_v2.GetAcceleratorTypeRequest) -> tpu_v2.AcceleratorType:  # noqa: N802
@@ -116,47 +102,52 @@ class TpuService:
         return offered[request.name]
 
     def GetOperation(self, request: Any) -> operations_pb2.Operation:  # noqa: N802
-        return self._operation(self._fleet.operation(request.name))
+        return self._operation(self._ledger.operation(request.name))
 
     def ListOperations(self, request: Any) -> operations_pb2.ListOperationsResponse:  # noqa: N802
-        found = self._fleet.operations(str(request.name).removesuffix("/operations"))
-        operations, token = _page(found, lambda operation: operation.name, request)
+        found = self._ledger.operations(str(request.name).removesuffix("/operations"))
+        operations, token = page(found, lambda operation: operation.name, request)
         return operations_pb2.ListOperationsResponse(
             operations=[self._operation(operation) for operation in operations], next_page_token=token
         )
 
     def CancelOperation(self, request: Any) -> empty_pb2.Empty:  # noqa: N802
-        self._fleet.cancel(request.name)
+        self._ledger.cancel(request.name)
         return empty_pb2.Empty()
 
     def DeleteOperation(self, request: Any) -> empty_pb2.Empty:  # noqa: N802
-        self._fleet.forget(request.name)
+        self._ledger.forget(request.name)
         return empty_pb2.Empty()
 
     def _operation(self, record: OperationRecord) -> operations_pb2.Operation:
         metadata = tpu_v2.OperationMetadata(
-            create_time=_instant(record.created),
+            create_time=instant(record.created),
             target=record.target,
             verb=record.verb,
             cancel_requested=record.cancel_requested,
             api_version="v2",
         )
         if record.ended is not None:
-            metadata.end_time = _instant(record.ended)
+            metadata.end_time = instant(record.ended)
         message = operations_pb2.Operation(name=record.name, done=record.ended is not None)
-        message.metadata.CopyFrom(_packed(tpu_v2.OperationMetadata.pb(metadata)))
+        message.metadata.CopyFrom(packed(tpu_v2.OperationMetadata.pb(metadata)))
         if record.error_code:
             message.error.code = record.error_code
             message.error.message = record.error_message
-        elif record.ended is not None and record.verb == "create":
-            try:
-                node = _node(self._fleet.get(record.target))
-            except ApiError:
-                node = tpu_v2.Node(name=record.target)  # deleted since
-            message.response.CopyFrom(_packed(tpu_v2.Node.pb(node)))
+        elif record.ended is not None and record.verb != "delete":
+            message.response.CopyFrom(packed(self._target(record.target)))
         elif record.ended is not None:
-            message.response.CopyFrom(_packed(empty_pb2.Empty()))
+            message.response.CopyFrom(packed(empty_pb2.Empty()))
         return message
+
+    def _target(self, name: str) -> Any:
+        """What an operation has made, as plain protobuf."""
+        if "/queuedResources/" in name:
+            queued = self._ledger.find_queued(name)
+            found = tpu_v2.QueuedResource(name=name) if queued is None else queued_message(queued)
+            return tpu_v2.QueuedResource.pb(found)
+        node = self._ledger.find_node(name)
+        return tpu_v2.Node.pb(tpu_v2.Node(name=name) if node is None else _node(node))  # None: deleted since
 
 
 def _answering(method: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -177,7 +168,7 @@ def _unimplemented(name: str) -> Callable[[Any], Any]:
 
 
 def _node(record: NodeRecord) -> tpu_v2.Node:
-    node: tpu_v2.Node = tpu_v2.Node.deserialize(base64.b64decode(record.sent))
+    node: tpu_v2.Node = restored(tpu_v2.Node, record.sent)
     node.name = record.name
     node.id = int.from_bytes(record.key.encode()[-7:], "big")
     node.metadata = record.metadata
@@ -187,8 +178,12 @@ def _node(record: NodeRecord) -> tpu_v2.Node:
         node.health = tpu_v2.Node.Health(tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE)
     elif record.state is NodeState.READY:
         node.health = tpu_v2.Node.Health(tpu_v2.Node.Health.HEALTHY)
-    node.create_time = _instant(record.created)
+    node.create_time = instant(record.created)
     node.network_endpoints = [tpu_v2.NetworkEndpoint(ip_address=host.ip, port=8470) for host in record.hosts]
+    if record.queued:
+        node.queued_resource = record.queued
+        node.multislice_node = record.slices > 1
+        node.scheduling_config = tpu_v2.SchedulingConfig(spot=record.spot, reserved=record.reserved)
     node.api_version = tpu_v2.Node.ApiVersion(tpu_v2.Node.ApiVersion.V2)
     return node
 
@@ -200,28 +195,3 @@ def _accelerator_types(location: str) -> dict[str, tpu_v2.AcceleratorType]:
         if kind.served
     ]
     return {kind.name: kind for kind in kinds}
-
-
-def _page(found: Sequence[_T], name_of: Callable[[_T], str], request: Any) -> tuple[Iterable[_T], str]:
-    """The page a request asks for, of things sorted by name, and the next page's token ("" at the end)."""
-    try:
-        after = base64.b64decode(request.page_token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError) as error:
-        raise ApiError(Code.INVALID_ARGUMENT, f"the page token '{request.page_token}' is none of ours") from error
-    if request.page_size < 0:
-        raise ApiError(Code.INVALID_ARGUMENT, "page_size must not be negative")
-    rest = [thing for thing in found if name_of(thing) > after]
-    page = rest[: min(request.page_size or _PAGE_MAX, _PAGE_MAX)]
-    if len(page) == len(rest):
-        return page, ""
-    return page, base64.urlsafe_b64encode(name_of(page[-1]).encode()).decode()
-
-
-def _packed(message: Any) -> any_pb2.Any:
-    packed = any_pb2.Any()
-    packed.Pack(message)
-    return packed
-
-
-def _instant(seconds: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
