@@ -6,18 +6,26 @@ Layer: cli.
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Sequence
 
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
+from bastion.cli.line_pattern import LinePattern
 from bastion.cli.log_printer import LogPrinter
 from bastion.cli.opening import open_client
 from bastion.cli.output import plain, say
 from bastion.cli.waiting import tell_end, wait_for
-from bastion.client import Client, Ended, Followed, Sight, Stage, runs_of
+from bastion.client import Client, Ended, Followed, LogWindow, RunLogs, Sight, Stage, runs_of, slices_of
 from bastion.core import jobspec
 from bastion.core.errors import Refused
+from bastion.core.instants import from_rfc3339, to_rfc3339
+from bastion.core.jobspec import JobSpec
 from bastion.core.keys import Run
+
+_TAIL_MAX = 100_000
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -33,6 +41,24 @@ def _define(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_string(
+        "since",
+        None,
+        "Only lines from then on: so long ago, like 90s, 10m, 2h or 3d, or from an instant like 2026-01-02T03:04:05Z.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "tail",
+        None,
+        "Of what is there, only so many of the last lines, of all workers and attempts together.",
+        lower_bound=0,
+        upper_bound=_TAIL_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_boolean("timestamps", False, "Begin each line with its instant, in UTC.", flag_values=values)
+    flags.DEFINE_string(
+        "grep", None, "Only lines in which this regular expression is found (Python's syntax).", flag_values=values
+    )
+    flags.DEFINE_string(
         "uid",
         None,
         "Of several jobs that had the name: the one with this uid (bastion history JOB).",
@@ -44,49 +70,105 @@ def _run(call: Invocation) -> int:
     client, target = open_client(call)
     name = call.operands[0]
     worker = _worker(call.flags.worker)
+    window = _window(call, client.clock.now())
     client.check_name(name)
     sight = client.look(name)
     uid, runs = _choose(client, name, sight, call.flags.uid)
     live = sight is not None and sight.uid == uid and sight.stage in (Stage.SUBMITTED, Stage.KNOWN)
-    hosts = _hosts(client, name, uid, sight)
+    spec = _spec(client, name, uid, sight)
+    hosts = spec.hosts if spec else None
     if worker is not None and hosts is not None and worker >= hosts:
         raise Refused(f"the job {name!r} has no worker {worker}; it has {hosts}, counted from 0")
     attempt = call.flags.attempt
-    printer = LogPrinter(prefixed=False if worker is not None else None, as_json=call.json)
-    if call.flags.follow and live and attempt != 0:
-        what = Followed(worker=worker, first_attempt=attempt or 1)
+    following = call.flags.follow and live and attempt != 0
+    shown = [run for run in runs if (run.attempt > 0 if attempt is None else run.attempt == attempt)]
+    if following:
+        shown = [run for run in runs if run.attempt >= (attempt or 1)]
+    elif not shown:
+        _nothing(name, sight, attempt, runs)
+    several = len(shown) > 1
+    opened = _last(client, name, shown, window, hosts=hosts, worker=worker)
+    printer = LogPrinter(
+        prefixed=False if worker is not None else None,
+        as_json=call.json,
+        marks=True if several else None if following else False,
+        timestamps=call.flags.timestamps,
+        window=window,
+    )
+    if following:
         waited = wait_for(
             client,
             target,
             name,
             uid,
             generation=sight.generation if sight else 0,
-            what=what,
+            what=Followed(
+                worker=worker,
+                first_attempt=opened[0][0].attempt if opened else attempt or 1,
+                since=window.since,
+                tail=window.lines_back,
+            ),
             printer=printer,
-            several_attempts=len(runs) > 1,
             hint=False,
         )
         if waited.ended is None:
             return waited.exit_code
         tell_end(name, waited.ended)
         return 0
-    shown = [run for run in runs if (run.attempt > 0 if attempt is None else run.attempt == attempt)]
-    if not shown:
-        _nothing(name, sight, attempt, runs)
-    for run in shown:
-        logs = client.logs(name, run, worker=worker)
-        printer.begin(run.attempt, 1 if run.attempt == 0 else hosts)
-        if len(shown) > 1:
-            say(f"--- attempt {run.attempt} ---")
+    for run, logs in opened:
+        printer.begin(run.attempt, 1 if run.attempt == 0 else hosts, slices_of(spec))
         for pieces in logs.drain():
             printer.show(pieces)
     printer.finish()
+    if shown and window.narrow and not printer.shown:
+        say(f"bastion: {name} has output, but no line of it is wanted")
     if call.flags.follow and sight is not None and sight.uid == uid and sight.result is not None:
         result = sight.result
         tell_end(name, Ended(result=result, exit_code=result.exit_code, message=result.message))
     if attempt is None and any(run.attempt == 0 for run in runs):
         say(f"bastion: its cleanup command has output, too: bastion logs --attempt=0 {name}{target.suffix}")
     return 0
+
+
+def _last(
+    client: Client, name: str, runs: Sequence[Run], window: LogWindow, *, hosts: int | None, worker: int | None
+) -> list[tuple[Run, RunLogs]]:
+    """Those of the runs that have the last lines that are wanted; all of them unless the number of lines is known."""
+    left = window.lines_back
+    opened: list[tuple[Run, RunLogs]] = []
+    for run in reversed(runs):
+        logs = client.logs(name, run, hosts=hosts, worker=worker, since=window.since, tail=left)
+        opened.insert(0, (run, logs))
+        if left is not None:
+            left -= logs.locate()
+            if left <= 0:
+                break
+    return opened
+
+
+def _window(call: Invocation, now: float) -> LogWindow:
+    pattern = call.flags.grep
+    return LogWindow(
+        since=None if call.flags.since is None else _since(call.flags.since, now),
+        tail=call.flags.tail,
+        matches=LinePattern(pattern) if pattern else None,
+    )
+
+
+def _since(text: str, now: float) -> float:
+    ago = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text)
+    if ago is not None:
+        return max(0.0, now - float(ago[1]) * _UNIT_SECONDS[ago[2]])
+    try:
+        instant = from_rfc3339(text)
+    except (ValueError, OverflowError) as error:
+        raise Refused(
+            f"--since={plain(text)}: write how long ago, like 90s, 10m, 2h or 3d, or an instant with its time zone, "
+            f"like {to_rfc3339(now)[:19]}Z or {to_rfc3339(now)[:19]}+02:00"
+        ) from error
+    if instant > now:
+        raise Refused(f"--since={plain(text)} lies in the future; it is {to_rfc3339(now)[:19]}Z now")
+    return max(0.0, instant)
 
 
 def _worker(text: str) -> int | None:
@@ -116,15 +198,14 @@ def _choose(client: Client, name: str, sight: Sight | None, uid: str | None) -> 
     return newest, [run for run in everything if run.uid == newest]
 
 
-def _hosts(client: Client, name: str, uid: str, sight: Sight | None) -> int | None:
+def _spec(client: Client, name: str, uid: str, sight: Sight | None) -> JobSpec | None:
     if sight is not None and sight.uid == uid:
         if sight.record is not None:
-            return sight.record.job.hosts
+            return sight.record.job
         if sight.result is not None:
             with contextlib.suppress(Refused):  # somebody else's document
-                return jobspec.from_document(sight.result.document, name=name).hosts
-    spec = client.spec(name, uid) if uid else None
-    return spec.hosts if spec else None
+                return jobspec.from_document(sight.result.document, name=name)
+    return client.spec(name, uid) if uid else None
 
 
 def _nothing(name: str, sight: Sight | None, attempt: int | None, runs: list[Run]) -> None:
@@ -138,13 +219,24 @@ def _nothing(name: str, sight: Sight | None, attempt: int | None, runs: list[Run
 
 LOGS = Command(
     summary="Shows a job's output.",
-    usage="JOB [-f] [--worker=N] [--attempt=N]",
+    usage="JOB [-f] [--worker=N] [--attempt=N] [--since=WHEN] [--tail=N] [--grep=REGEX]",
     details="""The job's stdout comes on stdout and its stderr on stderr. With several hosts each line begins with the
-        worker's number, unless --worker picks one. All attempts are shown one after another; output that was lost is
-        reported where it is missing.
+        worker's number, as in `[w03]`, and with several slices also with the slice's, as in `[w03 2/4]`, unless
+        --worker picks one worker. On a terminal each worker has its colour; $NO_COLOR turns that off. All attempts are
+        shown one after another, each under a mark; output that was lost is reported where it is missing.
+
+        With -f an outage of the bucket is waited out, and nothing is left out or shown twice. --since, --grep and
+        --tail act one after the other: of the lines since then, those that match, the last ones. With -f they choose
+        from what is there, and --since and --grep from what comes, too. --grep searches the first 16 KiB of each line,
+        and ends with an error where that takes more than 1 s of CPU time.
 
         --output=json gives one JSON object per line of output: attempt, worker, at, stream, line.""",
-    examples=("bastion logs -f train-1", "bastion logs train-1 --worker=3 --attempt=2"),
+    examples=(
+        "bastion logs -f train-1",
+        "bastion logs train-1 --worker=3 --attempt=2",
+        "bastion logs -f train-1 --tail=20 --timestamps",
+        "bastion logs train-1 --since=2h --grep='loss=nan|Error'",
+    ),
     operands=(1, 1),
     takes_output=True,
     define=_define,

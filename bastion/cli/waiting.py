@@ -13,7 +13,7 @@ from bastion.cli.output import plain, say
 from bastion.cli.progress_line import ProgressLine
 from bastion.cli.target import Target
 from bastion.cli.words import ending, progress
-from bastion.client import Client, Ended, Event, Followed, Logged, Noted, Progressed, StartedAttempt, follow
+from bastion.client import CaughtUp, Client, Ended, Event, Followed, Logged, Noted, Progressed, StartedAttempt, follow
 from bastion.core.errors import EXIT_DETACHED, EXIT_INFRASTRUCTURE
 
 
@@ -43,18 +43,16 @@ def wait_for(
     generation: int = 0,
     what: Followed,
     printer: LogPrinter | None,
-    several_attempts: bool = False,
     hint: bool = True,
 ) -> Waited:
     """Shows progress and output until the job has ended.
 
     Args:
         printer: Shows the output; None: nobody wants it.
-        several_attempts: Head the first attempt's output with its number, too.
         hint: Say after Ctrl-C how to go on.
     """
     line = ProgressLine()
-    shown = _Shown(line, printer, several_attempts)
+    shown = _Shown(line, printer)
     try:
         for event in follow(client, name, uid, generation=generation, what=what):
             shown.show(event)
@@ -92,26 +90,27 @@ def tell_end(name: str, ended: Ended, tell: Callable[[str], None] = say) -> None
 class _Shown:
     """What was shown of the job so far."""
 
-    def __init__(self, line: ProgressLine, printer: LogPrinter | None, several_attempts: bool) -> None:
+    def __init__(self, line: ProgressLine, printer: LogPrinter | None) -> None:
         self._line = line
         self._printer = printer
-        self._several = several_attempts
         self.ended: Ended | None = None
 
     def show(self, event: Event) -> None:
         match event:
             case Progressed(phase=phase, entry=entry):
                 self._line.update(progress(phase, entry))
-            case StartedAttempt(run=run, hosts=hosts):
+            case StartedAttempt(run=run, hosts=hosts, slices=slices):
+                self._line.clear()
                 if self._printer is not None:
-                    self._printer.begin(run.attempt, hosts)
-                    if self._several or run.attempt > 1:
-                        self._line.clear()
-                        say(f"--- attempt {run.attempt} ---")
+                    self._printer.begin(run.attempt, hosts, slices)
             case Logged(pieces=pieces):
                 self._line.clear()
                 if self._printer is not None:
                     self._printer.show(pieces)
+            case CaughtUp():
+                self._line.clear()
+                if self._printer is not None:
+                    self._printer.caught_up()
             case Noted(text=text):
                 self._line.clear()
                 say(f"bastion: {plain(text)}")

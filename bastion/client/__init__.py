@@ -12,6 +12,7 @@ the bucket; no call talks to the daemon.
 from __future__ import annotations
 
 from bastion.client.following import (
+    CaughtUp,
     Ended,
     Event,
     Followed,
@@ -20,20 +21,25 @@ from bastion.client.following import (
     Progressed,
     StartedAttempt,
     follow,
+    slices_of,
 )
-from bastion.client.job_logs import RunLogs, runs_of
+from bastion.client.job_logs import RunLogs
 from bastion.client.jobs import BastionRoot, Cancelled, Client, Sight, Stage, Submitted
+from bastion.client.log_folders import runs_of
 from bastion.client.log_pieces import LogPiece
+from bastion.client.log_window import LogWindow
 from bastion.client.results import PastAttempt, Result
 
 __all__ = [
     "BastionRoot",
     "Cancelled",
+    "CaughtUp",
     "Client",
     "Ended",
     "Event",
     "Followed",
     "LogPiece",
+    "LogWindow",
     "Logged",
     "Noted",
     "PastAttempt",
@@ -46,4 +52,5 @@ __all__ = [
     "Submitted",
     "follow",
     "runs_of",
+    "slices_of",
 ]

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from bastion.client.daemon_pulse import DaemonPulse
-from bastion.client.job_logs import RunLogs, runs_of
+from bastion.client.job_logs import RunLogs
 from bastion.client.jobs import Client, Sight, Stage
+from bastion.client.log_folders import runs_of
 from bastion.client.log_pieces import LogPiece
 from bastion.client.pace import Look, Rotation
 from bastion.client.request_meter import RequestMeter
@@ -33,6 +34,7 @@ from bastion.client.results import Result
 from bastion.core import job_record, keys
 from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, NotFound, StoreUnavailable
 from bastion.core.job_record import JobRecord
+from bastion.core.jobspec import JobSpec
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
 
@@ -57,10 +59,11 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedAttempt:
-    """Output from here on is that of this run; `hosts` workers write it (None: unknown)."""
+    """Output from here on is that of this run; `hosts` workers of `slices` slices write it (None: unknown)."""
 
     run: Run
     hosts: int | None
+    slices: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,11 @@ class Logged:
     """New output, in order."""
 
     pieces: list[LogPiece]
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """What was there when the following began has been given; from here on output is new. Comes once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +99,7 @@ class Ended:
     message: str
 
 
-Event: TypeAlias = Progressed | StartedAttempt | Logged | Noted | Ended
+Event: TypeAlias = Progressed | StartedAttempt | Logged | CaughtUp | Noted | Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +110,15 @@ class Followed:
         logs: Whether output is read at all.
         worker: Only this worker's output; None: all.
         first_attempt: Output of attempts before this one is left out.
+        since: Output before this instant may be left out; seconds since the epoch.
+        tail: Of what is there at first, all but about so many lines of each attempt may be left out.
     """
 
     logs: bool = True
     worker: int | None = None
     first_attempt: int = 1
+    since: float | None = None
+    tail: int | None = None
 
 
 EVERYTHING = Followed()
@@ -144,6 +156,11 @@ def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Fo
         client.clock.sleep(client.pace.pause(requests))
 
 
+def slices_of(spec: JobSpec | None) -> int:
+    """How many slices share the hosts of such a job equally."""
+    return spec.runner.num_replicas if spec is not None and spec.runner is not None else 1
+
+
 class _Following:
     """What has been seen of the job so far.
 
@@ -164,6 +181,7 @@ class _Following:
         self._shown: tuple[object, ...] | None = None
         self._run: Run | None = None
         self._logs: RunLogs | None = None
+        self._caught_up = False
         # What there is of the job as a whole has to be looked at: at first, and where one object does not tell.
         self._whole = True
         self._vanished = False
@@ -223,6 +241,9 @@ class _Following:
         if self._what.logs:
             yield from self._turn_to(attempt)
             yield from self._new_output()
+        if not self._caught_up and ended is None:
+            self._caught_up = True
+            yield CaughtUp()
         if ended is not None:
             if self._what.logs:
                 yield from self._drain()
@@ -368,16 +389,13 @@ class _Following:
         if self._logs is not None:
             for pieces in self._logs.drain():
                 yield Logged(pieces=pieces)
-        hosts = self._hosts()
+        spec = self._record.job if self._record is not None else self._client.spec(self._name, self._uid)
+        hosts = spec.hosts if spec else None
+        what = self._what
+        tail = None if self._caught_up else what.tail
         self._run = run
-        self._logs = self._client.logs(self._name, run, hosts=hosts, worker=self._what.worker)
-        yield StartedAttempt(run=run, hosts=hosts)
-
-    def _hosts(self) -> int | None:
-        if self._record is not None:
-            return self._record.job.hosts
-        spec = self._client.spec(self._name, self._uid)
-        return spec.hosts if spec else None
+        self._logs = self._client.logs(self._name, run, hosts=hosts, worker=what.worker, since=what.since, tail=tail)
+        yield StartedAttempt(run=run, hosts=hosts, slices=slices_of(spec))
 
     def _all_of(self, run: Run) -> Iterator[Event]:
         yield from self._begin(run)

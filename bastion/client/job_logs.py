@@ -11,18 +11,26 @@ Invariants:
 * Lines of one worker come in their order, each once. What is missing is told as a gap, never passed over silently.
 * What was read is not read or listed again, but for the listings of a whole run, of at most two pages, by which
   several workers are looked at in one request.
-* Memory is bounded: of each worker at most `_SEGMENTS_HELD` segments are held, of many workers two each, and one of
-  them in pieces.
+* Memory is bounded however many workers there are and however much they have written: no segment is asked for while
+  `_BYTES_HELD` are held, so that one for each connection comes on top at most. Of each worker at most `_SEGMENTS_HELD`
+  segments are held, of many workers two each. Where that does not allow to hold something of every worker, the merge
+  goes on without some: each worker's lines stay in order, those of different workers only roughly.
 """
 
 from __future__ import annotations
 
+import heapq
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from functools import partial
+from typing import TypeAlias
 
 from bastion.client.concurrently import concurrently
 from bastion.client.log_cursor import Cursor
+from bastion.client.log_folders import Numbers, folders, worker_of
 from bastion.client.log_pieces import LogPiece
+from bastion.client.log_tail import TailSearch
 from bastion.core import keys, limits
 from bastion.core.errors import NotFound, StoreError
 from bastion.core.keys import Run
@@ -30,6 +38,12 @@ from bastion.ports import ObjectStore
 
 _SEGMENTS_HELD = 8
 _SEGMENTS_HELD_OF_ALL = 128
+_BYTES_HELD = 64 * 1024 * 1024
+# What one `poll` gives, about; each piece is an object beside its text.
+_PIECES_AT_ONCE = 4096
+_BYTES_AT_ONCE = 1024 * 1024
+# A worker's clock may be wrong by so much, against the bucket's, where only lines since an instant are wanted.
+_CLOCK_ERROR_SECONDS = 600.0
 # A sparing look may read so much of what it knows already, in order to see all workers at once.
 _SWEEP_PAGES_MAX = 2
 # Asking for the next number never finds what lies behind a hole; a listing does.
@@ -40,36 +54,13 @@ _PROBES_IN_A_ROW = 3
 _ACTIVE_LOOKS = 8
 
 
-def _folders(store: ObjectStore, parent: str, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The folders in `parent` whose names begin with `prefix`, and when their first object was last written.
+class _NoRoom(Enum):
+    """What stands for a segment that was not asked for, because enough is held."""
 
-    One short listing per folder, however many objects lie in it.
-    """
-    after = ""
-    while True:
-        first = next(iter(store.list(parent + prefix, start_after=after)), None)
-        if first is None:
-            return
-        name, slash, _ = first.key.removeprefix(parent).partition("/")
-        if slash:
-            yield name, first.updated
-        # "0" follows "/": greater than everything in that folder, smaller than any other folder's content.
-        after = f"{parent}{name}{'0' if slash else ''}"
+    NO_ROOM = "no room"
 
 
-def runs_of(store: ObjectStore, job: str, uid: str = "") -> list[Run]:
-    """The runs that have logs: each uid's in their order (the cleanup command's last), the oldest uid first.
-
-    Args:
-        uid: Only this job's; empty: of all jobs that ever had the name.
-    """
-    found: dict[str, list[tuple[Run, float]]] = {}
-    for name, updated in _folders(store, keys.worker_logs(job), f"{uid}-" if uid else ""):
-        run = Run.parse(name)
-        if run is not None:
-            found.setdefault(run.uid, []).append((run, updated))
-    by_age = sorted(found.values(), key=lambda runs: max(updated for _, updated in runs))
-    return [run for runs in by_age for run, _ in sorted(runs, key=lambda pair: pair[0].attempt or 10**9)]
+_Answer: TypeAlias = bytes | StoreError | _NoRoom
 
 
 class RunLogs:
@@ -92,6 +83,8 @@ class RunLogs:
         hosts: How many workers the run has; None: look which have written anything.
         worker: Only this one.
         connections: How many requests may be under way at the same time.
+        since: Segments with earlier lines only need not be read; seconds since the epoch.
+        tail: Begin where the last so many lines of all workers begin, or somewhat before.
     """
 
     def __init__(
@@ -103,6 +96,8 @@ class RunLogs:
         hosts: int | None = None,
         worker: int | None = None,
         connections: int = 1,
+        since: float | None = None,
+        tail: int | None = None,
     ) -> None:
         self._store = store
         self._job = job
@@ -110,6 +105,9 @@ class RunLogs:
         self._complete = hosts is not None or worker is not None
         self._only = worker
         self._connections = connections
+        self._written_since = float("-inf") if since is None else since - _CLOCK_ERROR_SECONDS
+        self._tail = tail
+        self._search: TailSearch | None = None
         self._cursors: dict[int, Cursor] = {}
         self._listed = False
         self._turns = 0
@@ -117,13 +115,15 @@ class RunLogs:
         self._ring: list[Cursor | None] = []
         self._hot: Cursor | None = None
         self._explored = ""
+        # Those that a look has left out for want of room.
+        self._owed: list[Cursor] = []
         for index in range(hosts or 0) if worker is None else (worker,):
             self._cursor(index)
 
     @property
     def behind(self) -> bool:
         """Whether another `poll` gives more without a look: there is a backlog, or a hole to look at again."""
-        return any(cursor.waiting or cursor.backlog for cursor in self._cursors.values())
+        return any(cursor.behind for cursor in self._cursors.values())
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -139,28 +139,66 @@ class RunLogs:
         Raises:
             StoreError: nothing is lost; call again.
         """
+        if self._open():
+            return self._read()
         at_hole = [cursor for cursor in self._cursors.values() if cursor.at_hole]
         if at_hole:
             self._list(at_hole)
-        elif not self._listed:
-            self._list_all()
         elif not self.behind:
             self._look(sparing)
         return self._read()
 
     def drain(self) -> Iterator[list[LogPiece]]:
         """Everything that was there when the call was made; of a run that is over, all that is left."""
-        while self._listed and self.behind:
-            yield self.poll()
-        self._list_all()
+        if not self._open():
+            while self.behind:
+                yield self.poll()
+            self._list_all()
         while self.behind:
             pieces = self.poll()
             if pieces:
                 yield pieces
 
+    def locate(self) -> int:
+        """Finds where to begin, before anything is given.
+
+        Returns:
+            How many lines there are from there on, at most `tail`; 0 without a `tail`.
+
+        Raises:
+            StoreError: call again, and it goes on from there.
+        """
+        self._open()
+        return self._search.found if self._search else 0
+
+    def _open(self) -> bool:
+        """Looks for the first time what there is, and where to begin; returns whether it had not been done before."""
+        if self._listed and self._tail is None:
+            return False
+        if not self._listed:
+            self._list_all()
+        if self._tail is not None:
+            self._search = self._search or TailSearch(self._tail, {w: c.known for w, c in self._cursors.items()})
+            self._find(self._search)
+            self._tail = None
+        return True
+
+    def _find(self, search: TailSearch) -> None:
+        while wanted := search.wanted():
+            answers = self._get([(self._cursors[worker], number) for worker, number in wanted])
+            for (worker, number), answer in zip(wanted, answers, strict=True):
+                if isinstance(answer, (bytes, NotFound)):
+                    search.learn(worker, number, answer if isinstance(answer, bytes) else None)
+            _raise_first(answers)
+        for worker, start in search.starts.items():
+            self._cursors[worker].skip_to(start - 1)
+
     # -- looking ------------------------------------------------------------------------------------------------
 
     def _look(self, sparing: bool) -> None:
+        if self._owed:
+            self._go_on_with(self._probe(self._owed))
+            return
         cursors = list(self._cursors.values())
         if not sparing:
             overdue = not cursors or any(cursor.probes >= _PROBES_BETWEEN_LISTINGS for cursor in cursors)
@@ -227,6 +265,7 @@ class RunLogs:
             if isinstance(answer, bytes):
                 cursor.take(cursor.seq + 1, answer)
                 found.append(cursor)
+        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, _NoRoom)]
         _raise_first(answers)
         return found
 
@@ -239,7 +278,7 @@ class RunLogs:
             return
         name = first.key.removeprefix(folder).partition("/")[0]
         self._explored = f"{folder}{name}0"
-        worker = _worker_of(name)
+        worker = worker_of(name)
         if worker is not None:
             self._cursor(worker)
 
@@ -251,8 +290,8 @@ class RunLogs:
             self._sweep()
         else:
             if not self._complete:
-                for name, _ in _folders(self._store, self._folder, "worker-"):
-                    worker = _worker_of(name)
+                for name, _ in folders(self._store, self._folder, "worker-"):
+                    worker = worker_of(name)
                     if worker is not None:
                         self._cursor(worker)
             self._list(list(self._cursors.values()))
@@ -266,30 +305,38 @@ class RunLogs:
         news = [
             cursor
             for cursor, answer in zip(cursors, answers, strict=True)
-            if not isinstance(answer, StoreError) and cursor.listed(answer)
+            if not isinstance(answer, StoreError) and cursor.listed(answer.ranges, unwanted=answer.unwanted)
         ]
         _raise_first(answers)
         return news
 
-    def _numbers(self, cursor: Cursor) -> list[range]:
-        ranges: list[range] = []
+    def _numbers(self, cursor: Cursor) -> Numbers:
+        numbers = self._numbers_beyond(cursor.seq)
         for meta in self._store.list(cursor.folder, start_after=cursor.key):
-            _extend(ranges, _number_of(meta.key.removeprefix(cursor.folder)), cursor.seq)
-        return ranges
+            numbers.add(meta.key.removeprefix(cursor.folder), meta)
+        return numbers
+
+    def _numbers_beyond(self, number: int) -> Numbers:
+        return Numbers(beyond=number, written_since=self._written_since)
 
     def _sweep(self) -> list[Cursor]:
         """One listing of the whole run, from the first worker's place on."""
-        found: dict[int, list[range]] = {index: [] for index in self._cursors}
+        found = {index: self._numbers_beyond(cursor.seq) for index, cursor in self._cursors.items()}
         # Worker 0's folder is the first one. Where it is not known, a new one may come before all others.
         first = self._cursors.get(0)
         folder = self._folder
         for meta in self._store.list(folder, start_after=first.key if first else ""):
             name, _, segment = meta.key.removeprefix(folder).partition("/")
-            worker = _worker_of(name)
+            worker = worker_of(name)
             if worker is not None:
-                known = self._cursors.get(worker)
-                _extend(found.setdefault(worker, []), _number_of(segment), known.seq if known else 0)
-        return [cursor for index, ranges in found.items() if (cursor := self._cursor(index)).listed(ranges)]
+                if worker not in found:
+                    found[worker] = self._numbers_beyond(0)
+                found[worker].add(segment, meta)
+        return [
+            cursor
+            for index, numbers in found.items()
+            if (cursor := self._cursor(index)).listed(numbers.ranges, unwanted=numbers.unwanted)
+        ]
 
     def _sweep_pages(self) -> int:
         """Pages of a listing of the whole run that finds nothing new."""
@@ -306,37 +353,64 @@ class RunLogs:
         cursors = list(self._cursors.values())
         for cursor in cursors:
             cursor.unpack()
-        if any(not cursor.waiting and cursor.next_numbers(1) for cursor in cursors):
+        if any(cursor.lacking for cursor in cursors):
             self._fetch(cursors)  # one lacks a segment, so that all are filled up
             for cursor in cursors:
                 cursor.unpack()
-        # Beyond the last line of a worker with a backlog, its next line may be the earlier one.
-        horizon = min((c.waiting[-1].at for c in cursors if c.backlog and c.waiting), default=None)
+        return self._merge(cursor for cursor in cursors if cursor.ahead is not None)
+
+    def _merge(self, cursors: Iterable[Cursor]) -> list[LogPiece]:
+        """The next pieces of what is in memory, until one worker has more in the bucket only."""
+        heap = [(cursor.ahead.at, cursor.worker, cursor) for cursor in cursors if cursor.ahead]
+        heapq.heapify(heap)
         ready: list[LogPiece] = []
-        for cursor in cursors:
-            while cursor.waiting and (horizon is None or cursor.waiting[0].at <= horizon):
-                ready.append(cursor.waiting.popleft())
-        return sorted(ready, key=lambda piece: (piece.at, piece.worker))
+        room = _BYTES_AT_ONCE
+        while heap and room > 0 and len(ready) < _PIECES_AT_ONCE:
+            cursor = heap[0][2]
+            piece = cursor.give()
+            ready.append(piece)
+            room -= len(piece.text)
+            if cursor.ahead is not None:
+                heapq.heapreplace(heap, (cursor.ahead.at, cursor.worker, cursor))
+            elif cursor.behind:
+                break  # its next line may be the earlier one
+            else:
+                heapq.heappop(heap)
+        return ready
 
     def _fetch(self, cursors: Iterable[Cursor]) -> None:
         wanted = [
-            (cursor, number)
+            (cursor.held + turn, cursor.at, cursor.worker, number)
             for cursor in cursors
             if cursor.held < self._most_held
-            for number in cursor.next_numbers(self._most_held - cursor.held)
+            for turn, number in enumerate(cursor.next_numbers(self._most_held - cursor.held))
         ]
-        answers = self._get(wanted)
+        # Whoever has least in memory and is furthest behind first, since there may not be room for all.
+        chosen = [(self._cursors[worker], number) for _, _, worker, number in sorted(wanted)]
+        answers = self._get(chosen)
         failed: set[int] = set()
-        for (cursor, number), answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, StoreError) and not isinstance(answer, NotFound):
-                failed.add(cursor.worker)
-            elif cursor.worker not in failed:
+        for (cursor, number), answer in zip(chosen, answers, strict=True):
+            if isinstance(answer, (bytes, NotFound)) and cursor.worker not in failed:
                 cursor.take(number, answer if isinstance(answer, bytes) else None)
+            else:
+                failed.add(cursor.worker)
         _raise_first(answers)
 
-    def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[bytes | StoreError]:
-        def segment(cursor: Cursor, number: int) -> bytes:
-            return self._store.get(keys.log_segment(self._job, str(self._run), cursor.worker, number)).data
+    def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[_Answer]:
+        """Segments, as far as there is room; those for which there is none are the last ones."""
+        lock = threading.Lock()
+        held = sum(cursor.held_bytes for cursor in self._cursors.values())
+        if held >= _BYTES_HELD:
+            return [_NoRoom.NO_ROOM] * len(wanted)
+
+        def segment(cursor: Cursor, number: int) -> bytes | _NoRoom:
+            nonlocal held
+            if held >= _BYTES_HELD:
+                return _NoRoom.NO_ROOM
+            data = self._store.get(keys.log_segment(self._job, str(self._run), cursor.worker, number)).data
+            with lock:
+                held += len(data)
+            return data
 
         return concurrently([partial(segment, *each) for each in wanted], connections=self._connections)
 
@@ -355,23 +429,3 @@ def _raise_first(answers: Iterable[object]) -> None:
     for answer in answers:
         if isinstance(answer, StoreError) and not isinstance(answer, NotFound):
             raise answer
-
-
-def _worker_of(name: str) -> int | None:
-    index = name.removeprefix("worker-")
-    plain = name != index and index.isascii() and index.isdigit() and len(index) <= 6
-    return int(index) if plain and str(int(index)) == index else None
-
-
-def _number_of(name: str) -> int:
-    """The segment's number; 0 if it is none."""
-    return int(name) if len(name) == 10 and name.isascii() and name.isdigit() else 0
-
-
-def _extend(ranges: list[range], number: int, beyond: int) -> None:
-    if number <= beyond:
-        return
-    if ranges and ranges[-1].stop == number:
-        ranges[-1] = range(ranges[-1].start, number + 1)
-    else:
-        ranges.append(range(number, number + 1))

@@ -321,10 +321,27 @@ class Client:
             return None
         return None
 
-    def logs(self, name: str, run: keys.Run, *, hosts: int | None = None, worker: int | None = None) -> RunLogs:
+    def logs(
+        self,
+        name: str,
+        run: keys.Run,
+        *,
+        hosts: int | None = None,
+        worker: int | None = None,
+        since: float | None = None,
+        tail: int | None = None,
+    ) -> RunLogs:
         """The output of one run; the arguments are those of `RunLogs`."""
-        connections = self.pace.connections
-        return RunLogs(self.store, name, run, hosts=hosts, worker=worker, connections=connections)
+        return RunLogs(
+            self.store,
+            name,
+            run,
+            hosts=hosts,
+            worker=worker,
+            connections=self.pace.connections,
+            since=since,
+            tail=tail,
+        )
 
     def history(self, name: str) -> list[str]:
         """The history's lines `<instant> <uid>#<n> <STATUS> <text>`, of all jobs that had the name, oldest first."""

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bastion.client.log_pieces import LogPiece, gap, read_pieces
@@ -49,7 +49,8 @@ class Cursor:
         seq: The last segment that was taken; numbers from 1.
         seen: How many segments it is known to have had: what a listing of the whole run shows of it again.
         reserve: Contents taken and not yet read, and texts of gaps, in order.
-        waiting: Pieces of the segment that is being given out.
+        ahead: The next piece; None if nothing is in memory.
+        at: The instant of the last piece that was given.
         lately: Looks in a row, up to the last one, that found something (negative: that found nothing).
         probes: Looks since the last listing.
         waking: For a look because another worker has news.
@@ -61,12 +62,15 @@ class Cursor:
     seq: int = 0
     seen: int = 0
     reserve: deque[bytes | str] = field(default_factory=deque)
-    waiting: deque[LogPiece] = field(default_factory=deque)
+    ahead: LogPiece | None = None
+    at: str = ""
     lately: int = 0
     probes: int = 0
     waking: _Appetite = field(default_factory=_Appetite)
     going_on: _Appetite = field(default_factory=_Appetite)
-    _at: str = ""
+    # What is left of the segment that is being given out, and its size.
+    _pieces: Iterator[LogPiece] = field(default_factory=lambda: iter(()))
+    _reading: int = 0
     # Beyond `seq`, ascending and apart from each other, as the last listing showed them.
     _known: deque[range] = field(default_factory=deque)
     # Numbers with which holes begin: in the last listing, and in the one before as well.
@@ -83,12 +87,27 @@ class Cursor:
     @property
     def held(self) -> int:
         """Segments in memory."""
-        return len(self.reserve) + bool(self.waiting)
+        return len(self.reserve) + (self.ahead is not None)
 
     @property
-    def backlog(self) -> bool:
-        """Whether there is more than `waiting`: taken, or to be taken."""
-        return bool(self.reserve) or bool(self._known)
+    def held_bytes(self) -> int:
+        """What they take."""
+        return sum(map(len, self.reserve)) + self._reading
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is anything to give out, in memory or in the bucket."""
+        return self.ahead is not None or bool(self.reserve) or bool(self._known)
+
+    @property
+    def lacking(self) -> bool:
+        """Whether it has nothing in memory while the bucket has more."""
+        return not self.held and bool(self.next_numbers(1))
+
+    @property
+    def known(self) -> tuple[range, ...]:
+        """The segments beyond its place, as the last listing showed them."""
+        return tuple(self._known)
 
     @property
     def at_hole(self) -> bool:
@@ -110,24 +129,37 @@ class Cursor:
 
     # -- what was learned ---------------------------------------------------------------------------------------
 
-    def listed(self, numbers: Sequence[range]) -> bool:
+    def listed(self, numbers: Sequence[range], *, unwanted: int = 0) -> bool:
         """A whole listing from `seq` on shows these; returns whether something is new.
 
         Args:
             numbers: Ascending, apart from each other, all beyond `seq`.
+            unwanted: Segments up to this one are passed over, and what is missing among them is not told.
         """
         before = self._known[-1].stop if self._known else self.seq + 1
-        holes, expected = set(), self.seq + 1
         for known in numbers:
+            self.seen += len(range(max(known.start, before), known.stop))
+        self._known = deque(numbers)
+        self.skip_to(unwanted)
+        holes, expected = set(), self.seq + 1
+        for known in self._known:
             if known.start > expected:
                 holes.add(expected)
             expected = known.stop
-            self.seen += len(range(max(known.start, before), known.stop))
         self._missing = self._holes & holes
         self._holes = frozenset(holes)
-        self._known = deque(numbers)
         self.probes = 0
-        return expected > before
+        return expected > max(before, self.seq + 1)
+
+    def skip_to(self, number: int) -> None:
+        """Passes over all segments up to that one, as if they had been taken."""
+        if number <= self.seq:
+            return
+        self.seq = number
+        while self._known and self._known[0].stop <= number + 1:
+            self._known.popleft()
+        if self._known and self._known[0].start <= number:
+            self._known[0] = range(number + 1, self._known[0].stop)
 
     def take(self, number: int, data: bytes | None) -> None:
         """The content of the next segment; None: it was deleted after it had been listed."""
@@ -137,13 +169,9 @@ class Cursor:
             )
             self.reserve.append(f"{which} not in the bucket any more")
         self.reserve.append(f"segment {number} was deleted from the bucket" if data is None else data)
-        self.seq = number
         if not self._known:
             self.seen += 1  # found without a listing
-        while self._known and self._known[0].stop <= number + 1:
-            self._known.popleft()
-        if self._known and self._known[0].start <= number:
-            self._known[0] = range(number + 1, self._known[0].stop)
+        self.skip_to(number)
 
     def looked(self, *, found: bool) -> None:
         """Remembers what a look was worth."""
@@ -154,12 +182,26 @@ class Cursor:
     # -- giving out ---------------------------------------------------------------------------------------------
 
     def unpack(self) -> None:
-        """Fills `waiting` from the reserve if it is empty."""
-        while self.reserve and not self.waiting:
+        """Fills `ahead` from what is in memory, if it is empty."""
+        while self.ahead is None:
+            self.ahead = next(self._pieces, None)
+            if self.ahead is not None:
+                return
+            self._reading = 0
+            if not self.reserve:
+                return
             content = self.reserve.popleft()
+            self._reading = len(content)
             if isinstance(content, str):
-                self.waiting.append(gap(self.worker, self._at, content))
+                self._pieces = iter((gap(self.worker, self.at, content),))
             else:
-                self.waiting.extend(read_pieces(content, worker=self.worker, not_before=self._at))
-            if self.waiting:
-                self._at = self.waiting[-1].at
+                self._pieces = read_pieces(content, worker=self.worker, not_before=self.at)
+
+    def give(self) -> LogPiece:
+        """The next piece, which must be there."""
+        piece = self.ahead
+        assert piece is not None
+        self.at = piece.at
+        self.ahead = None
+        self.unpack()
+        return piece

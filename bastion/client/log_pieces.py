@@ -6,7 +6,7 @@ Layer: client, pure. The format of a line is `bastion.worker.log_lines`'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _STREAMS = ("stdout", "stderr", "gap")
 
@@ -41,7 +41,12 @@ def read_pieces(data: bytes, *, worker: int, not_before: str) -> Iterator[LogPie
         not_before: Instants never go back behind it: the merge of several workers relies on that.
     """
     instant = not_before
-    for line in data.removesuffix(b"\n").split(b"\n"):
+    place = 0
+    # One line at a time: all lines of a segment as objects would take several times its size.
+    while place < len(data):
+        end = data.find(b"\n", place)
+        line = data[place:] if end < 0 else data[place:end]
+        place = len(data) if end < 0 else end + 1
         at, _, rest = line.partition(b" ")
         stream, _, rest = rest.partition(b" ")
         kind, _, text = rest.partition(b" ")
@@ -56,25 +61,38 @@ def read_pieces(data: bytes, *, worker: int, not_before: str) -> Iterator[LogPie
 
 @dataclass(slots=True)
 class LineJoiner:
-    """Joins the pieces of lines; `show` gets whole lines only.
+    """Joins the pieces of lines; `show` gets whole lines only, each with the instant of its last piece.
 
-    A line without an end is given up to at `max_bytes`, so that a program that never writes a newline costs no memory.
+    Lines without an end cost no memory: one of `max_bytes` is given out as it is, and so is the longest one where all
+    that have begun have more than `max_bytes_of_all`.
     """
 
     show: Callable[[LogPiece], None]
     max_bytes: int = 1024 * 1024
-    _begun: dict[tuple[int, str], bytes] = field(default_factory=dict)
+    max_bytes_of_all: int = 16 * 1024 * 1024
+    _begun: dict[tuple[int, str], LogPiece] = field(default_factory=dict)
+    _size: int = 0
 
     def add(self, piece: LogPiece) -> None:
         place = (piece.worker, piece.stream)
-        text = self._begun.pop(place, b"") + piece.text
-        if not piece.ends and len(text) < self.max_bytes:
-            self._begun[place] = text
+        begun = self._begun.pop(place, None)
+        if begun is not None:
+            self._size -= len(begun.text)
+            piece = replace(piece, text=begun.text + piece.text)
+        if piece.ends or len(piece.text) >= self.max_bytes:
+            self.show(replace(piece, ends=True))
             return
-        self.show(LogPiece(worker=piece.worker, at=piece.at, stream=piece.stream, ends=True, text=text))
+        self._begun[place] = piece
+        self._size += len(piece.text)
+        if self._size > self.max_bytes_of_all:
+            self._give_out(max(self._begun, key=lambda place: len(self._begun[place].text)))
 
     def finish(self) -> None:
         """The output is over: lines that never ended are shown as they are."""
-        for (worker, stream), text in sorted(self._begun.items()):
-            self.show(LogPiece(worker=worker, at="", stream=stream, ends=True, text=text))
-        self._begun.clear()
+        for place in sorted(self._begun):
+            self._give_out(place)
+
+    def _give_out(self, place: tuple[int, str]) -> None:
+        piece = self._begun.pop(place)
+        self._size -= len(piece.text)
+        self.show(replace(piece, ends=True))

@@ -33,7 +33,7 @@ def test_workers_are_prefixed_and_merged_by_time_each_in_its_order(run, bastion)
         for worker in (0, 1):
             bastion.write_log("job", f"{uid}-1", worker, seq, f"stdout F {seq}")
     done = run("logs", "job")
-    expected = [f"[worker {worker}] {seq}" for seq in range(1, 25) for worker in (0, 1)]
+    expected = [f"[w0{worker}] {seq}" for seq in range(1, 25) for worker in (0, 1)]
     assert done.out.splitlines() == expected
 
 
@@ -42,7 +42,7 @@ def test_one_worker_is_shown_without_a_prefix(run, bastion) -> None:
     bastion.write_log("job", f"{uid}-1", 0, 1, "stdout F zero")
     bastion.write_log("job", f"{uid}-1", 1, 1, "stdout F one")
     assert run("logs", "job", "--worker=1").out == "one\n"
-    assert run("logs", "job", "--worker=all").out == "[worker 0] zero\n[worker 1] one\n"
+    assert run("logs", "job", "--worker=all").out == "[w00] zero\n[w01] one\n"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_output_outlives_its_result(run, bastion) -> None:
     for name in ("zzzzzzzzzz", "aaaaaaaaaa"):
         bastion.clock.advance(1)
         bastion.write_log("job", f"{name}-1", 0, 1, f"stdout F of {name}")
-    assert run("logs", "job").out == "[worker 0] of aaaaaaaaaa\n"
+    assert run("logs", "job").out == "[w00] of aaaaaaaaaa\n"
 
 
 def test_json_gives_one_object_per_line(run, bastion) -> None:

@@ -44,8 +44,8 @@ def test_workers_of_a_slice_are_told_apart_and_hosts_are_counted(run, bastion) -
     bastion.on_sleep.append(write)
     done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x")
     assert done.code == 0
-    assert done.out == "[worker 0] from zero\n[worker 1] from one\n"
-    assert "[worker 0] warn\n" in done.err
+    assert done.out == "[w00] from zero\n[w01] from one\n"
+    assert "[w00] warn\n" in done.err
     assert "provisioning 0/2 hosts\n" in done.err
     assert "running on 2 hosts\n" in done.err
     assert done.err.endswith("job succeeded: every worker exited with 0\n")
@@ -170,7 +170,7 @@ def test_an_evicted_job_shows_its_second_attempt(run, bastion) -> None:
     bastion.on_sleep.append(act)
     done = run("launch", "--name=job", "--instance_type=tpu-v4-64", "--wait", "--", "x")
     assert done.code == 0
-    assert done.out == "[worker 0] attempt 1\n[worker 0] attempt 2\n"
+    assert done.out == "[w00] attempt 1\n[w00] attempt 2\n"
     assert "--- attempt 2 ---" in done.err
     assert "stopping: evicted: " in done.err
 

@@ -104,7 +104,7 @@ def test_the_main_job_prints_sixteen_devices_on_each_of_four_hosts(user: User) -
     done = user.bastion("launch", "--instance_type=tpu-v4-32", "--wait", "--", "python3", "-c", program)
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
-    assert [line[: len("[worker 0] 0 ")] for line in lines] == [f"[worker {i}] {i} " for i in range(4)]
+    assert [line[: len("[w00] 0 ")] for line in lines] == [f"[w0{i}] {i} " for i in range(4)]
     assert [line.count("CpuDevice(") for line in lines] == [16] * 4
 
 
