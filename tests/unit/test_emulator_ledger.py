@@ -158,7 +158,8 @@ def test_a_delay_is_a_number_of_seconds_or_none(tmp_path: Path) -> None:
 def test_a_preemption_waits_until_it_has_happened(tmp_path: Path) -> None:
     faults = Faults(tmp_path)
     faults.preempt("b-x-1")
-    assert faults.preemptions() == ["b-x-1"]
-    faults.preempted("b-x-1")
-    faults.preempted("b-x-1")
-    assert faults.preemptions() == []
+    (fault,) = faults.node_faults()
+    assert (fault.kind, fault.node_id) == ("preempt", "b-x-1")
+    faults.happened(fault)
+    faults.happened(fault)
+    assert faults.node_faults() == []

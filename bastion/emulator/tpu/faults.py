@@ -2,8 +2,16 @@
 
 * `fail-create.<anything>`: the next creation fails through its operation. The file's text is `CODE message`; empty
   means a stock-out in the API's own words. One file, one creation.
+* `hang-create.<anything>`: the next creation never ends.
 * `preempt.<node id>`: the node is pre-empted as soon as it is ready.
-* `create-delay-seconds`: how long every creation takes before its hosts boot; stays until removed.
+* `maintenance.<node id>`: a host maintenance ends the node; with the text `recreate` it comes back on new hosts.
+* `crash.<node id>`, `silent-crash.<node id>`: the node's host 0 dies, or the one whose number the text is; the node is
+  TERMINATED, or stays READY.
+* `fail-call.<method>.<anything>`: the next call of that method (`CreateNode`) does nothing and is answered with the
+  text's `CODE message`; empty means 14, UNAVAILABLE.
+* `lose-reply.<method>.<anything>`: the next call of that method is carried out and answered with UNAVAILABLE.
+* `create-delay-seconds`: how much longer every creation takes before its hosts boot; stays until removed.
+* `capacity`: lines `ZONE/TYPE=NUMBER`, which replace those that the emulator was started with; stays until removed.
 
 Files, because they work from a shell (`touch`), for a separate process, and across a restart.
 """
@@ -12,10 +20,12 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _STOCKOUT_CODE = 8
+_NODE_FAULTS = ("preempt", "maintenance", "crash", "silent-crash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +34,16 @@ class CreateFailure:
 
     code: int
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFault:
+    """What is to happen to a node as soon as it is READY; `kind` as in `fault_plan.KINDS`."""
+
+    kind: str
+    node_id: str
+    worker: int = 0
+    recreate: bool = False
 
 
 def stockout(zone: str) -> CreateFailure:
@@ -41,32 +61,60 @@ class Faults:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    # ---- asking for them
+
     def fail_creations(self, count: int, *, code: int = 0, message: str = "") -> None:
         """Makes the next `count` creations fail; without a code, with a stock-out."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for _ in range(count):
-            text = f"{code} {message}" if code else ""
-            (self._folder / f"fail-create.{uuid.uuid4().hex}").write_text(text, "utf-8")
+        self._ask("fail-create", count, f"{code} {message}" if code else "")
+
+    def hang_creations(self, count: int) -> None:
+        """Makes the next `count` creations never end; they can be deleted."""
+        self._ask("hang-create", count)
+
+    def fail_calls(self, method: str, count: int = 1, *, code: int = 14, message: str = "") -> None:
+        """Makes the next `count` calls of a method do nothing and end with a code of google.rpc.Code."""
+        self._ask(f"fail-call.{method}", count, f"{code} {message}")
+
+    def lose_replies(self, method: str, count: int = 1) -> None:
+        """Makes the next `count` calls of a method succeed without their caller's learning of it."""
+        self._ask(f"lose-reply.{method}", count)
 
     def delay_creations(self, seconds: float) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._folder / "create-delay-seconds").write_text(str(seconds), "utf-8")
+        self._write("create-delay-seconds", str(seconds))
+
+    def set_capacity(self, limits: Iterable[str]) -> None:
+        """Says how much exists from now on, each as `ZONE/TYPE=NUMBER`; what is not named stays as it was."""
+        self._write("capacity", "\n".join(limits))
 
     def preempt(self, node_id: str) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._folder / f"preempt.{node_id}").touch()
+        self._write(f"preempt.{node_id}", "")
 
-    def take_create_failure(self, zone: str) -> CreateFailure | None:
-        """The failure of the creation at hand, used up by this call."""
-        for path in sorted(self._folder.glob("fail-create*")):
+    def maintain(self, node_id: str, *, recreate: bool = False) -> None:
+        self._write(f"maintenance.{node_id}", "recreate" if recreate else "")
+
+    def crash(self, node_id: str, worker: int = 0, *, silent: bool = False) -> None:
+        self._write(f"{'silent-crash' if silent else 'crash'}.{node_id}", str(worker))
+
+    # ---- what the emulator reads
+
+    def take(self, kind: str) -> str | None:
+        """The text of one file of that kind, used up by this call; None if there is none."""
+        for path in sorted([*self._folder.glob(kind), *self._folder.glob(f"{kind}.*")]):
             with contextlib.suppress(OSError):
                 text = path.read_text("utf-8", "replace").strip()
                 path.unlink()  # who removes it has it
-                code, _, message = text.partition(" ")
-                return CreateFailure(
-                    code=int(code) if code.isdigit() else _STOCKOUT_CODE, message=message or stockout(zone).message
-                )
+                return text
         return None
+
+    def take_create_failure(self, zone: str) -> CreateFailure | None:
+        """The failure of the creation at hand, used up by this call."""
+        text = self.take("fail-create")
+        if text is None:
+            return None
+        code, _, message = text.partition(" ")
+        return CreateFailure(
+            code=int(code) if code.isdigit() else _STOCKOUT_CODE, message=message or stockout(zone).message
+        )
 
     def create_delay_seconds(self) -> float:
         try:
@@ -74,9 +122,35 @@ class Faults:
         except (OSError, ValueError):
             return 0.0
 
-    def preemptions(self) -> list[str]:
-        """Ids of nodes to pre-empt; each stays listed until `preempted` is called."""
-        return [path.name.removeprefix("preempt.") for path in self._folder.glob("preempt.*")]
+    def capacity(self) -> list[str]:
+        """Lines `ZONE/TYPE=NUMBER`."""
+        try:
+            return (self._folder / "capacity").read_text("utf-8", "replace").split()
+        except OSError:
+            return []
 
-    def preempted(self, node_id: str) -> None:
-        (self._folder / f"preempt.{node_id}").unlink(missing_ok=True)
+    def node_faults(self) -> list[NodeFault]:
+        """What is to happen to nodes; each stays listed until `happened` is called."""
+        found = []
+        for kind in _NODE_FAULTS:
+            for path in self._folder.glob(f"{kind}.*"):
+                text = ""
+                with contextlib.suppress(OSError):
+                    text = path.read_text("utf-8", "replace").strip()
+                worker = int(text) if text.isdigit() else 0
+                node_id = path.name.removeprefix(f"{kind}.")
+                found.append(NodeFault(kind=kind, node_id=node_id, worker=worker, recreate=text == "recreate"))
+        return found
+
+    def happened(self, fault: NodeFault) -> None:
+        (self._folder / f"{fault.kind}.{fault.node_id}").unlink(missing_ok=True)
+
+    def _ask(self, kind: str, count: int, text: str = "") -> None:
+        for _ in range(count):
+            self._write(f"{kind}.{uuid.uuid4().hex}", text)
+
+    def _write(self, name: str, text: str) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._folder / f".{uuid.uuid4().hex}"
+        draft.write_text(text, "utf-8")
+        draft.replace(self._folder / name)  # never seen half written

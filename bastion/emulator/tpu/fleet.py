@@ -16,18 +16,19 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bastion.core import instance_types
-from bastion.emulator.tpu.capacity import Capacity
+from bastion.core.errors import Refused
+from bastion.emulator.tpu.capacity import Capacity, parse_limits
 from bastion.emulator.tpu.faults import CreateFailure, Faults, stockout
-from bastion.emulator.tpu.host import HostSpec
-from bastion.emulator.tpu.hosts import AddressBlocks, Hosts
+from bastion.emulator.tpu.hosts import AddressBlocks, Hosts, host_spec
 from bastion.emulator.tpu.ledger import OpenLedger, in_location
+from bastion.emulator.tpu.mishaps import Mishaps
 from bastion.emulator.tpu.queue import Queue
 from bastion.emulator.tpu.records import (
+    BOOTING,
     ApiError,
     Code,
     HostRecord,
@@ -38,43 +39,15 @@ from bastion.emulator.tpu.records import (
     QueuedState,
     new_key,
 )
-from bastion.emulator.tpu.requests import LOCATION, NewNode, check_node
+from bastion.emulator.tpu.requests import NewNode, check_node
+from bastion.emulator.tpu.settings import FleetSettings
 
 _log = logging.getLogger(__name__)
 
-# A block of loopback addresses ends there.
-HOSTS_MAX = 250
 # Of slice 0's first host, for the hosts of all slices; the port is the one that Cloud TPU's launchers use.
 _MEGASCALE_PORT = 8080
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSettings:
-    """How this machine plays Cloud TPU.
-
-    Attributes:
-        hosts_max: The largest node; a host costs about 0.3 s and 160 MB once JAX runs on it.
-        grace_seconds: Between SIGTERM and SIGKILL when a node is deleted or pre-empted.
-        orphan_seconds: How long hosts outlive an emulator that has no successor.
-        watch_seconds: How often dead hosts and fault files are looked for.
-        create_seconds: How long every creation of a node takes before its hosts boot.
-        wait_seconds: How long every queued resource waits for resources at least.
-        notice_seconds: Between the hosts' notice of a pre-emption and their end.
-        boot: Whether nodes have hosts at all; without, they are READY and nothing runs.
-        exists, quota: As in `Capacity`.
-    """
-
-    state_dir: Path
-    hosts_max: int = 16
-    grace_seconds: float = 5.0
-    orphan_seconds: float = 60.0
-    watch_seconds: float = 0.25
-    create_seconds: float = 0.0
-    wait_seconds: float = 0.0
-    notice_seconds: float = 0.0
-    boot: bool = True
-    exists: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    quota: Mapping[tuple[str, str], int] = field(default_factory=dict)
+# A slice that lost a host is pre-empted with its gang.
+_TAKEN_LATE = (NodeState.TERMINATED, NodeState.PREEMPTED)
 
 
 @dataclass(slots=True)
@@ -99,6 +72,7 @@ class Fleet:
         self.queue = Queue(
             self.ledger, self.capacity, self, hosts_max=settings.hosts_max, wait_seconds=settings.wait_seconds
         )
+        self._mishaps = Mishaps(self.faults, settings.plan, self)
         self._work: dict[str, _Work] = {}
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -112,7 +86,7 @@ class Fleet:
         with self._lock:
             for node in self.ledger.nodes:
                 match node.state:
-                    case NodeState.CREATING | NodeState.RESTARTING:
+                    case NodeState.CREATING | NodeState.RESTARTING | NodeState.REPAIRING:
                         # Its creation was accepted, so it goes on; hosts of the first try, if any, are strangers now.
                         self.reboot(node.name)
                     case NodeState.DELETING:
@@ -210,31 +184,57 @@ class Fleet:
             self.ledger.save()
             return operation
 
+    # ---- what goes wrong
+
     def preempt(self, name: str) -> None:
         """Takes the node away as the real service does: told to the hosts, then ended; the node stays until deleted.
 
         All nodes of a queued resource go together; it is SUSPENDING from the notice on, and SUSPENDED at the end.
-
-        Raises:
-            ApiError: NOT_FOUND.
         """
         with self._lock:
-            node = self.ledger.node(name)
-            if not self._can_be_preempted(node):
+            node = self.ledger.find_node(name)
+            if node is None or not self._can_be_taken(node):
                 return
             taken = [node]
             if node.queued:
                 taken = self.ledger.nodes_of(self.ledger.queued(node.queued))
                 self.ledger.suspend_queued(node.queued, Initiator.SERVICE)
             for each in taken:
-                self.ledger.change_node(each.name, preempt_at=time.time() + self._settings.notice_seconds)
+                self._give_notice(each, NodeState.PREEMPTED)
             self.ledger.save()
         for each in taken:
-            _log.info("node %s will be pre-empted in %g s", each.name, self._settings.notice_seconds)
             for host in each.hosts:
                 with contextlib.suppress(OSError):
                     self._hosts.folder(each.key, host.worker).preempted.touch()
         self._take_due()
+
+    def maintain(self, name: str, *, recreate: bool = False) -> None:
+        """Ends the node's hosts for a maintenance, after the notice; it is TERMINATED, or comes back on new hosts."""
+        with self._lock:
+            node = self.ledger.find_node(name)
+            if node is None or not self._can_be_taken(node):
+                return
+            self._give_notice(node, NodeState.REPAIRING if recreate else NodeState.TERMINATED)
+            self.ledger.save()
+        for host in node.hosts:
+            with contextlib.suppress(OSError):
+                self._hosts.folder(node.key, host.worker).maintenance.write_text("TERMINATE_ON_HOST_MAINTENANCE")
+        self._take_due()
+
+    def crash(self, name: str, worker: int = 0, *, silent: bool = False) -> None:
+        """Kills one host of the node at once; it is TERMINATED then, or with `silent` stays READY."""
+        with self._lock:
+            node = self.ledger.find_node(name)
+            if node is None or node.state is not NodeState.READY:
+                return
+            if silent:
+                self.ledger.change_node(name, unwatched=True)
+                self.ledger.save()
+        hosts = [host for host in node.hosts if host.worker == worker]
+        for host in hosts:
+            self._hosts.kill(host)
+        if not silent:
+            self._terminate(node, [worker])
 
     # ---- what the queue asks
 
@@ -244,7 +244,9 @@ class Fleet:
     def reboot(self, name: str) -> None:
         old = self.ledger.node(name)
         # A new key: hosts of the old one are strangers from now on, also to the sweep after a crash.
-        self.ledger.change_node(name, key=new_key(name), hosts=(), preempt_at=None)
+        self.ledger.change_node(
+            name, key=new_key(name), hosts=(), boots=old.boots + 1, ready_at=None, taken_at=None, unwatched=False
+        )
 
         def boot_anew(name: str, stop: threading.Event) -> None:
             self._hosts.end(old.hosts, grace_seconds=0)
@@ -267,10 +269,15 @@ class Fleet:
             node = self.ledger.node(name)
             if not node.placed and not self.capacity.fits(node.location, node.accelerator_type, 1):
                 return self._fail(name, stockout(zone))
-            node = self.ledger.change_node(name, placed=True)
+            node = self.ledger.change_node(name, placed=True, hangs=node.hangs or self._mishaps.creation_hangs(node))
+            if node.hangs:
+                self.ledger.save()
+        if node.hangs:
+            stop.wait()
+            return None
         if stop.wait(self._settings.create_seconds + self.faults.create_delay_seconds()):
             return None
-        if (failure := self.faults.take_create_failure(zone)) is not None:
+        if (failure := self._mishaps.creation_fails(node, zone)) is not None:
             return self._fail(name, failure)
         if not self._settings.boot:
             return self._ready(name, ())
@@ -290,7 +297,9 @@ class Fleet:
         coordinator = self._coordinator(node, stop)
         try:
             for host, listener in zip(hosts, listeners, strict=True):
-                process = self._hosts.start(node.key, self._spec(node, host, hosts, coordinator), listener)
+                process = self._hosts.start(
+                    node.key, host_spec(node, host, hosts, coordinator, self._settings), listener
+                )
                 started.append(host.model_copy(update={"process": str(process)}))
         except OSError as error:
             for listener in listeners:
@@ -302,11 +311,14 @@ class Fleet:
     def _ready(self, name: str, hosts: tuple[HostRecord, ...]) -> None:
         with self._lock:
             node = self.ledger.change_node(name, hosts=hosts)
-            if node.state in (NodeState.CREATING, NodeState.RESTARTING):
-                self.ledger.change_node(name, state=NodeState.READY)
+            if node.state in BOOTING:
+                self.ledger.change_node(name, state=NodeState.READY, ready_at=time.time(), health_description="")
                 self.ledger.finish(node.create_operation)
                 _log.info("node %s is ready with %d hosts", name, len(hosts))
-            self.ledger.save()
+            if hosts:
+                self.ledger.save()
+            else:
+                self.ledger.save_soon()  # nothing runs; a crash that forgets this only makes it ready again
 
     def _coordinator(self, node: NodeRecord, stop: threading.Event) -> str:
         """Where slice 0's first host is, as soon as that is known; empty for a node that is no part of a multislice."""
@@ -325,7 +337,7 @@ class Fleet:
         """A creation that fails leaves no node, only its operation's error, or its queued resource's."""
         with self._lock:
             node = self.ledger.node(name)
-            if node.state in (NodeState.CREATING, NodeState.RESTARTING):
+            if node.state in BOOTING:
                 self._hosts.remove(node.key)
                 self.ledger.drop_node(name)
                 self.ledger.finish(node.create_operation, failure.code, failure.message)
@@ -382,58 +394,68 @@ class Fleet:
     def _look(self) -> None:
         self._hosts.reap()
         self.ledger.save_what_is_left()
+        try:
+            self.capacity.exists.update(parse_limits(self.faults.capacity()))
+        except Refused as error:
+            _log.warning("the file faults/capacity says nothing: %s", error)
         ready = [node for node in self.ledger.nodes if node.state is NodeState.READY]
         for node in ready:
-            dead = [host for host in node.hosts if not host.alive]
-            if dead:
+            dead = [host.worker for host in node.hosts if not host.alive]
+            if dead and not node.unwatched:
                 self._terminate(node, dead)
-        for node_id in self.faults.preemptions():
-            for node in [node for node in ready if node.node_id == node_id and self._can_be_preempted(node)]:
-                self.faults.preempted(node_id)
-                with contextlib.suppress(ApiError):  # it is gone since
-                    self.preempt(node.name)
+        self._mishaps.look([node for node in ready if self._can_be_taken(node)])
 
-    def _can_be_preempted(self, node: NodeRecord) -> bool:
+    def _can_be_taken(self, node: NodeRecord) -> bool:
+        """Whether a node is READY, complete with its gang, and not about to be taken already."""
         queued = self.ledger.find_queued(node.queued)
         complete = queued is None or queued.state is QueuedState.ACTIVE
-        return complete and node.state is NodeState.READY and node.preempt_at is None
+        return complete and node.state is NodeState.READY and node.taken_at is None
+
+    def _give_notice(self, node: NodeRecord, state: NodeState) -> None:
+        at = time.time() + self._settings.notice_seconds
+        self.ledger.change_node(node.name, taken_at=at, taken_as=state)
+        _log.info("node %s will be %s in %g s", node.name, state.name, self._settings.notice_seconds)
 
     def _take_due(self) -> None:
         """Takes away the nodes whose notice is over."""
+        grace = self._settings.grace_seconds
         with self._lock:
             now = time.time()
             due = [
                 node
                 for node in self.ledger.nodes
-                if node.preempt_at is not None
-                and now >= node.preempt_at
-                and node.state in (NodeState.READY, NodeState.TERMINATED)
+                if node.taken_at is not None
+                and now >= node.taken_at
+                and (node.state is NodeState.READY or (node.state, node.taken_as) == _TAKEN_LATE)
             ]
             for node in due:
-                self.ledger.change_node(
-                    node.name, state=NodeState.PREEMPTED, health_description="The TPU was preempted."
-                )
+                preempted = node.taken_as is NodeState.PREEMPTED
+                why = "The TPU was preempted." if preempted else "The TPU had a maintenance event."
+                self.ledger.change_node(node.name, state=node.taken_as, health_description=why)
+                if node.taken_as is NodeState.REPAIRING:
+                    self.reboot(node.name)
+                else:
+                    threading.Thread(target=self._take, args=(node.hosts, grace)).start()
             if due:
                 self.ledger.save()
-        grace = self._settings.grace_seconds
-        for node in due:
-            threading.Thread(target=self._take, args=(node.hosts, grace)).start()
 
     def _take(self, hosts: tuple[HostRecord, ...], grace: float) -> None:
         self._hosts.end(hosts, grace_seconds=grace)
         self.ledger.changed.set()
 
-    def _terminate(self, node: NodeRecord, dead: list[HostRecord]) -> None:
-        workers = ", ".join(str(host.worker) for host in dead)
+    def _terminate(self, node: NodeRecord, dead: list[int]) -> None:
+        workers = ", ".join(str(worker) for worker in dead)
         with self._lock:
             current = self.ledger.find_node(node.name)
             if current is None or current.key != node.key or current.state is not NodeState.READY:
                 return
-            description = f"worker {workers} of {len(node.hosts)} died: its supervisor process is gone"
+            hosts = instance_types.table()[node.accelerator_type].hosts
+            description = f"worker {workers} of {hosts} died: its supervisor process is gone"
             self.ledger.change_node(node.name, state=NodeState.TERMINATED, health_description=description)
             self.ledger.save()
         _log.warning("node %s lost a host: %s", node.name, description)
-        threading.Thread(target=self._hosts.end, args=(dead,), kwargs={"grace_seconds": 0.0}).start()
+        gone = [host for host in node.hosts if host.worker in dead]
+        threading.Thread(target=self._hosts.end, args=(gone,), kwargs={"grace_seconds": 0.0}).start()
 
     def _begin(self, name: str, task: Callable[[str, threading.Event], None]) -> None:
         """Runs a task for a node after the one before has stopped."""
@@ -454,26 +476,3 @@ class Fleet:
         if before is not None:
             before.stop.set()
         work.thread.start()
-
-    def _spec(self, node: NodeRecord, host: HostRecord, hosts: tuple[HostRecord, ...], coordinator: str) -> HostSpec:
-        location = LOCATION.fullmatch(node.location)
-        assert location is not None, node.location
-        return HostSpec(
-            vm_id=host.vm_id,
-            node_id=node.node_id,
-            project=location["project"],
-            zone=location["zone"],
-            worker=host.worker,
-            addresses=tuple(other.ip for other in hosts),
-            port=host.port,
-            accelerator_type=node.accelerator_type,
-            topology=instance_types.table()[node.accelerator_type].topology,
-            service_account=node.service_account or f"default@{location['project']}.iam.gserviceaccount.com",
-            metadata=node.metadata,
-            state_dir=str(self._settings.state_dir),
-            orphan_seconds=self._settings.orphan_seconds,
-            grace_seconds=self._settings.grace_seconds,
-            slices=node.slices,
-            slice_index=node.slice_index,
-            coordinator=coordinator,
-        )

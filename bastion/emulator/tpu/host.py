@@ -93,6 +93,11 @@ class HostFolder:
         return self.path / "preempted"
 
     @property
+    def maintenance(self) -> Path:
+        """Exists once the host's metadata server must tell of a maintenance; holds the event's name."""
+        return self.path / "maintenance"
+
+    @property
     def disk(self) -> Path:
         """What the VM calls its disk: `BASTION_STATE_DIR`."""
         return self.path / "state"

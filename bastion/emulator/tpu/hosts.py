@@ -23,8 +23,11 @@ from pathlib import Path
 
 import bastion
 from bastion import processes
+from bastion.core import instance_types
 from bastion.emulator.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
-from bastion.emulator.tpu.records import HostRecord
+from bastion.emulator.tpu.records import HostRecord, NodeRecord
+from bastion.emulator.tpu.requests import LOCATION
+from bastion.emulator.tpu.settings import FleetSettings
 from bastion.processes import ProcessId
 
 METADATA_PORT = 9254
@@ -149,6 +152,13 @@ class Hosts:
         self.reap()
         return all(gone)
 
+    def kill(self, host: HostRecord) -> None:
+        """Ends a host as a power cut does: nothing of it is asked, everything of it is killed."""
+        if (supervisor := host.supervisor) is not None:
+            supervisor.signal(signal.SIGKILL)
+        processes.end_marked(MARKER, host.vm_id, grace_seconds=0)
+        self.reap()
+
     def remove(self, key: str) -> None:
         """Removes a node's folders; the serial logs are kept a while, for whoever wonders why a node never came up."""
         with contextlib.suppress(OSError):  # no log is worth a node that cannot be removed
@@ -172,3 +182,30 @@ class Hosts:
                     if vm_id := HostFolder(path).read().vm_id:
                         processes.end_marked(MARKER, vm_id, grace_seconds=0)
             self.remove(node.name)
+
+
+def host_spec(
+    node: NodeRecord, host: HostRecord, hosts: tuple[HostRecord, ...], coordinator: str, settings: FleetSettings
+) -> HostSpec:
+    """What one host of a node is told of itself."""
+    location = LOCATION.fullmatch(node.location)
+    assert location is not None, node.location
+    return HostSpec(
+        vm_id=host.vm_id,
+        node_id=node.node_id,
+        project=location["project"],
+        zone=location["zone"],
+        worker=host.worker,
+        addresses=tuple(other.ip for other in hosts),
+        port=host.port,
+        accelerator_type=node.accelerator_type,
+        topology=instance_types.table()[node.accelerator_type].topology,
+        service_account=node.service_account or f"default@{location['project']}.iam.gserviceaccount.com",
+        metadata=node.metadata,
+        state_dir=str(settings.state_dir),
+        orphan_seconds=settings.orphan_seconds,
+        grace_seconds=settings.grace_seconds,
+        slices=node.slices,
+        slice_index=node.slice_index,
+        coordinator=coordinator,
+    )

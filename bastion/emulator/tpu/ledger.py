@@ -63,6 +63,11 @@ class OpenLedger:
                 self._unsaved = False
         self.changed.set()
 
+    def save_soon(self) -> None:
+        """Leaves the writing to the next look; for what a crash may forget at no cost."""
+        self._unsaved = True
+        self.changed.set()
+
     def save_what_is_left(self) -> None:
         """Writes what could not be written before."""
         if self._unsaved:

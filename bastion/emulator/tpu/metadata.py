@@ -9,6 +9,7 @@ browsers and naive proxies out), and the peer's socket must belong to this user 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import threading
@@ -17,6 +18,7 @@ import urllib.parse
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bastion.emulator import peers
@@ -74,7 +76,7 @@ def tree(spec: HostSpec, folder: HostFolder) -> Tree:
             "guest-attributes": {},
             "hostname": f"{spec.name}.{spec.zone}.c.{spec.project}.internal",
             "id": numeric_id,
-            "maintenance-event": "NONE",
+            "maintenance-event": lambda: _text(folder.maintenance) or "NONE",
             "name": spec.name,
             "network-interfaces": {"0": {"ip": spec.address}},
             "preempted": lambda: "TRUE" if folder.preempted.exists() else "FALSE",
@@ -83,6 +85,13 @@ def tree(spec: HostSpec, folder: HostFolder) -> Tree:
         },
         "project": {"numeric-project-id": "0", "project-id": spec.project, "attributes": {}},
     }
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError:
+        return ""
 
 
 def find(root: Tree, path: str) -> Tree | Leaf | None:
@@ -140,6 +149,10 @@ class MetadataServer:
         self._server.server_close()
 
 
+def _etag(body: str) -> str:
+    return hashlib.sha256(body.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
 class _Handler(BaseHTTPRequestHandler):
     metadata: ClassVar[Tree]
     changed: ClassVar[threading.Lock]
@@ -166,10 +179,11 @@ class _Handler(BaseHTTPRequestHandler):
         query = urllib.parse.parse_qs(url.query)
         recursive = query.get("recursive", [""])[0].lower() == "true"
         if query.get("wait_for_change", [""])[0].lower() == "true":
-            self._wait_for_change(found, query.get("timeout_sec", [""])[0], recursive)
+            last = query.get("last_etag", [""])[0]
+            self._wait_for_change(found, query.get("timeout_sec", [""])[0], recursive=recursive, last=last)
         with self.changed:
             kind, body = render(found, recursive=recursive)
-        return self._answer(HTTPStatus.OK, body, kind)
+        return self._answer(HTTPStatus.OK, body, kind, etag=_etag(body))
 
     def do_PUT(self) -> None:
         if not self._allowed():
@@ -210,17 +224,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.FORBIDDEN, f"refused: {reason}\n")
         return False
 
-    def _wait_for_change(self, found: Tree | Leaf, timeout: str, recursive: bool) -> None:
+    def _wait_for_change(self, found: Tree | Leaf, timeout: str, *, recursive: bool, last: str) -> None:
+        """Returns when the value differs from the one with the tag `last`; without a tag, from the one there is now."""
         deadline = time.monotonic() + min(float(timeout) if timeout.isdigit() else _WAIT_MAX_SECONDS, _WAIT_MAX_SECONDS)
-        before = render(found, recursive=recursive)
-        while time.monotonic() < deadline and render(found, recursive=recursive) == before:
+        before = last or _etag(render(found, recursive=recursive)[1])
+        while time.monotonic() < deadline and _etag(render(found, recursive=recursive)[1]) == before:
             time.sleep(0.2)
 
-    def _answer(self, status: HTTPStatus, body: str, kind: str = "application/text") -> None:
+    def _answer(self, status: HTTPStatus, body: str, kind: str = "application/text", *, etag: str = "") -> None:
         data = body.encode("utf-8", "surrogateescape")
         self.send_response(status)
         self.send_header("Metadata-Flavor", "Google")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
+        if etag:
+            self.send_header("ETag", etag)
         self.end_headers()
         self.wfile.write(data)

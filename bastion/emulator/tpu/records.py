@@ -62,8 +62,13 @@ class NodeState(IntEnum):
     READY = 2
     RESTARTING = 3
     DELETING = 5
+    REPAIRING = 6
     PREEMPTED = 11
     TERMINATED = 12
+
+
+# A node in one of these has hosts that are being made.
+BOOTING = frozenset({NodeState.CREATING, NodeState.RESTARTING, NodeState.REPAIRING})
 
 
 class QueuedState(IntEnum):
@@ -123,7 +128,10 @@ class NodeRecord(_Record):
         slice_index, slices: Its place in a multislice.
         placed: Whether it has been given a part of its zone's capacity.
         hangs: Whether its creation never ends.
-        preempt_at: When it is taken away; set from the moment that its hosts are told.
+        boots: How often its hosts were made.
+        ready_at: When it became READY.
+        taken_at: When its hosts end; set from the moment that they are told. `taken_as` is its state from then on.
+        unwatched: Whether it stays READY though a host is dead.
     """
 
     name: str
@@ -145,7 +153,11 @@ class NodeRecord(_Record):
     reserved: bool = False
     placed: bool = True
     hangs: bool = False
-    preempt_at: float | None = None
+    boots: int = 1
+    ready_at: float | None = None
+    taken_at: float | None = None
+    taken_as: NodeState = NodeState.PREEMPTED
+    unwatched: bool = False
 
     @staticmethod
     def of_queued(queued: QueuedRecord, index: int, now: float) -> NodeRecord:

@@ -25,8 +25,10 @@ import grpc
 from bastion.core.errors import Refused
 from bastion.emulator.state_folder import hold, make_private, read_document, this_process, write_private
 from bastion.emulator.tpu.address import ADDRESS_FILE, EmulatorAddress, publish
-from bastion.emulator.tpu.fleet import HOSTS_MAX, Fleet, FleetSettings
+from bastion.emulator.tpu.fleet import Fleet
+from bastion.emulator.tpu.rpc_faults import RpcFaults
 from bastion.emulator.tpu.service import TokenGuard, TpuService
+from bastion.emulator.tpu.settings import HOSTS_MAX, FleetSettings
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +74,7 @@ class Emulator:
         self._server = grpc.server(
             ThreadPoolExecutor(_RPC_THREADS, thread_name_prefix="rpc"),
             handlers=TpuService(self.fleet).handlers(),
-            interceptors=[TokenGuard(token)],
+            interceptors=[TokenGuard(token), RpcFaults(self.fleet.faults, self._settings.plan)],
             # Without this a second emulator could listen on the same port and take half of the calls.
             options=[("grpc.so_reuseport", 0)],
         )

@@ -1,0 +1,76 @@
+"""Faults by seed: which resources and calls are hit, decided by the seed and their names alone.
+
+Not by the order of calls and not by a generator's state: two runs that use the same names meet the same faults,
+however their threads take turns and however often the emulator is started anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bastion.core.errors import Refused
+
+# What can happen, by the name that `--fault` and `Faults` use for it.
+KINDS: dict[str, str] = {
+    "stockout": "a creation fails with a stock-out inside its operation, a queued resource becomes FAILED",
+    "hang": "a creation never ends",
+    "preempt": "a spot node is pre-empted, with its whole queued resource",
+    "maintenance": "a host maintenance ends a node; it is TERMINATED",
+    "crash": "a host dies, and its node is TERMINATED",
+    "silent-crash": "a host dies, and its node stays READY",
+    "unavailable": "a call is answered with 503 UNAVAILABLE and does nothing",
+    "throttled": "a call is answered with 429 RESOURCE_EXHAUSTED and does nothing",
+    "lost-reply": "a call that changes something does so and is answered with 503 UNAVAILABLE",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """What happens by chance.
+
+    Attributes:
+        rates: How often each kind happens, from 0 to 1; of creations, of nodes that became READY, or of calls.
+        seed: Decides which.
+        seconds: What happens to a READY node happens within so many seconds.
+    """
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    seconds: float = 30.0
+
+    def strikes(self, kind: str, name: str) -> bool:
+        """Whether it happens to whatever has that name."""
+        rate = self.rates.get(kind, 0.0)
+        return rate > 0.0 and self._draw(kind, name, "whether") < rate
+
+    def delay_seconds(self, kind: str, name: str) -> float:
+        """How long after it became READY it happens to a node."""
+        return self._draw(kind, name, "when") * self.seconds
+
+    def _draw(self, kind: str, name: str, question: str) -> float:
+        """A number in [0, 1)."""
+        digest = hashlib.sha256("\0".join((str(self.seed), kind, name, question)).encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def parse_rates(texts: Iterable[str]) -> dict[str, float]:
+    """Rates as a shell writes them: `preempt:0.2`.
+
+    Raises:
+        Refused: one is not of that form.
+    """
+    rates = {}
+    for text in texts:
+        kind, _, rate = text.partition(":")
+        try:
+            rates[kind] = float(rate)
+        except ValueError:
+            rates[kind] = -1.0
+        if kind not in KINDS or not 0.0 <= rates[kind] <= 1.0:
+            raise Refused(
+                f"'{text}' is not KIND:RATE with a rate from 0 to 1 and a kind of {', '.join(KINDS)}; "
+                "write for example preempt:0.2"
+            )
+    return rates
