@@ -20,18 +20,14 @@ from random import Random
 
 from bastion.core import limits
 from bastion.core.protocol import HostPhase, Order, OrderAction
-from bastion.ports import Clock, ObjectStore
-from bastion.worker.backoff import Backoff
+from bastion.ports import Clock
 from bastion.worker.bucket_link import BucketLink
 from bastion.worker.checkpoint_file import CheckpointFile
 from bastion.worker.command import Command
 from bastion.worker.environment import CommandEnvironment, HostFacts, command_environment
+from bastion.worker.host_log import HostLog
 from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
-from bastion.worker.log_buffer import LogBuffer
-from bastion.worker.log_lines import LineSplitter
-from bastion.worker.log_pump import GLOO_HINTS, LogPump, is_gloo_noise
-from bastion.worker.log_segments import SegmentStore, Uploader
 from bastion.worker.wakeup import Wakeup
 
 _log = logging.getLogger(__name__)
@@ -77,9 +73,9 @@ class Attempt:
     def __init__(
         self,
         identity: HostIdentity,
-        store: ObjectStore,
         link: BucketLink,
         state: HostState,
+        log: HostLog,
         *,
         clock: Clock,
         rng: Random,
@@ -95,7 +91,6 @@ class Attempt:
         publish_running: Callable[[float, float | None], None],
     ) -> None:
         """`publish_running` is given the instants of the command's start and of its last checkpoint, if any."""
-        arguments = identity.arguments
         self._identity = identity
         self._link = link
         self._state = state
@@ -116,20 +111,7 @@ class Attempt:
         self._is_shut_down = is_shut_down
         self._is_order_lost = is_order_lost
         self._publish_running = publish_running
-        filtered = emulated and bool(arguments.accelerator_type)
-        self._splitter = LineSplitter(
-            keep_raw=bool(arguments.raw_log),
-            drop_line=is_gloo_noise if filtered else None,
-            drop_hints=GLOO_HINTS,
-        )
-        self._buffer = LogBuffer(monotonic=clock.monotonic)
-        self._uploader = Uploader(
-            SegmentStore(store, job=arguments.job, run=arguments.run, host=identity.host, raw_log=arguments.raw_log),
-            self._buffer,
-            poll_seconds=arguments.poll_seconds,
-            backoff=Backoff(rng, last_seconds=max(1.0, min(30.0, arguments.poll_seconds * 6))),
-            on_done=wakeup.set,
-        )
+        self._log = log
 
     def run(self) -> Ending:
         """Runs the command of the order in force."""
@@ -140,10 +122,11 @@ class Attempt:
         try:
             self._state.mark_started(self._boot_id)
             self._state.work_dir.mkdir()
+            self._log.open()
         except OSError as error:
             return self._setup_failed(started_at, f"the host's disk refused: {error}")
         environment = command_environment(self._base_environ, order, self._identity, self._facts)
-        self._uploader.start()
+        self._log.start()
         try:
             command = Command.start(
                 order.command,
@@ -154,7 +137,7 @@ class Attempt:
             )
         except (OSError, ValueError) as error:
             ending = self._setup_failed(started_at, f"the command could not be started: {error}")
-            self._note(ending.message)
+            self._log.note(ending.message)
             self._flush()
             return ending
         self._publish_running(started_at, None)
@@ -163,11 +146,8 @@ class Attempt:
     def _see_through(self, command: Command, environment: CommandEnvironment, checkpoints: CheckpointFile) -> Ending:
         if environment.overridden:
             # Before the pump starts, so that it is the log's first line.
-            self._note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
-        pump = LogPump(
-            command.pipes, splitter=self._splitter, buffer=self._buffer, clock=self._clock, on_done=self._wakeup.set
-        )
-        pump.start()
+            self._log.note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
+        pump = self._log.pump(command.pipes)
         stop = self._watch(command, checkpoints)
         gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
         ended_at = self._clock.now()
@@ -283,14 +263,11 @@ class Attempt:
             ended_at=self._clock.now(),
         )
 
-    def _note(self, text: str) -> None:
-        self._buffer.put([self._splitter.note(text, at=self._clock.now())])
-
     def _flush(self) -> None:
         """Waits until the log is stored; a shut-down host does not wait long."""
-        self._buffer.close()
-        if not self._wait(lambda: self._uploader.done, at_most_seconds_if_shut_down=SHUTDOWN_FLUSH_SECONDS):
-            self._uploader.abandon()
+        self._log.close()
+        if not self._wait(lambda: self._log.done, at_most_seconds_if_shut_down=SHUTDOWN_FLUSH_SECONDS):
+            self._log.abandon()
 
     def _wait(
         self,

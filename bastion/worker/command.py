@@ -27,6 +27,8 @@ from bastion.worker.environment import COMMAND_MARKER
 # What still lives this long after SIGKILL hangs in the kernel; nobody can end it.
 _KILL_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
+# For the thread that takes down the exit code of a shell that is dead already.
+_LAST_WORD_SECONDS = 5.0
 
 
 def end_leftovers(marker: str, *, grace_seconds: float) -> bool:
@@ -50,7 +52,8 @@ class Command:
         process.stdout.close()
         process.stderr.close()
         self.exit_code: int | None = None
-        threading.Thread(target=self._wait, name="command-waiter", daemon=True).start()
+        self._waiter = threading.Thread(target=self._wait, name="command-waiter", daemon=True)
+        self._waiter.start()
 
     @staticmethod
     def start(
@@ -119,6 +122,8 @@ class Command:
 
     def reap(self) -> None:
         """Frees the shell's process id, if the shell has ended; call it after `end`."""
+        # Once the id is free nobody can ask for the exit code. A shell that cannot be ended keeps its waiter.
+        self._waiter.join(_LAST_WORD_SECONDS)
         self._process.poll()
 
     def _wait(self) -> None:

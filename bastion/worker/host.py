@@ -1,7 +1,7 @@
 """The life of one host of one attempt: wait for the gate, run the command once, tell how it ended.
 
 Layer: worker; the loop that decides. Threads beside it speak with the bucket (`bucket_link`), read the command's output
-(`log_pump`) and upload it (`log_segments`), so that nothing here waits for a network while the command runs.
+and upload it (`host_log`), so that nothing here waits for a network while the command runs.
 
 Invariants:
 
@@ -27,16 +27,15 @@ from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
 from bastion.core.protocol import HostPhase, OrderAction, Report
 from bastion.ports import Clock, ObjectStore
 from bastion.worker import coordinator
-from bastion.worker.attempt import Attempt
+from bastion.worker.attempt import SHUTDOWN_FLUSH_SECONDS, Attempt
 from bastion.worker.backoff import Backoff, jittered
 from bastion.worker.bucket_link import BucketLink
 from bastion.worker.command import end_leftovers
 from bastion.worker.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.worker.gate import Gate, Passage, Verdict
+from bastion.worker.host_log import HostLog
 from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
-from bastion.worker.log_lines import LineSplitter
-from bastion.worker.log_segments import SegmentStore
 from bastion.worker.wakeup import Wakeup
 
 _log = logging.getLogger(__name__)
@@ -95,7 +94,9 @@ class Host:
                 earlier = None
             self._link.start()
             final = earlier is not None and earlier.phase.final
-            if not final and not self._settle(self._final_report(earlier)):
+            if final:
+                self._store_rest_of_log()
+            elif not self._settle(self._final_report(earlier)):
                 return EXIT_INFRASTRUCTURE
             self._state.mark_reported()
             self._link.stop_polling()
@@ -137,9 +138,9 @@ class Host:
         """An agent was here before and died, or the host booted again."""
         gone = end_leftovers(self._marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
         saved = self._state.outcome()
+        self._store_rest_of_log(gap=saved is None)
         if saved is not None:
             return saved
-        self._until_stored(self._note_gap)
         left = "" if gone else "; some of its processes could not be ended"
         return self._report(
             HostPhase.FAILED,
@@ -148,20 +149,46 @@ class Host:
             ended_at=self._clock.now(),
         )
 
-    def _note_gap(self) -> None:
-        """Says in the log that the output which the dead agent held is lost."""
-        arguments = self._identity.arguments
-        segments = SegmentStore(
+    def _store_rest_of_log(self, *, gap: bool = False) -> None:
+        """Uploads what an earlier agent left in the spool, and gives up only when the host is shut down.
+
+        Args:
+            gap: Whether output may be lost that had not come so far, which is then said.
+        """
+        log = self._log()
+        try:
+            log.open()
+        except OSError as error:
+            _log.warning("the spool of the log cannot be read, its rest is lost: %s", error)
+            return
+        if not gap and log.is_empty:
+            return
+        self._until_stored(log.go_on)
+        if gap:
+            log.gap("the agent of this host was restarted")
+        log.close()
+        log.start()
+        deadline: float | None = None
+        while not log.done:
+            now = self._clock.monotonic()
+            if self._shut_down and deadline is None:
+                deadline = now + SHUTDOWN_FLUSH_SECONDS
+            if deadline is not None and now >= deadline:
+                log.abandon()
+                return
+            self._wakeup.wait(3600.0 if deadline is None else deadline - now)
+
+    def _log(self) -> HostLog:
+        return HostLog(
             self._store,
-            job=arguments.job,
-            run=arguments.run,
-            host=self._identity.host,
-            raw_log=arguments.raw_log,
+            self._identity,
+            self._state.spool_dir,
+            clock=self._clock,
+            rng=self._rng,
+            drop_noise=self._emulated and not self._identity.on_bastion,
+            is_urgent=lambda: self._shut_down,
+            on_change=self._wakeup.set,
         )
-        splitter = LineSplitter(not_before=segments.open(), keep_raw=bool(arguments.raw_log))
-        block = splitter.gap(None, "the agent of this host was restarted", at=self._clock.now())
-        segments.write(block.text)
-        segments.append_raw(block.raw)
 
     def _wait_at(self, gate: Gate) -> Passage | Report:
         """Waits until the command may run, or until it is certain that it will not."""
@@ -202,9 +229,9 @@ class Host:
     def _attempt(self, coordinator_address: str) -> Attempt:
         return Attempt(
             self._identity,
-            self._store,
             self._link,
             self._state,
+            self._log(),
             clock=self._clock,
             rng=self._rng,
             wakeup=self._wakeup,

@@ -56,6 +56,11 @@ class HostState:
         return self.folder / "work"
 
     @property
+    def spool_dir(self) -> Path:
+        """For output that the bucket does not have yet."""
+        return self.folder / "spool"
+
+    @property
     def preempt_file(self) -> Path:
         return self.folder / "preempt"
 

@@ -1,15 +1,17 @@
 """Raw output in, log lines out: `<RFC 3339 UTC µs> <stdout|stderr|gap> <F|P> <line>`.
 
-Layer: worker, pure (the caller brings bytes and instants). Works on whole blocks of lines, not on single ones, because
-a training job that prints a megabyte a second must not cost a core.
+Layer: worker, pure (the caller brings bytes and instants). In two steps, because a flood must not wait for the second:
+`LineCutter` cuts what was read into records, which costs next to nothing; `text_of` makes lines of a record when it is
+about to be uploaded.
 
 Invariants:
 
+* The records of a stream, joined, are its bytes (but for lines that the filter takes out of the text).
 * Each line of the command becomes zero or more P pieces followed by one F piece; joined, the pieces are the line. The
   last piece of output that never ended in a newline is P.
 * A line is cut only between UTF-8 characters; bytes that are not UTF-8 become U+FFFD. One CR before the newline is
   dropped.
-* Instants never go back within one splitter.
+* Instants never go back within one cutter.
 """
 
 from __future__ import annotations
@@ -19,32 +21,40 @@ from dataclasses import dataclass, field
 
 from bastion.core import instants, limits
 
-# A prompt or a progress bar without a newline is shown so long after it began.
-IDLE_FLUSH_SECONDS = 1.0
-_UTF8_MAX_TAIL = 3
+# A prompt or a progress bar without a newline is shown so long after it began. With the longest interval between two
+# segments of one of the first hosts it stays below 2 s.
+IDLE_FLUSH_SECONDS = 0.4
+GAP = "gap"
+# An instant, a stream and a kind, each with its space, and the newline.
+_LINE_OVERHEAD_BYTES = 38
+# Larger pieces cost more: memory of their size is fetched from the kernel and given back each time.
+_PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogBlock:
-    """Some whole log lines, at most `limits.LOG_SEGMENT_MAX_BYTES` of text.
+class LogRecord:
+    """Some output of one stream: whole lines, or the beginning of a line that is shown or stored before its end.
 
     Attributes:
-        text: The formatted lines, each ending in a newline.
-        at: The instant of its first line, seconds since the epoch.
-        size: How many bytes of the command's output they stand for; what a gap counts if the block is lost.
-        raw: Those bytes as they came, if somebody wants them, else empty.
+        stream: "stdout", "stderr", or "gap": `data` is the line that says what is missing.
+        at: When it was read, seconds since the epoch.
+        data: The bytes as they came.
     """
 
-    text: bytes
+    stream: str
     at: float
-    size: int
-    raw: bytes = b""
+    data: bytes
+
+    @property
+    def output_bytes(self) -> int:
+        """How many bytes of the command's output are missing if this record is lost."""
+        return 0 if self.stream == GAP else len(self.data)
 
 
-def gap_text(at: float, lost_bytes: int | None, reason: str) -> bytes:
+def gap_record(lost_bytes: int | None, reason: str, *, at: float) -> LogRecord:
     """A line that says that output is missing here: how many bytes (None: nobody knows) and why."""
     amount = "an unknown number of" if lost_bytes is None else str(lost_bytes)
-    return f"{instants.to_rfc3339(at)} gap F {amount} bytes of output are missing here: {reason}\n".encode()
+    return LogRecord(stream=GAP, at=at, data=f"{amount} bytes of output are missing here: {reason}\n".encode())
 
 
 def last_instant(text: bytes) -> float:
@@ -56,6 +66,42 @@ def last_instant(text: bytes) -> float:
         return 0.0
 
 
+def text_bytes_at_most(record: LogRecord) -> int:
+    """An upper bound of the length of `text_of(record)`, found without making it."""
+    data = record.data
+    lines = data.count(b"\n") + 1 + len(data) // (limits.LOG_LINE_MAX_BYTES - _UTF8_MAX_TAIL)
+    return _width(data) + lines * _LINE_OVERHEAD_BYTES
+
+
+def text_of(record: LogRecord, drop_line: Callable[[bytes], bool] | None = None) -> bytes:
+    """The record as log lines.
+
+    Args:
+        drop_line: Whole lines for which this is true are left out (noise that the command did not write itself).
+    """
+    data = record.data
+    if drop_line is not None:
+        lines = data.split(b"\n")
+        data = b"\n".join([*(line for line in lines[:-1] if not drop_line(line)), lines[-1]])
+    prefix = f"{instants.to_rfc3339(record.at)} {record.stream} ".encode()
+    texts: list[bytes] = []
+    begin = 0
+    while begin < len(data):
+        # As many whole lines as make a piece, or one line that is longer.
+        end = data.rfind(b"\n", begin, begin + _PIECE_BYTES) + 1 or data.find(b"\n", begin) + 1
+        if not end:
+            texts += _partial_texts(prefix, data[begin:])
+            break
+        texts += _whole_texts(prefix, data[begin:end])
+        begin = end
+    return b"".join(texts)
+
+
+def raw_of(record: LogRecord) -> bytes:
+    """The record as it stands in a raw log: the command's bytes, or the whole line of a gap."""
+    return text_of(record) if record.stream == GAP else record.data
+
+
 @dataclass(slots=True)
 class _Partial:
     """The beginning of a line whose end has not been read yet."""
@@ -65,46 +111,42 @@ class _Partial:
 
 
 @dataclass(slots=True)
-class LineSplitter:
-    """Cuts the output of one command into blocks of log lines.
+class LineCutter:
+    """Cuts the output of one command into records.
 
     Attributes:
-        keep_raw: Whether blocks carry the raw bytes too.
-        drop_line: Lines for which this is true are left out (noise that the command did not write itself); it is
-            asked only about blocks that contain one of `drop_hints`.
+        not_before: No record's instant is earlier.
     """
 
-    keep_raw: bool = False
-    drop_line: Callable[[bytes], bool] | None = None
-    drop_hints: tuple[bytes, ...] = ()
     not_before: float = 0.0
     _partials: dict[str, _Partial] = field(default_factory=dict)
 
-    def feed(self, stream: str, data: bytes, *, at: float, monotonic: float) -> list[LogBlock]:
+    def feed(self, stream: str, data: bytes, *, at: float, monotonic: float) -> list[LogRecord]:
         """Adds bytes that were read from `stream` ("stdout" or "stderr").
 
         Args:
-            at: Instant for the lines, seconds since the epoch; an earlier one than the last is raised to it.
+            at: Instant for the record, seconds since the epoch; an earlier one than the last is raised to it.
             monotonic: Seconds of the clock that idle flushing uses.
         """
         partial = self._partials.setdefault(stream, _Partial())
-        data = partial.data + data
+        if partial.data:
+            data = partial.data + data
         end = data.rfind(b"\n") + 1
-        blocks = self._whole_lines(stream, data[:end], at) if end else []
-        rest = data[end:]
         if end or not partial.data:
             partial.since = monotonic
-        while len(rest) > limits.LOG_LINE_MAX_BYTES:
-            cut = _character_cut(rest, limits.LOG_LINE_MAX_BYTES)
-            blocks.append(self._block(stream, b"P", rest[:cut], rest[:cut], at))
-            rest = rest[cut:]
+        rest = data[end:]
+        if len(rest) > limits.LOG_LINE_MAX_BYTES:
+            end += _character_cut(rest, len(rest))
+            # A CR may be the first half of a line's end.
+            end -= data[:end].endswith(b"\r")
+            rest = data[end:]
             partial.since = monotonic
         partial.data = rest
-        return blocks
+        return [self._record(stream, data[:end], at)] if end else []
 
-    def flush_idle(self, *, at: float, monotonic: float) -> list[LogBlock]:
-        """P pieces of lines that were begun `IDLE_FLUSH_SECONDS` ago and not ended."""
-        blocks = []
+    def flush_idle(self, *, at: float, monotonic: float) -> list[LogRecord]:
+        """The beginnings of lines that were begun `IDLE_FLUSH_SECONDS` ago and not ended."""
+        records = []
         for stream, partial in self._partials.items():
             if partial.data and monotonic - partial.since >= IDLE_FLUSH_SECONDS:
                 cut = _character_cut(partial.data, len(partial.data))
@@ -112,90 +154,100 @@ class LineSplitter:
                 if partial.data[:cut].endswith(b"\r"):
                     cut -= 1
                 if cut:
-                    piece = partial.data[:cut]
-                    blocks.append(self._block(stream, b"P", piece, piece, at))
+                    records.append(self._record(stream, partial.data[:cut], at))
                     partial.data = partial.data[cut:]
                 partial.since = monotonic
-        return blocks
+        return records
 
     def idle_in(self, monotonic: float) -> float | None:
         """Seconds until `flush_idle` has something to do; None if no line is unfinished."""
         since = [partial.since for partial in self._partials.values() if partial.data]
         return max(0.0, min(since) + IDLE_FLUSH_SECONDS - monotonic) if since else None
 
-    def close(self, stream: str, *, at: float) -> list[LogBlock]:
-        """The stream has ended: what is left of it, as P."""
+    def close(self, stream: str, *, at: float) -> list[LogRecord]:
+        """The stream has ended: what is left of it."""
         partial = self._partials.pop(stream, None)
-        if partial is None or not partial.data:
-            return []
-        return [self._block(stream, b"P", partial.data, partial.data, at)]
+        return [self._record(stream, partial.data, at)] if partial is not None and partial.data else []
 
-    def note(self, text: str, *, at: float) -> LogBlock:
+    def note(self, text: str, *, at: float) -> LogRecord:
         """A line of the agent's own, shown as stderr."""
-        data = f"bastion: {text}".replace("\n", " ").encode("utf-8", "replace")
-        return self._block("stderr", b"F", data, data + b"\n", at)
+        line = "bastion: " + text.replace("\n", " ") + "\n"
+        return self._record("stderr", line.encode("utf-8", "replace"), at)
 
-    def gap(self, lost_bytes: int | None, reason: str, *, at: float) -> LogBlock:
-        """A gap line as a block."""
-        instant = self._instant(at)
-        text = gap_text(instant, lost_bytes, reason)
-        return LogBlock(text=text, at=instant, size=0, raw=text if self.keep_raw else b"")
+    def gap(self, lost_bytes: int | None, reason: str, *, at: float) -> LogRecord:
+        """A gap line as a record."""
+        return gap_record(lost_bytes, reason, at=self._instant(at))
 
     def _instant(self, at: float) -> float:
         self.not_before = max(self.not_before, at)
         return self.not_before
 
-    def _block(self, stream: str, kind: bytes, line: bytes, raw: bytes, at: float) -> LogBlock:
-        text = line.decode("utf-8", "replace").encode("utf-8")
-        instant = self._instant(at)
-        prefix = f"{instants.to_rfc3339(instant)} {stream} ".encode() + kind + b" "
-        return LogBlock(text=prefix + text + b"\n", at=instant, size=len(raw), raw=raw if self.keep_raw else b"")
+    def _record(self, stream: str, data: bytes, at: float) -> LogRecord:
+        return LogRecord(stream=stream, at=self._instant(at), data=data)
 
-    def _whole_lines(self, stream: str, data: bytes, at: float) -> list[LogBlock]:
-        """Formats lines that all end in a newline, as few blocks as the size limit allows."""
-        if self.drop_line is not None and any(hint in data for hint in self.drop_hints):
-            drop = self.drop_line
-            data = b"".join(line + b"\n" for line in data[:-1].split(b"\n") if not drop(line))
-            if not data:
-                return []
-        blocks: list[LogBlock] = []
-        self._format(stream, data, at, blocks)
-        return blocks
 
-    def _format(self, stream: str, data: bytes, at: float, blocks: list[LogBlock]) -> None:
-        instant = self._instant(at)
-        prefix = f"{instants.to_rfc3339(instant)} {stream} F ".encode()
-        lines = data.count(b"\n")
-        # U+FFFD takes three bytes for one bad byte, so text could be three times its source.
-        widest = len(data) if data.isascii() else 3 * len(data)
-        fits = widest + lines * len(prefix) <= limits.LOG_SEGMENT_MAX_BYTES
-        if not fits and lines > 1:
-            middle = data.find(b"\n", len(data) // 2) + 1
-            if not 0 < middle < len(data):
-                middle = data.rfind(b"\n", 0, len(data) // 2) + 1
-            self._format(stream, data[:middle], at, blocks)
-            self._format(stream, data[middle:], at, blocks)
-            return
-        if len(data) > limits.LOG_LINE_MAX_BYTES and _longest_line(data) > limits.LOG_LINE_MAX_BYTES:
-            self._format_long(stream, data, at, blocks)
-            return
-        text = data.decode("utf-8", "replace").encode("utf-8").replace(b"\r\n", b"\n")
-        # The last newline ends the block and begins no line.
-        formatted = prefix + text[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
-        blocks.append(LogBlock(text=formatted, at=instant, size=len(data), raw=data if self.keep_raw else b""))
+def halves(record: LogRecord) -> tuple[LogRecord, LogRecord]:
+    """The record in two, between lines if it has several, else between characters."""
+    data = record.data
+    middle = len(data) // 2
+    cut = data.rfind(b"\n", 0, middle) + 1 or data.find(b"\n", middle, len(data) - 1) + 1
+    cut = cut or _character_cut(data, middle)
+    # Not inside a line's end: the CR would be shown.
+    if data[cut - 1 : cut + 1] == b"\r\n" and cut > 1:
+        cut -= 1
+    return (
+        LogRecord(stream=record.stream, at=record.at, data=data[:cut]),
+        LogRecord(stream=record.stream, at=record.at, data=data[cut:]),
+    )
 
-    def _format_long(self, stream: str, data: bytes, at: float, blocks: list[LogBlock]) -> None:
+
+def _whole_texts(prefix: bytes, data: bytes) -> list[bytes]:
+    """Lines that all end in a newline."""
+    if len(data) > limits.LOG_LINE_MAX_BYTES and max(map(len, data.split(b"\n"))) > limits.LOG_LINE_MAX_BYTES:
+        texts = []
         for line in data[:-1].split(b"\n"):
-            rest = line
-            while len(rest) > limits.LOG_LINE_MAX_BYTES:
-                cut = _character_cut(rest, limits.LOG_LINE_MAX_BYTES)
-                blocks.append(self._block(stream, b"P", rest[:cut], rest[:cut], at))
-                rest = rest[cut:]
-            blocks.append(self._block(stream, b"F", rest.removesuffix(b"\r"), rest + b"\n", at))
+            *pieces, last = _pieces(line.removesuffix(b"\r"))
+            texts += [prefix + b"P " + _as_text(piece) + b"\n" for piece in pieces]
+            texts.append(prefix + b"F " + _as_text(last) + b"\n")
+        return texts
+    if not data.isascii():
+        data = _as_text(data)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    prefix += b"F "
+    # The last newline ends the text and begins no line.
+    return [prefix, data[:-1].replace(b"\n", b"\n" + prefix), b"\n"]
 
 
-def _longest_line(data: bytes) -> int:
-    return max(map(len, data.split(b"\n")))
+def _partial_texts(prefix: bytes, data: bytes) -> list[bytes]:
+    return [prefix + b"P " + _as_text(piece) + b"\n" for piece in _pieces(data)]
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    """The line in pieces of at most `LOG_LINE_MAX_BYTES`, at least one."""
+    pieces = []
+    while len(line) > limits.LOG_LINE_MAX_BYTES:
+        cut = _character_cut(line, limits.LOG_LINE_MAX_BYTES)
+        pieces.append(line[:cut])
+        line = line[cut:]
+    return [*pieces, line]
+
+
+def _as_text(data: bytes) -> bytes:
+    return data.decode("utf-8", "replace").encode("utf-8")
+
+
+def _width(data: bytes) -> int:
+    """At most so many bytes are left of these as text: U+FFFD takes three for a bad one."""
+    if not data.isascii():
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError:
+            return 3 * len(data)
+    return len(data)
+
+
+_UTF8_MAX_TAIL = 3
 
 
 def _character_cut(data: bytes, length: int) -> int:
@@ -207,5 +259,5 @@ def _character_cut(data: bytes, length: int) -> int:
         if byte >= 0xC0:
             needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             # The character that begins here is whole, or is left for the next piece.
-            return length if needed <= back + 1 else length - 1 - back
+            return length if needed <= back + 1 else max(1, length - 1 - back)
     return length

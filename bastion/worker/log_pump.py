@@ -1,9 +1,10 @@
-"""The thread that reads the command's stdout and stderr and turns them into log lines.
+"""The thread that reads the command's stdout and stderr and cuts it into records.
 
-Layer: worker. Reads pipes, writes into a `LogBuffer`; knows no bucket.
+Layer: worker. Reads pipes, hands records on; knows neither disk nor bucket.
 
 Invariants:
 
+* Nothing is formatted here: the command must never wait for more than a copy.
 * Everything that was in the pipes when `finish` was called is read, or a gap line says that something is left.
 * A process that outlives the command and keeps a pipe open cannot hold the host: after `finish`, an empty pipe is
   waited on for at most `LINGER_SECONDS`, and at most `DRAIN_MAX_BYTES` are read.
@@ -11,18 +12,20 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import selectors
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from bastion.ports import Clock
-from bastion.worker.log_buffer import LogBuffer
-from bastion.worker.log_lines import LineSplitter
+from bastion.worker.log_lines import LineCutter, LogRecord
 from bastion.worker.wakeup import Wakeup
 
 READ_BYTES = 64 * 1024
+PIPE_BYTES = 1024 * 1024
 LINGER_SECONDS = 1.0
 # The largest pipe Linux gives an unprivileged process, for each of two streams.
 DRAIN_MAX_BYTES = 2 * 1024 * 1024
@@ -37,8 +40,6 @@ _GLOO_PIECES = (
 )
 _GLOO_TEXT = rb"(?:" + rb"|".join(_GLOO_PIECES) + rb")"
 _GLOO_LINE = re.compile(rb"[0-9]*" + _GLOO_TEXT + rb"(?:" + _GLOO_TEXT + rb"|[0-9])*")
-# Blocks without any of these hold no such line.
-GLOO_HINTS = (b"[Gloo]", b" is connected to ", b" peer ranks")
 
 
 def is_gloo_noise(line: bytes) -> bool:
@@ -56,15 +57,15 @@ class LogPump:
         self,
         pipes: Mapping[str, int],
         *,
-        splitter: LineSplitter,
-        buffer: LogBuffer,
+        cutter: LineCutter,
+        put: Callable[[Iterable[LogRecord]], None],
         clock: Clock,
         on_done: Callable[[], None],
     ) -> None:
         """Takes over the read ends: `pipes` maps "stdout" and "stderr" to descriptors that the pump closes."""
         self._pipes = dict(pipes)
-        self._splitter = splitter
-        self._buffer = buffer
+        self._cutter = cutter
+        self._put = put
         self._clock = clock
         self._on_done = on_done
         self._finishing = threading.Event()
@@ -85,6 +86,9 @@ class LogPump:
         try:
             for stream, descriptor in self._pipes.items():
                 os.set_blocking(descriptor, False)
+                # What fits the pipe while this thread has no turn does not stop the command. A user may have few.
+                with contextlib.suppress(OSError):
+                    fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
                 selector.register(descriptor, selectors.EVENT_READ, stream)
             selector.register(self._wakeup.fileno(), selectors.EVENT_READ, None)
             self._pump(selector)
@@ -104,7 +108,7 @@ class LogPump:
             now = self._clock.monotonic()
             if linger_until is None and self._finishing.is_set():
                 linger_until = now + LINGER_SECONDS
-            timeout = self._splitter.idle_in(now)
+            timeout = self._cutter.idle_in(now)
             timeout = _IDLE_SECONDS if timeout is None else timeout
             if linger_until is not None:
                 timeout = min(timeout, max(0.0, linger_until - now))
@@ -121,11 +125,11 @@ class LogPump:
                 if not data:
                     selector.unregister(key.fd)
                     streams.discard(key.data)
-                    self._buffer.put(self._splitter.close(key.data, at=at))
+                    self._put(self._cutter.close(key.data, at=at))
                     continue
                 got += len(data)
-                self._buffer.put(self._splitter.feed(key.data, data, at=at, monotonic=self._clock.monotonic()))
-            self._buffer.put(self._splitter.flush_idle(at=self._clock.now(), monotonic=self._clock.monotonic()))
+                self._put(self._cutter.feed(key.data, data, at=at, monotonic=self._clock.monotonic()))
+            self._put(self._cutter.flush_idle(at=self._clock.now(), monotonic=self._clock.monotonic()))
             if linger_until is None:
                 continue
             drained += got
@@ -136,10 +140,10 @@ class LogPump:
     def _give_up(self, streams: set[str], *, left: bool) -> None:
         at = self._clock.now()
         for stream in sorted(streams):
-            self._buffer.put(self._splitter.close(stream, at=at))
+            self._put(self._cutter.close(stream, at=at))
         if left:
             reason = "a process that could not be ended goes on writing"
-            self._buffer.put([self._splitter.gap(None, reason, at=at)])
+            self._put([self._cutter.gap(None, reason, at=at)])
 
     @staticmethod
     def _read(descriptor: int) -> bytes | None:

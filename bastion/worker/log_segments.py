@@ -1,7 +1,8 @@
-"""Log segments in the bucket: `logs/<job>.d/<run>/worker-<i>/<seq>`, created once each, in order, without holes.
+"""What a host's log is in the bucket: segments, and for a job without a slice the raw log.
 
-Layer: worker; reaches the bucket through the port. `SegmentStore` does one store operation at a time and raises;
-`Uploader` is the thread that repeats them until they succeed.
+Layer: worker; reaches the bucket through the port, does one store operation at a time and raises; `log_upload` repeats.
+
+Segments are `logs/<job>.d/<run>/worker-<i>/<seq>`, created once each, in order, without holes.
 
 Invariants:
 
@@ -12,36 +13,29 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable
-
-from bastion.core import keys
-from bastion.core.errors import NotFound, PreconditionFailed, StoreError
+from bastion.core import keys, limits
+from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.ports import ObjectMeta, ObjectStore
-from bastion.worker.backoff import Backoff
-from bastion.worker.log_buffer import LogBuffer, Segment
 from bastion.worker.log_lines import last_instant
 
-_log = logging.getLogger(__name__)
+SEGMENT_MAX_BYTES = 4 * 1024 * 1024
+# Who follows a job holds some segments of each of its hosts in memory.
+_SEGMENTS_OF_ALL_HOSTS_BYTES = 16 * 1024 * 1024
 
-# On a bucket in the cloud every segment costs a write, so the interval grows while output goes on.
-LOCAL_INTERVAL_SECONDS = 0.5
-REMOTE_FIRST_INTERVAL_SECONDS = 1.0
-REMOTE_LAST_INTERVAL_SECONDS = 10.0
+
+def segment_bytes(hosts: int) -> int:
+    """The most that a segment holds, of a job of so many hosts."""
+    return max(limits.LOG_SEGMENT_MAX_BYTES, min(SEGMENT_MAX_BYTES, _SEGMENTS_OF_ALL_HOSTS_BYTES // hosts))
 
 
 class SegmentStore:
-    """The segments of one host of one run, and its raw log if it has one."""
+    """The segments of one host of one run."""
 
-    def __init__(self, store: ObjectStore, *, job: str, run: str, host: int, raw_log: str = "") -> None:
+    def __init__(self, store: ObjectStore, *, job: str, run: str, host: int) -> None:
         self._store = store
         self._job, self._run, self._host = job, run, host
-        self._raw_log = raw_log
-        self._raw_generation: int | None = None
-        self._raw_size = 0
-        self._raw_doubt: tuple[int, bytes] | None = None
         self._last_seq: int | None = None
+        self._earlier = b""  # the last segment of an earlier agent
 
     def open(self) -> float:
         """Finds the last segment of an earlier agent.
@@ -60,12 +54,14 @@ class SegmentStore:
         if not last:
             self._last_seq = 0
             return 0.0
-        at = last_instant(self._store.get(last).data)
+        self._earlier = self._store.get(last).data
         self._last_seq = int(last.removeprefix(folder))
-        return at
+        return last_instant(self._earlier)
 
     def write(self, text: bytes) -> None:
         """Stores one segment; calling again with the same text after an error does not store it twice.
+
+        Nor does an agent that was restarted and finds in its spool what had been stored last.
 
         Raises:
             StoreError: nobody knows whether it is stored; call again with the same text.
@@ -73,6 +69,9 @@ class SegmentStore:
         if self._last_seq is None:
             self.open()
         assert self._last_seq is not None
+        earlier, self._earlier = self._earlier, b""
+        if text == earlier:
+            return
         while True:
             key = keys.log_segment(self._job, self._run, self._host, self._last_seq + 1)
             try:
@@ -85,37 +84,6 @@ class SegmentStore:
             self._last_seq += 1
             return
 
-    def append_raw(self, raw: bytes) -> None:
-        """Adds to the raw log, if there is one.
-
-        Raises:
-            StoreError: call again with the same bytes.
-        """
-        if not self._raw_log or not raw:
-            return
-        if self._raw_generation is None:
-            meta = self._store.head(self._raw_log)
-            if self._raw_landed(meta, raw):
-                return
-            self._raw_generation, self._raw_size = (0, 0) if meta is None else (meta.generation, meta.size)
-        # Only a fresh look can tell what became of an append that fails: it may have landed, or somebody else's did.
-        generation, self._raw_generation = self._raw_generation, None
-        self._raw_doubt = (self._raw_size, raw)
-        meta = self._store.append(self._raw_log, raw, generation=generation)
-        self._raw_doubt = None
-        self._raw_generation, self._raw_size = meta.generation, meta.size
-
-    def _raw_landed(self, meta: ObjectMeta | None, raw: bytes) -> bool:
-        """Whether an append of these bytes whose reply was lost has added them, and nobody anything since."""
-        if meta is None or self._raw_doubt is None:
-            return False
-        size, doubted = self._raw_doubt
-        if doubted != raw or meta.size != size + len(raw) or self._store.get(self._raw_log, start=size).data != raw:
-            return False
-        self._raw_doubt = None
-        self._raw_generation, self._raw_size = meta.generation, meta.size
-        return True
-
     def _content(self, key: str) -> bytes | None:
         try:
             return self._store.get(key).data
@@ -123,72 +91,44 @@ class SegmentStore:
             return None
 
 
-class Uploader:
-    """The thread that moves segments from the buffer to the bucket, for ever until the buffer is closed and empty."""
+class RawLog:
+    """The object that gets a command's output as it is; others append to it too.
 
-    def __init__(
-        self,
-        segments: SegmentStore,
-        buffer: LogBuffer,
-        *,
-        poll_seconds: float,
-        backoff: Backoff,
-        on_done: Callable[[], None],
-    ) -> None:
-        self._segments = segments
-        self._buffer = buffer
-        self._local = poll_seconds <= 1.0
-        self._backoff = backoff
-        self._on_done = on_done
-        self._abandoned = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="log-uploader", daemon=True)
-        self.done = False
+    An agent that is killed between an append and its note of it repeats those bytes; the segments do not.
+    """
 
-    def start(self) -> None:
-        self._thread.start()
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._generation: int | None = None
+        self._size = 0
+        self._doubt: tuple[int, bytes] | None = None
 
-    def abandon(self) -> None:
-        """Ends the thread after the operation it is in, whatever is left."""
-        self._abandoned.set()
-        self._buffer.close()
+    def append(self, raw: bytes) -> None:
+        """Adds bytes at the end.
 
-    @property
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def join(self, timeout_seconds: float) -> None:
-        """Waits for the thread's end."""
-        self._thread.join(timeout_seconds)
-
-    def _work(self) -> None:
-        interval = LOCAL_INTERVAL_SECONDS if self._local else REMOTE_FIRST_INTERVAL_SECONDS
-        while self._buffer.wait_ready(interval) and not self._abandoned.is_set():
-            segment = self._buffer.take()
-            if not self._store(segment):
+        Raises:
+            StoreError: call again with the same bytes.
+        """
+        if self._generation is None:
+            meta = self._store.head(self._key)
+            if self._has_landed(meta, raw):
                 return
-            self._buffer.confirm()
-            if not self._local:
-                interval = min(interval * 1.5, REMOTE_LAST_INTERVAL_SECONDS)
-        self.done = not self._abandoned.is_set()
-        self._on_done()
+            self._generation, self._size = (0, 0) if meta is None else (meta.generation, meta.size)
+        # Only a fresh look can tell what became of an append that fails: it may have landed, or somebody else's did.
+        generation, self._generation = self._generation, None
+        self._doubt = (self._size, raw)
+        meta = self._store.append(self._key, raw, generation=generation)
+        self._doubt = None
+        self._generation, self._size = meta.generation, meta.size
 
-    def _store(self, segment: Segment) -> bool:
-        def write_text() -> None:
-            self._segments.write(segment.text)
-
-        def append_raw() -> None:
-            self._segments.append_raw(segment.raw)
-
-        return self._until_stored(write_text) and self._until_stored(append_raw)
-
-    def _until_stored(self, operation: Callable[[], None]) -> bool:
-        self._backoff.reset()
-        while not self._abandoned.is_set():
-            try:
-                operation()
-                return True
-            except StoreError as error:  # noqa: PERF203 - repeating is what the loop is for
-                delay = self._backoff.next()
-                _log.warning("log upload failed, again in %.1f s: %s", delay, error)
-                self._abandoned.wait(delay)
-        return False
+    def _has_landed(self, meta: ObjectMeta | None, raw: bytes) -> bool:
+        """Whether an append of these bytes whose reply was lost has added them, and nobody anything since."""
+        if meta is None or self._doubt is None:
+            return False
+        size, doubted = self._doubt
+        if doubted != raw or meta.size != size + len(raw) or self._store.get(self._key, start=size).data != raw:
+            return False
+        self._doubt = None
+        self._generation, self._size = meta.generation, meta.size
+        return True

@@ -22,6 +22,8 @@ from bastion.worker import attempt
 from bastion.worker.host import Host
 from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
+from bastion.worker.log_lines import LogRecord, text_bytes_at_most
+from bastion.worker.log_spool import LogSpool
 
 RUN = "abcdefghij-1"
 # Of this test process alone: commands are found, and ended, by it.
@@ -301,20 +303,30 @@ def test_where_another_machine_may_start_it_again_a_command_ends_when_its_order_
     assert command_processes() == []
 
 
+def leave_in_spool(state: HostState, *lines: str) -> None:
+    """As an agent leaves it that was killed."""
+    spool = LogSpool(
+        state.spool_dir / "segments", chunk_bytes=10**6, cost_of=text_bytes_at_most, monotonic=time.monotonic
+    )
+    spool.open()
+    spool.put([LogRecord(stream="stdout", at=1_800_000_001.0, data=line.encode() + b"\n") for line in lines])
+
+
 def test_an_agent_that_starts_again_after_its_command_began_reports_it_and_does_not_run_twice(stage: Stage, tmp_path):
     # As an agent that was killed leaves it: the mark, a process of the command, a first segment.
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
     first.mark_started("boot-1")
     first.close()
+    leave_in_spool(first, "y", "z")
     stage.memory.put(keys.log_segment("job", RUN, 0, 1), b"2027-01-15T08:00:00.000000Z stdout F x\n", generation=0)
     stage.order(f"touch {tmp_path}/ran")
     stage.start(stage.host())
     report = stage.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "HostRestarted")
     assert not (tmp_path / "ran").exists()
-    assert stage.log()[0] == "stdout F x"
-    assert stage.log()[1].startswith("gap F an unknown number of bytes")
+    assert stage.log()[:3] == ["stdout F x", "stdout F y", "stdout F z"]
+    assert stage.log()[3].startswith("gap F an unknown number of bytes")
 
 
 def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage: Stage):
@@ -325,6 +337,23 @@ def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage
     first.save_outcome(ended)
     first.close()
     stage.start(stage.host())
+    assert stage.final() == ended
+
+
+@pytest.mark.parametrize("reported", [False, True], ids=["kept on its disk", "in the bucket"])
+def test_what_a_shut_down_host_could_not_store_of_its_log_follows_when_it_boots_again(stage: Stage, reported: bool):
+    first = HostState(stage.state_dir, run=RUN, host=0)
+    assert first.open()
+    first.mark_started("boot-1")
+    ended = Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.STOPPED, exit_code=143)
+    first.save_outcome(ended)
+    first.close()
+    leave_in_spool(first, "last words")
+    if reported:
+        stage.memory.put(keys.report(RUN, 0), ended.to_bytes(), generation=0)
+    stage.start(stage.host())
+    until(stage.log)
+    assert stage.log() == ["stdout F last words"]
     assert stage.final() == ended
 
 

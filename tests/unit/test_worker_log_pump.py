@@ -6,8 +6,7 @@ import time
 
 from bastion.adapters.system_clock import SystemClock
 from bastion.worker import log_pump
-from bastion.worker.log_buffer import LogBuffer
-from bastion.worker.log_lines import LineSplitter
+from bastion.worker.log_lines import LineCutter, LogRecord, text_of
 from bastion.worker.log_pump import LogPump
 
 
@@ -18,19 +17,19 @@ class Pipes:
         clock = SystemClock()
         read_out, self.out = os.pipe()
         read_err, self.err = os.pipe()
-        self.buffer = LogBuffer(monotonic=clock.monotonic)
+        self.records: list[LogRecord] = []
         self.done = threading.Event()
         self.pump = LogPump(
             {"stdout": read_out, "stderr": read_err},
-            splitter=LineSplitter(),
-            buffer=self.buffer,
+            cutter=LineCutter(),
+            put=self.records.extend,
             clock=clock,
             on_done=self.done.set,
         )
         self.pump.start()
 
     def lines(self) -> list[bytes]:
-        return [line.split(b" ", 1)[1] for line in self.buffer.take().text.splitlines()]
+        return [line.split(b" ", 1)[1] for line in b"".join(map(text_of, self.records)).splitlines()]
 
 
 def test_both_streams_are_read_to_their_ends():
@@ -71,10 +70,7 @@ def test_somebody_who_writes_for_ever_does_not_hold_the_pump_and_the_log_says_th
     pipes.pump.finish()
     assert pipes.done.wait(10.0)
     writer.join(5.0)
-    taken = b""
-    while segment := pipes.buffer.take().text:
-        taken += segment
-    assert b" gap F an unknown number of bytes" in taken.splitlines()[-1]
+    assert pipes.lines()[-1].startswith(b"gap F an unknown number of bytes")
     os.close(pipes.err)
 
 
