@@ -239,6 +239,10 @@ class _Following:
             yield from self._progress(sight.entry)
             attempt = sight.record.attempt.number if sight.record is not None and sight.record.attempt else None
         if self._what.logs:
+            if attempt is None and not self._caught_up and sight is not None and sight.record and sight.record.attempts:
+                # It waits for another attempt: what the earlier ones wrote is there already.
+                for run in self._runs():
+                    yield from self._all_of(run)
             yield from self._turn_to(attempt)
             yield from self._new_output()
         if not self._caught_up and ended is None:

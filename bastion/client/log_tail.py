@@ -29,13 +29,13 @@ class _Place:
     Attributes:
         back: Numbers before those in `next`, descending.
         next: Numbers to be read next.
-        start: What was read last; 0 if nothing was.
-        first_at: Its first instant.
+        read: What was read, descending, each with its last instant.
+        first_at: The first instant of the last one of these that has any.
     """
 
     back: Iterator[int]
     next: deque[int] = field(default_factory=deque)
-    start: int = 0
+    read: list[tuple[int, str]] = field(default_factory=list)
     first_at: str = ""
     stride: int = 1
 
@@ -66,10 +66,22 @@ class TailSearch:
 
     @property
     def starts(self) -> dict[int, int]:
-        """The segment of each worker to begin with; workers without any are left out."""
-        if self._lines == 0:
-            return {worker: place.next[0] + 1 for worker, place in self._places.items() if place.next}
-        return {worker: place.start for worker, place in self._places.items() if place.start}
+        """The segment of each worker to begin with; workers without any are left out.
+
+        It is behind the worker's last one if none of its lines is among the last ones.
+        """
+        starts: dict[int, int] = {}
+        for worker, place in self._places.items():
+            numbers = [number for number, _ in place.read] or list(place.next)
+            if numbers:
+                wanted = [number for number, last_at in place.read if last_at >= self._horizon]
+                starts[worker] = min(wanted, default=numbers[0] + 1)
+        return starts
+
+    @property
+    def _horizon(self) -> str:
+        """The instant of the earliest line among the last ones, of those known; empty if there are too few."""
+        return self._latest[0] if self._latest and len(self._latest) >= self._lines else ""
 
     def wanted(self) -> list[tuple[int, int]]:
         """Workers and the numbers of their segments to be read next; none when the search is over."""
@@ -79,8 +91,7 @@ class TailSearch:
         unread = [worker for worker, place in left.items() if not place.first_at]
         if not unread:
             # A line of the instant of the earliest one found may be among the last ones, too.
-            horizon = self._latest[0] if len(self._latest) >= self._lines else ""
-            open_ones = [worker for worker, place in left.items() if place.first_at >= horizon]
+            open_ones = [worker for worker, place in left.items() if place.first_at >= self._horizon]
             unread = sorted(open_ones, key=lambda worker: left[worker].first_at, reverse=True)[:_WORKERS_AT_ONCE]
         return [(worker, number) for worker in unread for number in left[worker].next]
 
@@ -89,15 +100,16 @@ class TailSearch:
         place = self._places[worker]
         if not place.next or place.next[0] != number:
             return
-        place.start = place.next.popleft()
+        place.next.popleft()
         if not place.next:
             place.stride = min(2 * place.stride, _STRIDE_MAX)
             place.step()
-        first = ""
+        first = last = ""
         for piece in read_pieces(data or b"", worker=worker, not_before=""):
-            first = first or piece.at
+            first, last = first or piece.at, piece.at
             if piece.ends:
                 self._count(piece.at)
+        place.read.append((number, last))
         place.first_at = first or place.first_at
 
     def _count(self, at: str) -> None:

@@ -9,7 +9,20 @@ import threading
 
 import pytest
 
-from bastion.client import Client, Ended, Event, Logged, LogPiece, Noted, Progressed, RunLogs, follow, runs_of
+from bastion.client import (
+    CaughtUp,
+    Client,
+    Ended,
+    Event,
+    Followed,
+    Logged,
+    LogPiece,
+    Noted,
+    Progressed,
+    RunLogs,
+    follow,
+    runs_of,
+)
 from bastion.client.daemon_pulse import DaemonPulse
 from bastion.client.log_pieces import LineJoiner
 from bastion.core import jobspec, keys
@@ -102,6 +115,26 @@ def test_all_output_that_lies_there_at_the_end_comes_before_the_end() -> None:
     assert shown == [f"{attempt}/{seq}" for attempt in (1, 2) for seq in range(1, 40)]
     assert isinstance(events[-1], Ended)
     assert events[-1].exit_code == 0
+
+
+def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_one() -> None:
+    cluster = Cluster()
+    cluster.hosts.scripts["job"] = runs_for(10**9)
+    submitted = cluster.submit("job", instance_type="tpu-v4-8")
+    cluster.run_until(lambda: cluster.slices.live_requests())
+    cluster.settle(3)
+    for seq in range(1, 11):
+        segment(cluster.store, seq, f"stdout F {seq}", run=Run(submitted, 1))
+    for node in cluster.slices.live_requests():
+        cluster.slices.lose(node.node_id)
+    cluster.run_until(lambda: (record := cluster.record("job")) and record.attempt is None)
+    events: list[Event] = []
+    for event in follow(client_of(cluster), "job", submitted, what=Followed(tail=3)):
+        events.append(event)
+        if isinstance(event, CaughtUp):
+            break
+    assert cluster.record("job").attempt is None  # type: ignore[union-attr]
+    assert [text for event in events if isinstance(event, Logged) for text in texts(event.pieces)] == ["8", "9", "10"]
 
 
 def test_a_namesake_that_ends_first_is_not_taken_for_the_job() -> None:
