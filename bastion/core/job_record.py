@@ -17,6 +17,7 @@ from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
+from bastion.core.slices import Place
 
 FORMAT = 1
 # 9999-12-31T23:59:59Z: what a calendar can write.
@@ -72,6 +73,19 @@ class Ending(_Part):
     failed_worker: int | None = None
 
 
+class Waiting(_Part):
+    """A gang that is accepted and waits for capacity.
+
+    Attributes:
+        state: The API's own word, for example `WAITING_FOR_RESOURCES`.
+        since: Since when it has been waiting, in this state or another.
+    """
+
+    state: str
+    zone: str
+    since: Instant
+
+
 class Attempt(_Part):
     """One attempt, from the intent until its last node is confirmed gone; its resources are charged all the while.
 
@@ -80,6 +94,11 @@ class Attempt(_Part):
         token: Random; proves that nodes and claims are this attempt's.
         charged: Units by resource type.
         host_identity: For a job without a slice: the bastion VM, boot and process namespace that runs it.
+        place: Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
+        agent: Digest of the agent that its hosts began with; empty: none is fetched from the bucket.
+        try_number: The present try; a user's failure with tries left restarts the command in place, as the next one.
+        waiting: The gang waits for capacity; None: it does not, or not any more.
+        up_since: When the gang was first seen not to wait: what has to come up counts its time from here.
     """
 
     number: int = Field(ge=0)
@@ -90,12 +109,33 @@ class Attempt(_Part):
     host_identity: str = ""
     running_since: Instant | None = None
     ending: Ending | None = None
+    place: Place | None = None
+    agent: str = ""
+    try_number: int = Field(default=1, ge=1)
+    waiting: Waiting | None = None
+    up_since: Instant | None = None
+
+
+class PastTry(_Part):
+    """A try of an attempt that failed and was followed by another one in the same place.
+
+    Attributes:
+        exit_code, failed_worker: Of the first host that failed.
+    """
+
+    number: int
+    exit_code: int | None = None
+    failed_worker: int | None = None
+    started_at: Instant | None = None
+    ended_at: Instant
 
 
 class PastAttempt(_Part):
     """An attempt that is over, for the result and the history.
 
     Attributes:
+        zone: Where it was; empty on the bastion, and in older records.
+        tries: Its tries but the last, whose end is the attempt's own.
         checkpointed_at: Up to when its work was saved; None: nothing was, or nothing is known of it (older records).
     """
 
@@ -108,6 +148,8 @@ class PastAttempt(_Part):
     exit_code: int | None = None
     failed_worker: int | None = None
     checkpointed_at: Instant | None = None
+    zone: str = ""
+    tries: tuple[PastTry, ...] = ()
 
 
 class Outcome(_Part):
@@ -141,6 +183,9 @@ class JobRecord(_Part):
         queued_at: Server time of the first accepted object: its place in the queue.
         not_before: Backoff after a lost attempt.
         infrastructure_failures: Attempts lost to infrastructure so far.
+        capacity_failures: Attempts in a row that ended for want of capacity.
+        zone_turn: Which of the places that its type may have comes next, counted on without end.
+        waited_seconds: For how long its past attempts waited for capacity, all together.
         cleanup: The run of the cleanup command, while it is under way.
         cleanup_done: The cleanup command has had its run.
     """
@@ -159,6 +204,9 @@ class JobRecord(_Part):
     not_before: Instant | None = None
     stockout: bool = False
     infrastructure_failures: int = 0
+    capacity_failures: int = 0
+    zone_turn: int = 0
+    waited_seconds: float = 0.0
     outcome: Outcome | None = None
     cleanup: Attempt | None = None
     cleanup_done: bool = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from bastion.core import documents, instance_types, keys, limits
 from bastion.core.errors import InvalidSpec
@@ -27,6 +27,14 @@ _Resources = Annotated[
     Field(max_length=limits.RESOURCE_TYPES_MAX),
 ]
 _EnvName = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00=]+$")]
+
+
+def _check_output_dir(text: str) -> str:
+    """Hosts may share a machine, and what a command runs in is all that is its own."""
+    parts = text.split("/")
+    if not parts[0] or ".." in parts or not set(parts) - {"", "."} or not text.isprintable():
+        raise ValueError("must name a folder below the one that the command runs in, such as 'out'")
+    return text
 
 
 class _Model(BaseModel):
@@ -55,6 +63,11 @@ class _Runner(_Model):
     instance_type: str
     num_replicas: int = Field(default=1, ge=1, le=limits.NUM_REPLICAS_MAX)
     expected_duration_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
+    max_tries: int | None = Field(default=None, ge=1, le=limits.TRIES_MAX)
+    setup: _Text | None = None
+    output_dir: Annotated[str, AfterValidator(_check_output_dir)] | None = None
+    output_sync: Literal["each", "worker0"] | None = None
+    max_wait_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
 
 
 class _Spec(_Model):
@@ -75,11 +88,21 @@ class Runner:
     Attributes:
         expected_duration_seconds: How long its owner thinks that it holds its slices. Others' estimated starts follow
             from it; nothing is decided by it.
+        max_tries: How often the command is run before its failure counts as the job's.
+        setup: Command line to run once on each node before the command; None: the default one, empty: none.
+        output_dir: Folder below the one that the command runs in, whose content is stored; empty: none.
+        output_sync: Whose stored content a host begins with: "each" its own, or "worker0" that of host 0.
+        max_wait_seconds: For how long, all together, the job may wait for capacity; None: for ever.
     """
 
     instance_type: instance_types.InstanceType
     num_replicas: int
     expected_duration_seconds: int | None = None
+    max_tries: int = 1
+    setup: str | None = None
+    output_dir: str = ""
+    output_sync: Literal["each", "worker0"] = "each"
+    max_wait_seconds: int | None = None
 
     @property
     def hosts(self) -> int:
@@ -152,6 +175,11 @@ def _runner(model: _Spec, resources: Mapping[str, int]) -> Runner | None:
         instance_type=kind,
         num_replicas=model.runner.num_replicas,
         expected_duration_seconds=model.runner.expected_duration_seconds,
+        max_tries=model.runner.max_tries or 1,
+        setup=model.runner.setup,
+        output_dir=model.runner.output_dir or "",
+        output_sync=model.runner.output_sync or "each",
+        max_wait_seconds=model.runner.max_wait_seconds,
     )
 
 
@@ -232,11 +260,19 @@ def new(
     env_vars: Mapping[str, str] | None = None,
     cleanup_command: str | None = None,
     expected_duration_seconds: int | None = None,
+    max_tries: int | None = None,
+    setup: str | None = None,
+    output_dir: str | None = None,
+    output_sync: str | None = None,
+    max_wait_seconds: int | None = None,
+    code_asset_path: str | None = None,
 ) -> JobSpec:
     """A new spec, with every field that the ancestor's clients expect to find.
 
     Args:
-        expected_duration_seconds: Kept for jobs with an `instance_type` only.
+        expected_duration_seconds, max_tries, setup, output_dir, output_sync, max_wait_seconds: Of the `Runner`; None:
+            not written. Kept for jobs with an `instance_type` only.
+        code_asset_path: URL of the user's code, a tar file.
 
     Raises:
         InvalidSpec, UnknownInstanceType: as `parse` would, so that a bad job is refused before it is written.
@@ -263,6 +299,15 @@ def new(
         kind = instance_types.lookup(instance_type)
         document["metadata"]["resources"] = {kind.resource_type: kind.amount * num_replicas}
         document["runner"] = {"kind": "tpu", "instance_type": kind.name, "num_replicas": num_replicas}
-        if expected_duration_seconds is not None:
-            document["runner"]["expected_duration_seconds"] = expected_duration_seconds
+        optional = {
+            "expected_duration_seconds": expected_duration_seconds,
+            "max_tries": max_tries,
+            "setup": setup,
+            "output_dir": output_dir,
+            "output_sync": output_sync,
+            "max_wait_seconds": max_wait_seconds,
+        }
+        document["runner"] |= {name: value for name, value in optional.items() if value is not None}
+    if code_asset_path is not None:
+        document["code_asset_path"] = code_asset_path
     return parse(documents.dumps(document), name=name, bastion=bastion)

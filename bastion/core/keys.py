@@ -24,6 +24,7 @@ RUNS = "runs/"
 BEATS = "beats/"
 LEASE = "lease"
 STATUS = "status/current.json"
+DAEMON_SETTINGS = "config/daemon.toml"
 RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
 FORMER_QUOTAS = "project-quotas/former/"
@@ -183,6 +184,36 @@ def former_quota(written_at: float, generation: int) -> str:
     return f"{FORMER_QUOTAS}{moment}-{generation}.config"
 
 
-def node_id(run: str, slice_index: int, num_slices: int) -> str:
-    """`b-<run>`, and with several replicas `b-<run>-<slice>`."""
-    return f"b-{run}" if num_slices == 1 else f"b-{run}-{slice_index}"
+def gang(run: str) -> str:
+    """`b-<run>`: the name of a run's gang at its provisioner."""
+    return f"b-{run}"
+
+
+def agent_file(sha256: str) -> str:
+    """The worker agent with all it needs, as one tar file; the digest is the file's own."""
+    return f"agents/{sha256}/agent.tar"
+
+
+def agent_manifest(sha256: str) -> str:
+    """What is in that file, and which Pythons it serves."""
+    return f"agents/{sha256}/manifest.json"
+
+
+def bundle(sha256: str) -> str:
+    """A user's code; the digest is the file's own."""
+    return f"bundles/{sha256}.tar.gz"
+
+
+def output_file(job: str, uid: str, host: int, seq: int, path: str) -> str:
+    """A file of a host's output folder, as the sync of that number stored it; never written again."""
+    return f"outputs/{job}/{uid}/worker-{host}/{seq:010d}/{path}"
+
+
+def output_manifest(job: str, uid: str, host: int, seq: int) -> str:
+    """Written last: what the sync of that number consists of."""
+    return f"outputs/{job}/{uid}/worker-{host}/manifest-{seq:010d}"
+
+
+def output_shared(job: str, uid: str) -> str:
+    """For programs whose hosts write to one place by themselves."""
+    return f"outputs/{job}/{uid}/shared"

@@ -29,6 +29,8 @@ PRIORITY_DEFAULT = 5
 NUM_REPLICAS_MAX = 256
 # How long a job may be expected to run; a year, and beyond it an estimate is of no use to anybody.
 EXPECTED_DURATION_MAX_SECONDS = 366 * 86400
+# Runs of a command that fails before its failure counts; beyond it nobody looks at why.
+TRIES_MAX = 100
 # A spec from the bucket is quarantined only after it has been still this long: it may be half written.
 QUARANTINE_STILL_SECONDS = 1.0
 # A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).
@@ -53,11 +55,31 @@ PAST_ATTEMPTS_KEPT = 100
 LOG_LINE_MAX_BYTES = 16 * 1024
 # A log segment closes at this size, or after an interval.
 LOG_SEGMENT_MAX_BYTES = 256 * 1024
+# Where segments wait for the bucket, they grow to this: fewer requests for the same bytes.
+LOG_SEGMENT_BACKLOG_BYTES = 4 * 1024 * 1024
+# Output of a command that waits on its host's disk for the bucket; beyond it the oldest goes, and the log says so.
+LOG_SPOOL_MAX_BYTES = 1024 * 1024 * 1024
 # The daemon's log starts anew at this size, or at midnight UTC.
 DAEMON_LOG_ROLL_BYTES = 16 * 1024 * 1024
 
+# A user's code as one compressed object; each host reads it as a whole.
+BUNDLE_MAX_BYTES = 256 * 1024 * 1024
+# The same code on the host's disk: a small file can unpack to any size.
+BUNDLE_UNPACKED_MAX_BYTES = 4 * 1024 * 1024 * 1024
+# Files and folders of it; each costs the host an inode.
+BUNDLE_ENTRIES_MAX = 200_000
+
+# Larger output files are stored in parts of this size: a part is in memory while it is sent.
+OUTPUT_PART_BYTES = 32 * 1024 * 1024
+# How often a host looks at what changed in its output folder, about.
+OUTPUT_PERIOD_SECONDS = 60.0
+# What a host takes at most to store its outputs after the command's own end.
+OUTPUT_FINAL_SECONDS = 600.0
+
 # Between SIGTERM and SIGKILL of a cancelled job. What is evicted gets its project's `grace_seconds`.
 EVICTION_GRACE_SECONDS = 30.0
+# The same where the cloud takes the host away: it gives notice of about 30 s, and the last log lines take some, too.
+SIGNAL_GRACE_SECONDS = 25.0
 # The same for the other hosts of a job of which one host failed.
 FAILURE_GRACE_SECONDS = 5.0
 # Beyond the grace period an unresponsive host's node is deleted anyway.
@@ -91,6 +113,13 @@ OVERTIME_EXIT_CODE = 124
 INFRASTRUCTURE_BACKOFF_SECONDS = 10.0
 # The most it grows to.
 INFRASTRUCTURE_BACKOFF_MAX_SECONDS = 600.0
+# The most that the wait for capacity grows to, between two attempts: a stock-out may end at any moment.
+CAPACITY_BACKOFF_MAX_SECONDS = 300.0
+# A gang that waits for capacity in one zone for so long is given up for the next zone, if there is one.
+ZONE_WAIT_SECONDS = 900.0
+# A node whose command has ended, and that has seen no life of the daemon for so long, powers itself off: a dead bastion
+# must not burn money.
+POWER_OFF_SECONDS = 21600.0
 # An attempt that ran this long before its hosts were lost proves that the job works: losses count from one again.
 INFRASTRUCTURE_RESET_SECONDS = 600.0
 # Of a history file no more than the end is read: the lines in question are its newest.

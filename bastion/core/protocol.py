@@ -50,7 +50,8 @@ class AgentArguments(_Document):
         job: The job's name, for the log keys.
         run: `<uid>-<attempt>`.
         token: The attempt's run token; stands in the claim.
-        slice_index: Which replica this node is, from 0.
+        slice_index: Which replica this node is, from 0; None: all nodes of a gang get the same arguments, and each
+            asks its platform.
         num_slices: How many replicas the job has.
         hosts_per_slice: Hosts of one node; host i of the job is `slice_index * hosts_per_slice + worker`.
         accelerator_type: For example `v4-32`; empty on the bastion's own host.
@@ -59,7 +60,10 @@ class AgentArguments(_Document):
         poll_seconds: How often orders and claims are read.
         beat_seconds: How often this host beats.
         order_lost_seconds: Stop the command when the order could not be read for so long; 0 means never.
-        interpreter: Python that runs the agent, where the node shares our file system; else empty.
+        interpreter: Python for the commands of hosts that share our file system; else empty.
+        agent: Digest of the agent to fetch from the bucket (`bastion.core.keys.agent_file`); empty: none is fetched.
+        power_off_seconds: A node whose command has ended, and that has seen no life of the daemon for so long, powers
+            itself off; 0 means never.
     """
 
     root: str
@@ -67,7 +71,7 @@ class AgentArguments(_Document):
     job: str
     run: str
     token: str
-    slice_index: int = Field(default=0, ge=0)
+    slice_index: int | None = Field(default=None, ge=0)
     num_slices: int = Field(default=1, ge=1)
     hosts_per_slice: int = Field(default=1, ge=1)
     accelerator_type: str = ""
@@ -77,10 +81,15 @@ class AgentArguments(_Document):
     beat_seconds: float = 30.0
     order_lost_seconds: float = 0.0
     interpreter: str = ""
+    agent: str = ""
+    power_off_seconds: float = Field(default=0.0, ge=0)
 
 
 class OrderAction(str, Enum):
     RUN = "run"
+    # End the command if it still runs, report WAITING for the order's try, and run nothing: so no host begins a try
+    # while another is still at the one before.
+    RESTART = "restart"
     STOP = "stop"
 
 
@@ -94,6 +103,13 @@ class Order(_Document):
         env: The spec's variables; names that the agent sets itself win over them.
         reason: Why to stop, for the logs and the report.
         grace_seconds: Between SIGTERM and SIGKILL.
+        try_number: Which try of this attempt; an order of a lower one than was seen does not count.
+        max_tries: How many there are at most.
+        code: URL of the user's code, a tar file; empty: there is none.
+        code_sha256: Its digest; empty: whatever lies there counts.
+        setup: Command line to run once before the command; None: the default one, empty: none.
+        output_dir: Folder below the command's own whose content is stored; empty: none.
+        output_sync: Whose stored content a host begins with: "each" its own, or "worker0" that of host 0.
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
@@ -107,6 +123,13 @@ class Order(_Document):
     project_id: str = ""
     reason: str = ""
     grace_seconds: float = 30.0
+    try_number: int = Field(default=1, ge=1)
+    max_tries: int = Field(default=1, ge=1)
+    code: str = ""
+    code_sha256: str = ""
+    setup: str | None = None
+    output_dir: str = ""
+    output_sync: str = "each"
 
 
 class Claim(_Document):
@@ -125,16 +148,18 @@ class Claim(_Document):
 class HostPhase(str, Enum):
     """Where a host is; only EXITED, STOPPED, REFUSED and FAILED are final."""
 
-    WAITING = "waiting"  # the agent is up and waits for the claim
+    WAITING = "waiting"  # the agent is up and waits for the claim, or for the order of its next try
+    PREPARING = "preparing"  # fetches the code, sets up, restores outputs
     RUNNING = "running"  # the command runs
+    ENDED = "ended"  # the command ended by itself, its exit code is known; output is still being uploaded
     EXITED = "exited"  # the command ended by itself; its output is uploaded
     STOPPED = "stopped"  # ended by a stop order, before or after the command began; its output is uploaded
     REFUSED = "refused"  # the gate was closed or belongs to another token: the command never ran here
-    FAILED = "failed"  # the host itself failed: HostRestarted, SetupFailed, ...
+    FAILED = "failed"  # `error` says what: HostRestarted, SetupFailed, ...
 
     @property
     def final(self) -> bool:
-        return self not in (HostPhase.WAITING, HostPhase.RUNNING)
+        return self in (HostPhase.EXITED, HostPhase.STOPPED, HostPhase.REFUSED, HostPhase.FAILED)
 
 
 class Report(_Document):
@@ -144,11 +169,12 @@ class Report(_Document):
     Attributes:
         token: The run token the host was given; a report with another one does not count.
         exit_code: The command's, 128 + n for a signal n; None until it ended.
-        error: Name of what went wrong on the host (`HostRestarted`, `OrderLost`, ...); empty otherwise.
+        error: Name of what went wrong on the host, one of `bastion.core.host_errors`; empty otherwise.
         message: The same for people.
         started_at, ended_at: RFC 3339 by the host's clock; shown, never compared with another clock.
         checkpointed_at: When the command last touched its checkpoint file, by the same clock and never before
             `started_at`; empty if it never did.
+        try_number: Which try of the attempt this is about.
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
@@ -164,3 +190,4 @@ class Report(_Document):
     started_at: str = ""
     ended_at: str = ""
     checkpointed_at: str = ""
+    try_number: int = Field(default=1, ge=1)

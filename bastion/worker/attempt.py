@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from bastion.core import limits
+from bastion.core import host_errors, limits
 from bastion.core.protocol import HostPhase, Order, OrderAction
 from bastion.ports import Clock
 from bastion.worker.bucket_link import BucketLink
@@ -124,7 +124,7 @@ class Attempt:
             self._state.work_dir.mkdir()
             self._log.open()
         except OSError as error:
-            return self._setup_failed(started_at, f"the host's disk refused: {error}")
+            return self._host_failed(started_at, f"the host's disk refused: {error}")
         environment = command_environment(self._base_environ, order, self._identity, self._facts)
         self._log.start()
         try:
@@ -136,7 +136,7 @@ class Attempt:
                 on_exit=self._wakeup.set,
             )
         except (OSError, ValueError) as error:
-            ending = self._setup_failed(started_at, f"the command could not be started: {error}")
+            ending = self._host_failed(started_at, f"the command could not be started: {error}")
             self._log.note(ending.message)
             self._flush()
             return ending
@@ -222,7 +222,7 @@ class Attempt:
         if self._is_order_lost():
             return _Stop(
                 phase=HostPhase.FAILED,
-                error="OrderLost",
+                error=host_errors.ORDER_LOST,
                 message=(
                     f"the order could not be read for {self._identity.arguments.order_lost_seconds:.0f} s; the command "
                     "was ended because another machine may start it again"
@@ -234,7 +234,7 @@ class Attempt:
     def _shutdown_stop(self) -> _Stop:
         return _Stop(
             phase=HostPhase.STOPPED,
-            error="HostShutDown",
+            error=host_errors.HOST_SHUT_DOWN,
             message="the host was shut down while the command ran",
             deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
         )
@@ -254,10 +254,10 @@ class Attempt:
         except OSError as error:
             _log.warning("the pre-emption file could not be written: %s", error)
 
-    def _setup_failed(self, started_at: float, message: str) -> Ending:
+    def _host_failed(self, started_at: float, message: str) -> Ending:
         return Ending(
             phase=HostPhase.FAILED,
-            error="SetupFailed",
+            error=host_errors.HOST_FAILED,
             message=message,
             started_at=started_at,
             ended_at=self._clock.now(),

@@ -114,7 +114,7 @@ def _slice_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]
         variables |= {
             "MEGASCALE_COORDINATOR_ADDRESS": f"{host}:{MEGASCALE_PORT}",
             "MEGASCALE_NUM_SLICES": str(identity.arguments.num_slices),
-            "MEGASCALE_SLICE_ID": str(identity.arguments.slice_index),
+            "MEGASCALE_SLICE_ID": str(identity.slice_index),
         }
     return variables
 

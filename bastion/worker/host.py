@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from bastion import processes
-from bastion.core import instants, limits
+from bastion.core import host_errors, instants, limits
 from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
 from bastion.core.protocol import HostPhase, OrderAction, Report
 from bastion.ports import Clock, ObjectStore
@@ -144,7 +144,7 @@ class Host:
         left = "" if gone else "; some of its processes could not be ended"
         return self._report(
             HostPhase.FAILED,
-            error="HostRestarted",
+            error=host_errors.HOST_RESTARTED,
             message=f"the agent of this host started again after the command had begun; it does not run twice{left}",
             ended_at=self._clock.now(),
         )
@@ -198,12 +198,14 @@ class Host:
             order = self._link.order
             if self._shut_down:
                 return self._never_ran(
-                    HostPhase.STOPPED, "HostShutDown", "the host was shut down before the command ran"
+                    HostPhase.STOPPED, host_errors.HOST_SHUT_DOWN, "the host was shut down before the command ran"
                 )
             if order is not None and order.action is OrderAction.STOP:
                 return self._never_ran(HostPhase.STOPPED, "", f"stopped before the command ran: {order.reason}")
             if self.order_lost:
-                return self._never_ran(HostPhase.FAILED, "OrderLost", "the order could not be read for too long")
+                return self._never_ran(
+                    HostPhase.FAILED, host_errors.ORDER_LOST, "the order could not be read for too long"
+                )
             if order is not None:
                 try:
                     passage = gate.look()
@@ -215,9 +217,9 @@ class Host:
                     if passage.verdict is Verdict.OPEN:
                         return passage
                     if passage.verdict is Verdict.REFUSED:
-                        return self._never_ran(HostPhase.REFUSED, "GateClosed", passage.message)
+                        return self._never_ran(HostPhase.REFUSED, host_errors.GATE_CLOSED, passage.message)
                     if passage.verdict is Verdict.RESTARTED:
-                        return self._never_ran(HostPhase.FAILED, "HostRestarted", passage.message)
+                        return self._never_ran(HostPhase.FAILED, host_errors.HOST_RESTARTED, passage.message)
             self._wakeup.wait(delay)
 
     @property

@@ -5,6 +5,7 @@ Layer: worker, pure.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bastion.core.errors import InvalidDocument
@@ -16,7 +17,7 @@ class HostIdentity:
     """One host of one attempt.
 
     Attributes:
-        arguments: What the node was created with; the same on all its hosts.
+        arguments: What the node was created with, and which slice it is; the same on all its hosts.
         worker: This host's number in its slice, from 0.
         peers: Addresses of the slice's hosts, in order of worker number; empty on the bastion's own host.
     """
@@ -31,11 +32,18 @@ class HostIdentity:
                 f"this host is worker {self.worker}, but its slice has {self.arguments.hosts_per_slice} hosts; "
                 "the node is not of the type that was asked for"
             )
+        if self.slice_index >= self.arguments.num_slices:
+            raise InvalidDocument(f"this is slice {self.slice_index}, but the job has {self.arguments.num_slices}")
 
     @property
     def host(self) -> int:
         """The host's number in the whole job."""
-        return self.arguments.slice_index * self.arguments.hosts_per_slice + self.worker
+        return self.slice_index * self.arguments.hosts_per_slice + self.worker
+
+    @property
+    def slice_index(self) -> int:
+        """Which slice of the job, from 0."""
+        return self.arguments.slice_index or 0
 
     @property
     def num_hosts(self) -> int:
@@ -45,6 +53,21 @@ class HostIdentity:
     def on_bastion(self) -> bool:
         """Whether this is the bastion's own host, for a job without a slice."""
         return not self.arguments.accelerator_type
+
+
+def parse_slice_index(tpu_env: str) -> int:
+    """Which slice of several a node is, by its `tpu-env`: lines of `NAME: 'value'`.
+
+    The platform says it of the slices that it made together; of others the node's name ends in it.
+
+    Raises:
+        InvalidDocument: neither of them.
+    """
+    values = dict(re.findall(r"^(\w+): '?([^'\n]*)'?$", tpu_env, re.MULTILINE))
+    number = values.get("MEGASCALE_SLICE_ID") or values.get("NODE_ID", "").rpartition("-")[2]
+    if not number.isdecimal():
+        raise InvalidDocument("tpu-env tells neither MEGASCALE_SLICE_ID nor a NODE_ID that ends in the slice's number")
+    return int(number)
 
 
 def parse_peers(endpoints: str) -> tuple[str, ...]:

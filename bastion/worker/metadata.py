@@ -13,7 +13,7 @@ from bastion.core import protocol
 from bastion.core.errors import BastionError, InvalidDocument, NotFound, StoreUnavailable
 from bastion.core.protocol import AgentArguments
 from bastion.worker.backoff import Backoff
-from bastion.worker.identity import HostIdentity, parse_peers
+from bastion.worker.identity import HostIdentity, parse_peers, parse_slice_index
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +64,9 @@ def read_identity(server: MetadataServer) -> HostIdentity:
         BastionError: something is missing, malformed or not there yet.
     """
     arguments = protocol.read(AgentArguments, server.attribute(AGENT_ATTRIBUTE).encode())
+    if arguments.slice_index is None and arguments.num_slices > 1:
+        index = parse_slice_index(server.attribute("tpu-env"))
+        arguments = arguments.model_copy(update={"slice_index": index})
     number = server.attribute("agent-worker-number").strip()
     if not number.isdecimal():
         raise InvalidDocument(f"agent-worker-number is {number[:40]!r}, not a number")

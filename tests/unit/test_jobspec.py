@@ -149,3 +149,48 @@ def test_names_are_read_with_capitals_and_written_without() -> None:
     assert parse(document(name="Job-A"), name="Job-A").name == "Job-A"
     with pytest.raises(Refused):
         jobspec.new(name="Job-A", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0)
+
+
+def runner(**fields: Any) -> dict[str, Any]:
+    return document(runner={"kind": "tpu", "instance_type": "tpu-v4-8", "num_replicas": 1, **fields})
+
+
+def test_a_runner_says_how_often_and_with_what_around_it_the_command_runs() -> None:
+    spec = jobspec.new(
+        name="j", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-8",
+        max_tries=3, setup="make", output_dir="out/a", output_sync="worker0", max_wait_seconds=3600,
+        code_asset_path="gs://b/c.tar",
+    )  # fmt: skip
+    assert spec.runner is not None
+    assert (spec.runner.max_tries, spec.runner.setup, spec.runner.output_dir) == (3, "make", "out/a")
+    assert (spec.runner.output_sync, spec.runner.max_wait_seconds) == ("worker0", 3600)
+    assert spec.code_asset_path == "gs://b/c.tar"
+
+
+@pytest.mark.parametrize("absent", [{}, dict.fromkeys(["max_tries", "setup", "output_dir", "output_sync"])])
+def test_what_a_runner_leaves_out_or_gives_as_null_is_the_default(absent: dict[str, Any]) -> None:
+    found = parse(runner(**absent)).runner
+    assert found is not None
+    assert (found.max_tries, found.setup, found.output_dir) == (1, None, "")
+    assert (found.output_sync, found.max_wait_seconds) == ("each", None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tries", 0),
+        ("max_tries", 101),
+        ("max_tries", "2"),
+        ("setup", "a\0b"),
+        ("output_dir", ""),
+        ("output_dir", "/out"),
+        ("output_dir", "a/../../b"),
+        ("output_dir", "./"),
+        ("output_dir", "a\nb"),
+        ("output_sync", "all"),
+        ("max_wait_seconds", 0),
+    ],
+)
+def test_a_runner_that_asks_for_the_impossible_is_refused_by_field(field: str, value: object) -> None:
+    with pytest.raises(InvalidSpec, match=f"runner.{field}"):
+        parse(runner(**{field: value}))

@@ -422,7 +422,7 @@ def test_a_command_that_cannot_be_started_fails_by_name_and_says_why_in_the_log(
     stage.order("true", env=env)
     stage.start(stage.host())
     report = stage.final()
-    assert (report.phase, report.error) == (HostPhase.FAILED, "SetupFailed")
+    assert (report.phase, report.error) == (HostPhase.FAILED, "HostFailed")
     assert message in report.message
     assert "bastion: the command could not be started" in stage.log()[0]
 

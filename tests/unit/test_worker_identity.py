@@ -9,7 +9,7 @@ import pytest
 from bastion.core.errors import InvalidDocument, NotFound, StoreUnavailable
 from bastion.core.protocol import AgentArguments
 from bastion.worker.backoff import Backoff, jittered
-from bastion.worker.identity import HostIdentity, parse_peers
+from bastion.worker.identity import HostIdentity, parse_peers, parse_slice_index
 from bastion.worker.metadata import MetadataServer, read_identity, wait_for_identity
 
 ARGUMENTS = AgentArguments(
@@ -79,6 +79,30 @@ def test_a_host_counts_over_all_slices():
     assert (identity.host, identity.num_hosts) == (6, 8)
 
 
+@pytest.mark.parametrize(
+    ("tpu_env", "index"),
+    [
+        ("NODE_ID: 'b-abcdefghij-1-3'\nWORKER_ID: '0'\n", 3),
+        ("NODE_ID: 'b-abcdefghij-1-3'\nMEGASCALE_SLICE_ID: '1'\n", 1),
+        ("MEGASCALE_SLICE_ID: 2\n", 2),
+    ],
+    ids=["by-name", "by-platform", "unquoted"],
+)
+def test_a_node_learns_from_its_platform_which_slice_it_is(tpu_env: str, index: int):
+    assert parse_slice_index(tpu_env) == index
+
+
+@pytest.mark.parametrize("tpu_env", ["", "NODE_ID: 'by-hand'\n", "MEGASCALE_SLICE_ID: 'x'\n"])
+def test_a_platform_that_does_not_say_which_slice_is_asked_again(tpu_env: str):
+    with pytest.raises(InvalidDocument, match="MEGASCALE_SLICE_ID"):
+        parse_slice_index(tpu_env)
+
+
+def test_a_slice_beyond_the_job_is_refused():
+    with pytest.raises(InvalidDocument, match="slice 2"):
+        HostIdentity(arguments=ARGUMENTS.model_copy(update={"slice_index": 2}), worker=0)
+
+
 def test_a_worker_number_beyond_the_slice_is_refused():
     with pytest.raises(InvalidDocument, match="worker 4"):
         HostIdentity(arguments=ARGUMENTS, worker=4)
@@ -91,6 +115,16 @@ def test_the_metadata_server_says_who_this_host_is(metadata):
     assert identity == HostIdentity(
         arguments=ARGUMENTS, worker=2, peers=("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
     )
+
+
+def test_a_node_of_a_gang_is_told_its_slice_by_the_platform(metadata):
+    attributes, client = metadata
+    fill(attributes)
+    attributes["bastion-agent"] = ARGUMENTS.model_copy(update={"slice_index": None}).to_bytes().decode()
+    with pytest.raises(NotFound, match="tpu-env"):
+        read_identity(client)
+    attributes["tpu-env"] = "NODE_ID: 'b-abcdefghij-1-1'\n"
+    assert read_identity(client).host == 6
 
 
 def test_a_host_waits_until_its_metadata_is_complete(metadata):
