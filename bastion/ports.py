@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bastion.core.objects import ObjectMeta
-from bastion.core.slices import SliceRequest, SliceState, SliceStatus
+from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
 
 __all__ = [
+    "CapacityModel",
     "Clock",
     "ObjectMeta",
     "ObjectStore",
+    "Place",
     "Provisioner",
+    "SliceRef",
     "SliceRequest",
     "SliceState",
     "SliceStatus",
@@ -106,30 +109,35 @@ class ObjectStore(Protocol):
 
 
 class Provisioner(Protocol):
-    """Creates, lists and deletes nodes: a TPU slice each, or the bastion's own host.
+    """Creates, lists and deletes gangs: all slices of a run as one, or the bastion's own host.
 
     Contract (the suite is `tests/contract/test_provisioner.py`):
 
-    * No call waits for a node: `create` and `delete` return once the request is accepted.
+    * No call waits for a gang: `create` and `delete` return once the request is accepted.
+    * A gang is all or nothing. Its state is READY when each of its nodes is; one that lost a node is LOST, one that can
+      never become whole is FAILED. What is left of either stays until it is deleted.
     * `create` of a name that exists raises `SliceExists`, whoever owns it; the caller compares tokens.
-    * A creation that fails later (no capacity) is told by `failure(node_id)` until the node id is created again.
-    * `list` returns every node of this bastion in any state, in order of node id; a node just created may be missing.
-    * `get` asks for one name: None means that the API says it does not exist.
-    * `delete` of a node that does not exist, or is being deleted, is success.
+    * A creation that fails later and leaves nothing behind (no capacity) is told by `failure(ref)` until the name is
+      created again. One that leaves something behind is FAILED, and its status tells why.
+    * `list` returns every gang of this bastion in that zone, in any state, in order of name; one just created may be
+      missing. It raises if the zone does not answer. An empty zone is the provisioner's own.
+    * `get` asks for one name: None means that the API says that nothing of it exists.
+    * `delete` is asked for again as long as anything of the gang exists; for one that does not exist, is being deleted
+      or cannot be deleted yet, it is success.
     * Errors: `ProvisionerUnavailable` (look again), `ProvisionerRefused` (never), `Stockout` (wait), `SliceExists`.
     """
 
     def create(self, request: SliceRequest) -> None: ...
 
-    def failure(self, node_id: str) -> Exception | None:
-        """Why the last creation of that node failed (`Stockout`, `ProvisionerRefused`, ...); None: it did not."""
+    def failure(self, ref: SliceRef) -> Exception | None:
+        """Why the last creation of that gang failed (`Stockout`, `ProvisionerRefused`, ...); None: it did not."""
         ...
 
-    def get(self, node_id: str) -> SliceStatus | None: ...
+    def get(self, ref: SliceRef) -> SliceStatus | None: ...
 
-    def list(self) -> Sequence[SliceStatus]: ...
+    def list(self, zone: str = "") -> Sequence[SliceStatus]: ...
 
-    def delete(self, node_id: str) -> None: ...
+    def delete(self, ref: SliceRef) -> None: ...
 
 
 class Clock(Protocol):

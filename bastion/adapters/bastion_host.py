@@ -38,7 +38,7 @@ from pathlib import Path
 from bastion import processes
 from bastion.core import limits
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.slices import SliceRequest, SliceState, SliceStatus
+from bastion.core.slices import SliceRef, SliceRequest, SliceState, SliceStatus
 from bastion.processes import ProcessId
 
 MARKER = "BASTION_VM"
@@ -93,25 +93,26 @@ class BastionHostProvisioner:
     def create(self, request: SliceRequest) -> None:
         if request.accelerator_type:
             raise ProvisionerRefused(
-                f"{request.node_id} asks for {request.accelerator_type}, but the bastion's own host has no accelerator"
+                f"{request.ref.name} asks for {request.accelerator_type}, but the bastion's own host has no accelerator"
             )
-        if not request.node_id or request.node_id.startswith(".") or "/" in request.node_id:
-            raise ProvisionerRefused(f"{request.node_id!r} cannot be the name of a node")
+        name = request.ref.name
+        if not name or name.startswith(".") or "/" in name:
+            raise ProvisionerRefused(f"{name!r} cannot be the name of a node")
         try:
             self._create(request)
         except OSError as error:
-            raise ProvisionerUnavailable(f"{self._directory}: {request.node_id} was not created: {error}") from error
+            raise ProvisionerUnavailable(f"{self._directory}: {name} was not created: {error}") from error
 
-    def failure(self, node_id: str) -> Exception | None:  # noqa: ARG002 - the port's signature
+    def failure(self, ref: SliceRef) -> Exception | None:  # noqa: ARG002 - the port's signature
         """Always None: here a creation fails at once or not at all."""
         return None
 
-    def get(self, node_id: str) -> SliceStatus | None:
+    def get(self, ref: SliceRef) -> SliceStatus | None:
         self._reap()
-        node = self._read(self._directory / node_id)
+        node = self._read(self._directory / ref.name)
         return None if node is None else self._status(node)
 
-    def list(self) -> Sequence[SliceStatus]:
+    def list(self, zone: str = "") -> Sequence[SliceStatus]:  # noqa: ARG002 - the port's signature
         self._reap()
         try:
             folders = sorted(path for path in self._directory.iterdir() if not path.name.startswith("."))
@@ -122,35 +123,35 @@ class BastionHostProvisioner:
         nodes = [node for node in map(self._read, folders) if node is not None]
         return [self._status(node) for node in nodes]
 
-    def delete(self, node_id: str) -> None:
+    def delete(self, ref: SliceRef) -> None:
         if not self._directory.is_dir():
             return
         try:
             with self._locked():
-                node = self._read(self._directory / node_id)
+                node = self._read(self._directory / ref.name)
                 if node is None:
                     return
                 # On disk, so that a daemon that restarts now goes on with it.
-                (self._directory / node_id / "deleting").touch()
+                (self._directory / ref.name / "deleting").touch()
         except OSError as error:
-            raise ProvisionerUnavailable(f"{node_id} could not be marked as deleted: {error}") from error
+            raise ProvisionerUnavailable(f"{ref.name} could not be marked as deleted: {error}") from error
         self._end_in_background(node)
 
     def _create(self, request: SliceRequest) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = self._directory / request.node_id
+        folder = self._directory / request.ref.name
         if folder.exists():
-            raise SliceExists(f"{request.node_id} exists already on the bastion's host")
+            raise SliceExists(f"{request.ref.name} exists already on the bastion's host")
         running = sum(1 for path in self._directory.iterdir() if not path.name.startswith("."))
         if running >= self._max_nodes:
             raise Stockout(f"{running} commands are on the bastion's own host, and {self._max_nodes} are the most")
         node = _Node(
-            node_id=request.node_id,
+            node_id=request.ref.name,
             bastion=request.bastion,
             run=request.run,
             token=request.token,
             # Unique, so that two bastions on one machine never end each other's processes.
-            marker=f"{request.node_id}.{secrets.token_hex(4)}",
+            marker=f"{request.ref.name}.{secrets.token_hex(4)}",
             host_identity=self._identity,
             creator=self._me,
         )
@@ -166,7 +167,7 @@ class BastionHostProvisioner:
         except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
             if folder.exists():
-                raise SliceExists(f"{request.node_id} exists already on the bastion's host") from error
+                raise SliceExists(f"{request.ref.name} exists already on the bastion's host") from error
             raise
         try:
             self._start(node, folder)
@@ -198,7 +199,7 @@ class BastionHostProvisioner:
     def _status(self, node: _Node) -> SliceStatus:
         state, message = self._state(node)
         return SliceStatus(
-            node_id=node.node_id,
+            ref=SliceRef(name=node.node_id),
             run=node.run,
             token=node.token,
             state=state,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bastion.core.errors import ProvisionerRefused
-from bastion.ports import SliceRequest, SliceStatus
+from bastion.ports import SliceRef, SliceRequest, SliceStatus
 
 
 class NoSlices:
-    """`bastion.ports.Provisioner` that has no nodes and never will."""
+    """`bastion.ports.Provisioner` that has no gangs and never will."""
 
     def create(self, request: SliceRequest) -> None:
         raise ProvisionerRefused(
@@ -17,14 +17,14 @@ class NoSlices:
             f"{request.accelerator_type}; launch without --instance_type to run on the bastion itself"
         )
 
-    def failure(self, node_id: str) -> Exception | None:  # noqa: ARG002 - the port names it
+    def failure(self, ref: SliceRef) -> Exception | None:  # noqa: ARG002 - the port names it
         return None
 
-    def get(self, node_id: str) -> SliceStatus | None:  # noqa: ARG002 - the port names it
+    def get(self, ref: SliceRef) -> SliceStatus | None:  # noqa: ARG002 - the port names it
         return None
 
-    def list(self) -> Sequence[SliceStatus]:
+    def list(self, zone: str = "") -> Sequence[SliceStatus]:  # noqa: ARG002 - the port names it
         return ()
 
-    def delete(self, node_id: str) -> None:  # noqa: ARG002 - the port names it
+    def delete(self, ref: SliceRef) -> None:  # noqa: ARG002 - the port names it
         return

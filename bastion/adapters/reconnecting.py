@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.ports import Provisioner, SliceRequest, SliceStatus
+from bastion.ports import Provisioner, SliceRef, SliceRequest, SliceStatus
 
 A = TypeVar("A")
 
@@ -38,14 +38,14 @@ class ReconnectingProvisioner(Generic[A]):
     def create(self, request: SliceRequest) -> None:
         self._current().create(request)
 
-    def failure(self, node_id: str) -> Exception | None:
-        return self._current().failure(node_id)
+    def failure(self, ref: SliceRef) -> Exception | None:
+        return self._current().failure(ref)
 
-    def get(self, node_id: str) -> SliceStatus | None:
-        return self._current().get(node_id)
+    def get(self, ref: SliceRef) -> SliceStatus | None:
+        return self._current().get(ref)
 
-    def list(self) -> Sequence[SliceStatus]:
-        return self._current().list()
+    def list(self, zone: str = "") -> Sequence[SliceStatus]:
+        return self._current().list(zone)
 
-    def delete(self, node_id: str) -> None:
-        self._current().delete(node_id)
+    def delete(self, ref: SliceRef) -> None:
+        self._current().delete(ref)

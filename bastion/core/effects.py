@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Order
-from bastion.core.slices import SliceRequest
+from bastion.core.slices import SliceRef, SliceRequest
 
 # In place of a generation: the one that this turn's own `PutRecord` was given.
 JUST_WRITTEN: Final = -1
@@ -54,18 +54,18 @@ class CloseGate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateNode:
-    """Asks for a node; `on_bastion` picks the provisioner of the bastion's own host."""
+class CreateSlice:
+    """Asks for a run's gang; `on_bastion` picks the provisioner of the bastion's own host."""
 
     request: SliceRequest
     on_bastion: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteNode:
-    """Deletes a node; one that is gone already is fine."""
+class DeleteSlice:
+    """Deletes a gang; one that is gone already is fine."""
 
-    node_id: str
+    ref: SliceRef
     on_bastion: bool
 
 
@@ -120,8 +120,8 @@ Effect: TypeAlias = (
     | AppendHistory
     | PutOrder
     | CloseGate
-    | CreateNode
-    | DeleteNode
+    | CreateSlice
+    | DeleteSlice
     | PutComplete
     | DropSpec
     | DropWish

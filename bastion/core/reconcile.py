@@ -7,17 +7,16 @@ every tick derives what to do from the record and from what exists.
 
 from __future__ import annotations
 
-from bastion.core import finishing, keys, limits, runs
+from bastion.core import attempt_end, finishing, keys, limits, runs
+from bastion.core.accepting import accept, quarantine
 from bastion.core.checkpoints import saved_until
 from bastion.core.effects import (
     AppendHistory,
     CloseGate,
-    CreateNode,
-    DeleteNode,
-    DropInvalid,
+    CreateSlice,
+    DeleteSlice,
     DropWish,
     Effect,
-    PutInvalid,
     PutRecord,
 )
 from bastion.core.instants import duration
@@ -46,7 +45,7 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
         effects = reconcile_job(view, decisions.get(name), world, now, may_clean=may_clean)
         if effects:
             turns[name] = effects
-            cleaning += any(isinstance(e, CreateNode) and e.request.run.endswith("-cleanup") for e in effects)
+            cleaning += any(isinstance(e, CreateSlice) and e.request.run.endswith("-cleanup") for e in effects)
     return turns
 
 
@@ -57,7 +56,7 @@ def reconcile_job(
     if view.frozen:
         return []
     if view.record is None:
-        return _accept_or_quarantine(view, world, now)
+        return accept(view, world, now)
     if _waits_on(view, view.record, decision):
         return []
     before = view.record
@@ -74,7 +73,7 @@ def reconcile_job(
     effects += turn.effects
     if record.status is Status.COMPLETED:
         effects += finishing.finish(view, record, just_written=turn.changed)
-    return effects + _quarantine(view)
+    return effects + quarantine(view)
 
 
 def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
@@ -99,46 +98,6 @@ def cancel_wanted(view: JobView) -> bool:
         return False
     # A wish without uid comes from an older client; one written before the job was queued was for its namesake.
     return wish.uid == record.uid if wish.uid else wish.written_at >= record.queued_at
-
-
-def _describe(record: JobRecord) -> str:
-    needs = ", ".join(f"{n} {kind}" for kind, n in sorted(record.job.resources.items())) or "no quota"
-    return f"project {record.job.project_id}, user {record.job.user_id}, needs {needs}"
-
-
-def _accept_or_quarantine(view: JobView, world: World, now: float) -> list[Effect]:
-    if view.spec is None or view.spec_meta is None:
-        return _quarantine(view)
-    record = JobRecord(
-        name=view.name,
-        uid=keys.job_uid(world.settings.root, view.name, view.spec_meta.generation),
-        generation=view.spec_meta.generation,
-        spec=dict(view.spec.document),
-        queued_at=view.spec_meta.updated,
-    )
-    record.__dict__["job"] = view.spec  # validated already
-    record = record.evolve(at=now, text=f"queued: {_describe(record)}")
-    put = PutRecord(record=record, generation=view.record_generation)
-    return [put, AppendHistory(record=record), *_quarantine(view)]
-
-
-def _quarantine(view: JobView) -> list[Effect]:
-    """Keeps `jobs/invalid/<job>` telling what is wrong with the present object, and only that."""
-    if view.spec_problem and view.spec_meta is not None:
-        if view.invalid_generation == view.spec_meta.generation:
-            return []
-        return [
-            PutInvalid(
-                name=view.name,
-                spec_generation=view.spec_meta.generation,
-                problem=view.spec_problem,
-                generation=view.invalid_object_generation,
-            )
-        ]
-    mended = view.spec is not None or view.spec_gone
-    if view.invalid_object_generation and mended:
-        return [DropInvalid(name=view.name, generation=view.invalid_object_generation)]
-    return []
 
 
 class _Turn:
@@ -304,7 +263,7 @@ class _Turn:
         if attempt.ending is not None:
             return self._stop(record, attempt)
         view = self.view.attempt
-        ending = runs.verdict(plan, view, self.now)
+        ending = attempt_end.verdict(plan, view, self.now)
         if ending is not None:
             text = f"attempt {attempt.number} {ending.cause.value}: {ending.message}"
             return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
@@ -346,49 +305,13 @@ class _Turn:
             exit_code=ending.exit_code,
             failed_worker=ending.failed_worker,
             checkpointed_at=saved_until(attempt, self.view.attempt),
+            zone=attempt.place.zone if attempt.place else "",
         )
         record = self._evolve(record, attempt=None, attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :])
         if record.status is Status.CANCELLING:
             return record
-        match ending.cause:
-            case Cause.SUCCEEDED:
-                return self._outcome(record, "succeeded", 0, ending)
-            case Cause.FAILED | Cause.OVERTIME:
-                return self._outcome(record, "failed", ending.exit_code or 1, ending)
-            case Cause.REFUSED:
-                return self._outcome(record, "refused", 64, ending)
-            case Cause.INFRASTRUCTURE:
-                return self._infrastructure_lost(record, past, ending)
-            case Cause.CAPACITY:
-                changes = {"not_before": self.now + limits.INFRASTRUCTURE_BACKOFF_SECONDS, "stockout": True}
-                return self._evolve(record, f"waits for capacity: {ending.message}", status=Status.PENDING, **changes)
-            case Cause.EVICTED | Cause.UPDATED | Cause.CANCELLED:
-                return self._evolve(
-                    record, f"queued again: {ending.cause.value}: {ending.message}", status=Status.PENDING
-                )
-
-    def _infrastructure_lost(self, record: JobRecord, past: PastAttempt, ending: Ending) -> JobRecord:
-        ran = 0.0 if past.running_since is None else ending.at - past.running_since
-        failures = 1 if ran >= limits.INFRASTRUCTURE_RESET_SECONDS else record.infrastructure_failures + 1
-        if failures >= limits.INFRASTRUCTURE_ATTEMPTS_MAX:
-            record = self._evolve(record, infrastructure_failures=failures)
-            return self._outcome(record, "failed", 75, ending)
-        wait = min(
-            limits.INFRASTRUCTURE_BACKOFF_SECONDS * 2 ** (failures - 1), limits.INFRASTRUCTURE_BACKOFF_MAX_SECONDS
-        )
-        return self._evolve(
-            record,
-            f"queued again in {wait:.0f} s: {ending.message}",
-            status=Status.PENDING,
-            infrastructure_failures=failures,
-            not_before=self.now + wait,
-        )
-
-    def _outcome(self, record: JobRecord, outcome: str, exit_code: int, ending: Ending) -> JobRecord:
-        result = Outcome(
-            outcome=outcome, exit_code=exit_code, message=ending.message, failed_worker=ending.failed_worker
-        )
-        return self._evolve(record, f"{outcome}: {ending.message}", status=Status.CLEANING, outcome=result)
+        text, changes = attempt_end.aftermath(record, past, ending, self.now)
+        return self._evolve(record, text, **changes)
 
     def _cancelling(self, record: JobRecord) -> JobRecord:
         if record.attempt is not None:
@@ -424,7 +347,7 @@ class _Turn:
             return record  # started in this very turn
         plan, view = runs.plan_attempt(record, attempt, self.settings), self.view.cleanup
         if attempt.ending is None:
-            ending = runs.verdict(plan, view, self.now)
+            ending = attempt_end.verdict(plan, view, self.now)
             if ending is None and self.now - attempt.started_at >= limits.CLEANUP_TIMEOUT_SECONDS:
                 text = f"the cleanup command was still running after {limits.CLEANUP_TIMEOUT_SECONDS:.0f} s"
                 ending = Ending(cause=Cause.FAILED, message=text, at=self.now, grace_seconds=5.0)
@@ -439,12 +362,12 @@ class _Turn:
         return self._evolve(record, text, cleanup=None, cleanup_done=True)
 
     def _stray_nodes(self) -> bool:
-        """Closes the gates of nodes that no current run owns and deletes them; True while there are any."""
+        """Closes the gates of gangs that no current run owns and deletes them; True while there are any."""
         if not self.effects:  # once a turn, however often the record steps
             for stray in self.view.stray_nodes:
                 if stray.status.state is not SliceState.DELETING:
                     self.effects.append(CloseGate(run=stray.status.run, reason="its attempt is over"))
-                    self.effects.append(DeleteNode(node_id=stray.status.node_id, on_bastion=stray.on_bastion))
+                    self.effects.append(DeleteSlice(ref=stray.status.ref, on_bastion=stray.on_bastion))
         return bool(self.view.stray_nodes)
 
 

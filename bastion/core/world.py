@@ -1,7 +1,7 @@
 """What the daemon observed in one tick, as plain data: the input of the reconciler.
 
 Everything here is what a read *said*; nothing is inferred. Absence is recorded only where a lookup of that very name
-confirmed it (`spec_gone`, `nodes_gone`): a listing that lacks a thing proves nothing.
+confirmed it (`spec_gone`, `node_gone`): a listing that lacks a thing proves nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class RunView:
         claim: None if nobody has decided the gate yet.
         reports: By host index; only those with the run's own token.
         reported_at: Server time at which each of them was written, by host index.
-        nodes: Nodes of this run that the provisioner lists, by node id.
-        nodes_gone: Node ids of this run that a lookup says do not exist.
-        failures: Creations that failed after they were accepted, by node id: (cause, message).
+        node: This run's gang, as the provisioner lists it or told when asked; None if it did neither.
+        node_gone: A lookup says that nothing of the gang exists.
+        failure: Why its creation failed, at once or after it was accepted: (cause, message).
         silent_seconds: For how long each host's beat has not moved, by host index, on our own clock.
     """
 
@@ -49,9 +49,9 @@ class RunView:
     claim: Claim | None = None
     reports: Mapping[int, Report] = field(default_factory=dict)
     reported_at: Mapping[int, float] = field(default_factory=dict)
-    nodes: Mapping[str, SliceStatus] = field(default_factory=dict)
-    nodes_gone: frozenset[str] = frozenset()
-    failures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    node: SliceStatus | None = None
+    node_gone: bool = False
+    failure: tuple[str, str] | None = None
     silent_seconds: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -60,7 +60,7 @@ NOTHING_SEEN = RunView()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayNode:
-    """A node that no current run owns: left over by a crash, or created late by a request thought lost."""
+    """A gang that no current run owns: left over by a crash, or created late by a request thought lost."""
 
     status: SliceStatus
     on_bastion: bool
@@ -80,8 +80,8 @@ class JobView:
         invalid_generation: Generation of the spec that `jobs/invalid/` already explains; 0 if none.
         invalid_object_generation: Generation of that explanation itself; 0 if there is none.
         history_done: Number of the last history line known to be appended.
-        stray_nodes: Nodes of this uid that belong to no current run; without a readable state, all that may be its.
-        nodes_unknown: The provisioner did not answer.
+        stray_nodes: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
+        nodes_unknown: The provisioner did not answer, for some zone at least.
     """
 
     name: str

@@ -17,8 +17,8 @@ from bastion.core.effects import (
     JUST_WRITTEN,
     AppendHistory,
     CloseGate,
-    CreateNode,
-    DeleteNode,
+    CreateSlice,
+    DeleteSlice,
     DropInvalid,
     DropRecord,
     DropRuns,
@@ -41,6 +41,7 @@ from bastion.core.errors import (
 )
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Claim
+from bastion.core.slices import failure_of
 from bastion.daemon.crew import Crew
 from bastion.daemon.folders import Folders, Invalid
 from bastion.daemon.history import LEASE_RAN_OUT, HistoryWriter
@@ -180,8 +181,8 @@ class Executor:
             problem = self._attempt(effect)
             if not problem:
                 done += 1
-            elif isinstance(effect, DeleteNode):
-                kept = problem  # no other node waits for this one's deletion
+            elif isinstance(effect, DeleteSlice):
+                kept = problem  # no other gang waits for this one's deletion
             else:
                 return done, problem
         return done, kept
@@ -208,11 +209,11 @@ class Executor:
                 self._folders.run_objects.remember(f"{order.run}/order", meta, order)
             case CloseGate(run=run, reason=reason):
                 self._close_gate(run, reason)
-            case CreateNode():
+            case CreateSlice():
                 self._create(effect)
-            case DeleteNode(node_id=node_id, on_bastion=on_bastion):
-                self._provisioners.of(on_bastion=on_bastion).delete(node_id)
-                self._views.creation_failures.pop(node_id, None)
+            case DeleteSlice(ref=ref, on_bastion=on_bastion):
+                self._provisioners.of(on_bastion=on_bastion).delete(ref)
+                self._views.creation_failures.pop(ref.name, None)
             case PutComplete():
                 self._complete(effect)
             case DropSpec(name=name, generation=generation):
@@ -267,19 +268,17 @@ class Executor:
             return  # a host was first: the next tick reads its claim
         self._folders.claims.remember(run, meta, claim)
 
-    def _create(self, effect: CreateNode) -> None:
+    def _create(self, effect: CreateSlice) -> None:
         provisioner = self._provisioners.of(on_bastion=effect.on_bastion)
-        node_id = effect.request.node_id
-        self._views.creation_failures.pop(node_id, None)
+        name = effect.request.ref.name
+        self._views.creation_failures.pop(name, None)
         try:
             provisioner.create(effect.request)
         except SliceExists:
             # Ours by its token: an earlier request landed. Not ours: the next tick sees the foreign token.
             return
-        except Stockout as error:
-            self._views.creation_failures[node_id] = ("capacity", str(error))
-        except ProvisionerRefused as error:
-            self._views.creation_failures[node_id] = ("refused", str(error))
+        except (Stockout, ProvisionerRefused) as error:
+            self._views.creation_failures[name] = failure_of(error)
 
     def _complete(self, effect: PutComplete) -> None:
         name = effect.record.name

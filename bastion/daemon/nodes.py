@@ -1,6 +1,6 @@
-"""The nodes that exist in this tick, as both provisioners list them.
+"""The gangs that exist in this tick, as both provisioners list them.
 
-Layer: daemon. Nodes are listed after the bucket, so that a node's state is never older than the record it is judged by.
+Layer: daemon. They are listed after the bucket, so that a gang's state is never older than the record it is judged by.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from bastion.core.errors import BastionError, ProvisionerRefused, Stockout
+from bastion.core.errors import BastionError
 from bastion.core.keys import Run
-from bastion.core.slices import SliceState, SliceStatus
+from bastion.core.slices import SliceRef, SliceState, SliceStatus
 from bastion.core.world import StrayNode
 from bastion.ports import Provisioner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioners:
-    """Where nodes come from: slices, and the bastion's own host for jobs without one."""
+    """Where gangs come from: slices, and the bastion's own host for jobs without one."""
 
     slices: Provisioner
     bastion_host: Provisioner
@@ -28,7 +28,7 @@ class Provisioners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Nodes of one provisioner in this tick; `problem` is not empty when it did not answer."""
+    """Gangs of one provisioner in one zone, in this tick, by name; `problem` is not empty when it did not answer."""
 
     nodes: Mapping[str, SliceStatus]
     problem: str = ""
@@ -36,68 +36,68 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """All nodes of one tick.
+    """All gangs of one tick.
 
     Attributes:
-        by_uid: Nodes with a run of ours in their label, by the uid of its job.
+        slices: By zone.
+        by_uid: Gangs with a run of ours in their label, by the uid of its job.
         problems: What could not be listed, or is not ours, for people.
     """
 
-    slices: Listing
+    slices: Mapping[str, Listing]
     bastion_host: Listing
     by_uid: Mapping[str, tuple[StrayNode, ...]]
     problems: tuple[str, ...]
 
-    def of(self, *, on_bastion: bool) -> Listing:
-        return self.bastion_host if on_bastion else self.slices
+    def of(self, ref: SliceRef, *, on_bastion: bool) -> Listing:
+        """Where that gang is listed, if it is."""
+        return self.bastion_host if on_bastion else self.slices[ref.zone]
+
+    def problem(self, *, on_bastion: bool) -> str:
+        """What a new attempt cannot start without: a listing that was not had. Empty if there is none."""
+        if on_bastion:
+            return self.bastion_host.problem
+        return next((listing.problem for listing in self.slices.values() if listing.problem), "")
 
     @property
     def lost_runs(self) -> set[str]:
         return {
             status.run
-            for listing in (self.slices, self.bastion_host)
+            for listing in (*self.slices.values(), self.bastion_host)
             for status in listing.nodes.values()
             if status.state is SliceState.LOST
         }
 
     def orphans(self, uids: Iterable[str]) -> tuple[StrayNode, ...]:
-        """Nodes of none of these uids."""
+        """Gangs of none of these uids."""
         known = set(uids)
         return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
 
 
-def list_nodes(provisioners: Provisioners) -> Nodes:
-    """Asks both provisioners; one that does not answer is a problem, not an error."""
+def list_nodes(provisioners: Provisioners, zones: Iterable[str]) -> Nodes:
+    """Asks both provisioners; one that does not answer, for some zone, is a problem and not an error."""
     problems: list[str] = []
-    slices = _list(provisioners.slices, "slices", problems)
-    host = _list(provisioners.bastion_host, "the bastion's own host", problems)
+    slices = {zone: _list(provisioners.slices, zone, _what(zone), problems) for zone in zones}
+    host = _list(provisioners.bastion_host, "", "the bastion's own host", problems)
     by_uid: dict[str, tuple[StrayNode, ...]] = {}
-    for listing, on_bastion in ((slices, False), (host, True)):
+    for listing in (*slices.values(), host):
         for status in listing.nodes.values():
             run = Run.parse(status.run)
             if run is None:  # rule 4: only what is labelled with a run of ours is ever deleted
-                problems.append(f"the node {status.node_id} has our label and no run of ours; look at it")
+                problems.append(f"the node {status.ref.name} has our label and no run of ours; look at it")
                 continue
-            by_uid[run.uid] = (*by_uid.get(run.uid, ()), StrayNode(status=status, on_bastion=on_bastion))
+            stray = StrayNode(status=status, on_bastion=listing is host)
+            by_uid[run.uid] = (*by_uid.get(run.uid, ()), stray)
     return Nodes(slices=slices, bastion_host=host, by_uid=by_uid, problems=tuple(problems))
 
 
-def _list(provisioner: Provisioner, what: str, problems: list[str]) -> Listing:
+def _what(zone: str) -> str:
+    return f"slices in {zone}" if zone else "slices"
+
+
+def _list(provisioner: Provisioner, zone: str, what: str, problems: list[str]) -> Listing:
     try:
-        return Listing(nodes={status.node_id: status for status in provisioner.list()})
+        return Listing(nodes={status.ref.name: status for status in provisioner.list(zone)})
     except BastionError as error:
         problems.append(f"cannot list {what}: {error}")
         return Listing(nodes={}, problem=str(error))
-
-
-def creation_failure(error: Exception | None) -> tuple[str, str] | None:
-    """`(cause, message)` of a creation that failed after it was accepted."""
-    match error:
-        case None:
-            return None
-        case Stockout():
-            return "capacity", str(error)
-        case ProvisionerRefused():
-            return "refused", str(error)
-        case _:
-            return "infrastructure", str(error)

@@ -74,7 +74,7 @@ class Observer:
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
         self._fetch_runs(records)
         self._forget_past_failures(records)
-        nodes = list_nodes(self._provisioners)
+        nodes = list_nodes(self._provisioners, self._zones(records))
         self.problems += nodes.problems
         if whole:
             self._reread_lost(records, nodes)
@@ -114,13 +114,17 @@ class Observer:
         failures = self.views.creation_failures
         if failures:
             current = {
-                node_id
+                plan_attempt(record, a, self._settings).ref.name
                 for record in records.values()
                 for a in (record.attempt, record.cleanup)
                 if a
-                for node_id in plan_attempt(record, a, self._settings).node_ids
             }
             self.views.creation_failures = {n: why for n, why in failures.items() if n in current}
+
+    def _zones(self, records: Mapping[str, JobRecord]) -> list[str]:
+        """Where slices may be: the provisioner's own zone, and wherever an attempt lives, whatever settings say now."""
+        attempts = [record.attempt for record in records.values() if record.attempt is not None]
+        return sorted({"", *(a.place.zone for a in attempts if a.place is not None)})
 
     def _reread_lost(self, records: Mapping[str, JobRecord], nodes: Nodes) -> None:
         lost = nodes.lost_runs

@@ -4,7 +4,7 @@ because a listing may lag behind what another daemon or a user has just written.
 from __future__ import annotations
 
 from bastion.core import limits
-from bastion.core.effects import CloseGate, DeleteNode, DropRuns, DropWish, Effect
+from bastion.core.effects import CloseGate, DeleteSlice, DropRuns, DropWish, Effect
 from bastion.core.keys import Run
 from bastion.core.slices import SliceState
 from bastion.core.world import World
@@ -43,10 +43,11 @@ class Sweeper:
         blind = any(view.frozen and view.record is None for view in world.jobs.values())
         for stray in () if blind else self._observer.orphan_nodes:
             status = stray.status
-            if old_enough(f"node {status.node_id}", _ORPHAN_TICKS) and status.state is not SliceState.DELETING:
-                turns[f"node {status.node_id}"] = [
+            what = f"node {status.ref.name}"
+            if old_enough(what, _ORPHAN_TICKS) and status.state is not SliceState.DELETING:
+                turns[what] = [
                     CloseGate(run=status.run, reason="nobody owns this node"),
-                    DeleteNode(node_id=status.node_id, on_bastion=stray.on_bastion),
+                    DeleteSlice(ref=status.ref, on_bastion=stray.on_bastion),
                 ]
         for uid in self._ownerless_uids(world):
             if old_enough(f"runs of {uid}", _ORPHAN_TICKS):

@@ -17,10 +17,10 @@ from bastion.core.lifecycle import Status
 from bastion.core.objects import ObjectMeta
 from bastion.core.protocol import Claim, Order, Report
 from bastion.core.runs import RunPlan, plan_attempt
-from bastion.core.slices import SliceState
+from bastion.core.slices import SliceState, SliceStatus, failure_of
 from bastion.core.world import NOTHING_SEEN, JobView, RunView, Settings, StrayNode, Wish
 from bastion.daemon.folders import Folders
-from bastion.daemon.nodes import Listing, Nodes, Provisioners, creation_failure
+from bastion.daemon.nodes import Listing, Nodes, Provisioners
 from bastion.ports import Clock, ObjectStore
 
 
@@ -38,7 +38,7 @@ class JobViews:
     """Builds views tick by tick.
 
     Attributes:
-        creation_failures: Creations that were refused at once, by node id: (cause, message).
+        creation_failures: Creations that were refused at once, by the gang's name: (cause, message).
         history_done: Number of the last history line known to be appended, by uid.
         problems: What went wrong while this tick's views were built, for people.
     """
@@ -136,7 +136,7 @@ class JobViews:
             and record.cleanup is None
             and record.generation == meta.generation
             and record.uid not in nodes.by_uid
-            and not (nodes.slices.problem or nodes.bastion_host.problem)
+            and not (nodes.problem(on_bastion=False) or nodes.bastion_host.problem)
             and name not in folders.wishes.listed
             and name not in folders.states.problems
             and name not in folders.states.unknown
@@ -180,29 +180,34 @@ class JobViews:
         return view
 
     def _with_runs(self, view: JobView, record: JobRecord, nodes: Nodes) -> JobView:
-        listing = nodes.of(on_bastion=record.job.runner is None)
-        if listing.problem and record.attempt is not None:
-            return replace(view, frozen=listing.problem)
+        on_bastion = record.job.runner is None
+        if record.attempt is None:
+            listing = nodes.bastion_host
+        else:
+            listing = nodes.of(plan_attempt(record, record.attempt, self._settings).ref, on_bastion=on_bastion)
+            if listing.problem:
+                return replace(view, frozen=listing.problem)
         return replace(
             view,
             attempt=self._run_view(record, record.attempt, listing),
             cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
             stray_nodes=self._strays(record, nodes.by_uid.get(record.uid, ())),
-            nodes_unknown=bool(listing.problem),
+            nodes_unknown=bool(nodes.problem(on_bastion=on_bastion)),
         )
 
     def _strays(self, record: JobRecord, nodes: tuple[StrayNode, ...]) -> tuple[StrayNode, ...]:
         if not nodes:
             return ()
         own = {
-            *(plan_attempt(record, record.attempt, self._settings).node_ids if record.attempt else ()),
-            *(plan_attempt(record, record.cleanup, self._settings).node_ids if record.cleanup else ()),
+            plan_attempt(record, attempt, self._settings).ref.name
+            for attempt in (record.attempt, record.cleanup)
+            if attempt is not None
         }
         strays = []
         for stray in nodes:
             run = Run.parse(stray.status.run)
             newer = run is not None and run.attempt >= record.next_attempt
-            if stray.status.node_id not in own and not newer:
+            if stray.status.ref.name not in own and not newer:
                 strays.append(stray)
         return tuple(strays)
 
@@ -213,7 +218,6 @@ class JobViews:
             return NOTHING_SEEN
         plan = plan_attempt(record, attempt, self._settings)
         self._require_all_read(plan)
-        provisioner = self._provisioners.of(on_bastion=plan.on_bastion)
         order = self._folders.run_objects.values.get(f"{plan.run}/order")
         reports, reported_at = {}, {}
         for host in range(plan.hosts):
@@ -224,32 +228,30 @@ class JobViews:
                 meta = self._folders.run_objects.listed.get(name)
                 if meta is not None:
                     reported_at[host] = meta.updated
-        nodes = {node_id: listing.nodes[node_id] for node_id in plan.node_ids if node_id in listing.nodes}
-        gone: set[str] = set()
-        failures: dict[str, tuple[str, str]] = {}
-        for node_id in plan.node_ids:
-            status = nodes.get(node_id)
-            if status is None and not plan.foreign_host:
-                status = provisioner.get(node_id)
-                if status is None:
-                    gone.add(node_id)
-                else:
-                    nodes[node_id] = status
-            if attempt.ending is None and (status is None or status.state is SliceState.CREATING):
-                failure = self.creation_failures.get(node_id) or creation_failure(provisioner.failure(node_id))
-                if failure is not None:
-                    failures[node_id] = failure
+        node = listing.nodes.get(plan.ref.name)
+        if node is None and not plan.foreign_host:
+            node = self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
         return RunView(
             order=order if isinstance(order, Order) else None,
             order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
             claim=self._claim(plan.run),
             reports=reports,
             reported_at=reported_at,
-            nodes=nodes,
-            nodes_gone=frozenset(gone),
-            failures=failures,
+            node=node,
+            node_gone=node is None and not plan.foreign_host,
+            failure=self._failure(plan, node) if attempt.ending is None else None,
             silent_seconds=self._silent_seconds(plan, reports),
         )
+
+    def _failure(self, plan: RunPlan, node: SliceStatus | None) -> tuple[str, str] | None:
+        """Why the gang was not created, as far as anybody says so."""
+        if node is not None and node.state not in (SliceState.CREATING, SliceState.FAILED):
+            return None
+        known = self.creation_failures.get(plan.ref.name) or (node.failure if node is not None else None)
+        if known is not None:
+            return known
+        error = self._provisioners.of(on_bastion=plan.on_bastion).failure(plan.ref)
+        return None if error is None else failure_of(error)
 
     def _require_all_read(self, plan: RunPlan) -> None:
         """What lies there and could not be downloaded may be the last word of a host that is gone by now.

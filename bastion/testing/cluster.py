@@ -1,4 +1,4 @@
-"""A whole bastion in one process: a daemon, its bucket, fake nodes and scripted hosts, on a clock that tests move.
+"""A whole bastion in one process: a daemon, its bucket, fake slices and scripted hosts, on a clock that tests move.
 
 cluster = Cluster(quota=QUOTA)
 cluster.submit("job-a", resources={"v4": 32}, instance_type="tpu-v4-32")
@@ -48,7 +48,7 @@ class Cluster:
 
     Attributes:
         store: The bucket, as users and hosts see it.
-        hosts: The hosts of live nodes; give them `scripts`.
+        hosts: The hosts of live slices; give them `scripts`.
         daemon: The present daemon; `restart_daemon` replaces it by one that knows nothing.
     """
 
@@ -104,7 +104,7 @@ class Cluster:
     def step(self, seconds: float = 1.0) -> TickReport:
         """One tick, then every host acts once, then time passes."""
         report = self.daemon.tick()
-        self.hosts.step([*self.slices.live_requests(), *self.bastion_host.live_requests()])
+        self.hosts.step([*self.slices.live_slices(), *self.bastion_host.live_slices()])
         self.clock.advance(seconds)
         return report
 
@@ -213,9 +213,9 @@ class Cluster:
         return [meta.key for meta in self.store.list(prefix)]
 
     def in_use(self, runs: Collection[str]) -> int:
-        """Units that the existing nodes of these runs stand for, whatever anybody's records say."""
-        nodes = [request for request in self.slices.existing_requests() if request.run in runs]
-        return sum(int(request.accelerator_type.rpartition("-")[2]) for request in nodes)
+        """Units that the existing gangs of these runs stand for, whatever anybody's records say."""
+        gangs = [request for request in self.slices.existing_requests() if request.run in runs]
+        return sum(int(request.accelerator_type.rpartition("-")[2]) * request.ref.num_slices for request in gangs)
 
     def describe(self) -> str:
         return "; ".join(

@@ -4,38 +4,57 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bastion.core.errors import ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.slices import SliceRequest, SliceState, SliceStatus
+from bastion.core.slices import SliceRef, SliceRequest, SliceState, SliceStatus
 from bastion.ports import Clock
 
 
 @dataclass(slots=True)
-class _Node:
+class _Gang:
     request: SliceRequest
     created_at: float
-    status: SliceStatus
+    state: SliceState = SliceState.CREATING
+    message: str = ""
+    lost: set[int] = field(default_factory=set)
     delete_at: float | None = None
+
+    @property
+    def status(self) -> SliceStatus:
+        ref = self.request.ref
+        nodes = {
+            ref.node(k): SliceState.LOST if k in self.lost and self.state is not SliceState.DELETING else self.state
+            for k in range(ref.num_slices)
+        }
+        return SliceStatus(
+            ref=ref,
+            run=self.request.run,
+            token=self.request.token,
+            state=SliceState.LOST if self.lost and self.state is not SliceState.DELETING else self.state,
+            message=self.message,
+            nodes=nodes,
+        )
 
 
 class FakeProvisioner:
-    """Nodes become ready and disappear as time passes on the injected clock.
+    """Gangs become ready and disappear as time passes on the injected clock.
 
     Attributes:
-        ready_seconds, delete_seconds: How long creating and deleting a node takes.
+        ready_seconds, delete_seconds: How long creating and deleting a gang takes.
         stockouts: So many of the next creations fail later, for want of capacity.
         refusal: If set, every creation raises it.
         lose_replies: So many of the next creations happen, but their answer is lost.
         late_creates: So many of the next creations raise and happen `late_seconds` afterwards.
-        hide_new_seconds: A node younger than this is missing from listings.
+        hide_new_seconds: A gang younger than this is missing from listings.
         down: Every call fails, as while the API is out of reach.
+        created, deleted: Every request that was carried out, and the name of every gang that was deleted, in order.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._nodes: dict[str, _Node] = {}
+        self._gangs: dict[str, _Gang] = {}
         self._failures: dict[str, Exception] = {}
         self._late: list[tuple[float, SliceRequest]] = []
         self.ready_seconds = 0.0
@@ -53,16 +72,17 @@ class FakeProvisioner:
     # -- the port -----------------------------------------------------------------------------------------------
 
     def create(self, request: SliceRequest) -> None:
+        name = request.ref.name
         with self._lock:
             self._pass_time()
             if self.refusal is not None:
                 raise self.refusal
-            if request.node_id in self._nodes:
-                raise SliceExists(f"the node {request.node_id} exists already")
-            self._failures.pop(request.node_id, None)
+            if name in self._gangs:
+                raise SliceExists(f"{name} exists already")
+            self._failures.pop(name, None)
             if self.stockouts:
                 self.stockouts -= 1
-                self._failures[request.node_id] = Stockout("There is no more capacity in the zone (simulated)")
+                self._failures[name] = Stockout("There is no more capacity in the zone (simulated)")
                 return
             if self.late_creates:
                 self.late_creates -= 1
@@ -73,62 +93,82 @@ class FakeProvisioner:
                 self.lose_replies -= 1
                 raise ProvisionerUnavailable("the answer to the creation was lost (simulated)")
 
-    def failure(self, node_id: str) -> Exception | None:
-        return self._failures.get(node_id)
+    def failure(self, ref: SliceRef) -> Exception | None:
+        return self._failures.get(ref.name)
 
-    def get(self, node_id: str) -> SliceStatus | None:
+    def get(self, ref: SliceRef) -> SliceStatus | None:
         with self._lock:
             self._pass_time()
-            node = self._nodes.get(node_id)
-            return None if node is None else node.status
+            gang = self._gangs.get(ref.name)
+            return None if gang is None else gang.status
 
-    def list(self) -> Sequence[SliceStatus]:
+    def list(self, zone: str = "") -> Sequence[SliceStatus]:
+        """As the port says; its own zone has every gang that is in no other one."""
         with self._lock:
             self._pass_time()
             now = self._clock.monotonic()
             return [
-                node.status for _, node in sorted(self._nodes.items()) if now - node.created_at >= self.hide_new_seconds
+                gang.status
+                for _, gang in sorted(self._gangs.items())
+                if gang.request.ref.zone == zone and now - gang.created_at >= self.hide_new_seconds
             ]
 
-    def delete(self, node_id: str) -> None:
+    def delete(self, ref: SliceRef) -> None:
         with self._lock:
             self._pass_time()
-            node = self._nodes.get(node_id)
-            if node is None or node.delete_at is not None:
+            gang = self._gangs.get(ref.name)
+            if gang is None or gang.delete_at is not None:
                 return
-            self.deleted.append(node_id)
-            node.delete_at = self._clock.monotonic() + self.delete_seconds
-            node.status = replace(node.status, state=SliceState.DELETING)
+            self.deleted.append(ref.name)
+            gang.delete_at = self._clock.monotonic() + self.delete_seconds
+            gang.state = SliceState.DELETING
             self._pass_time()
 
     # -- what tests do to it ------------------------------------------------------------------------------------
 
     def live_requests(self) -> Sequence[SliceRequest]:
-        """Nodes whose hosts are up: ready, and not being deleted."""
+        """Gangs all of whose hosts are up: ready, and not being deleted."""
         with self._lock:
             self._pass_time()
-            return [n.request for _, n in sorted(self._nodes.items()) if n.status.state is SliceState.READY]
+            return [g.request for _, g in sorted(self._gangs.items()) if g.status.state is SliceState.READY]
+
+    def live_slices(self) -> Sequence[tuple[SliceRequest, int]]:
+        """Slices whose hosts are up, as (their gang's request, their index in it)."""
+        with self._lock:
+            self._pass_time()
+            return [
+                (gang.request, k)
+                for _, gang in sorted(self._gangs.items())
+                for k in range(gang.request.ref.num_slices)
+                if gang.state is SliceState.READY and k not in gang.lost
+            ]
 
     def existing_requests(self) -> Sequence[SliceRequest]:
-        """Nodes in any state: what the cloud would bill."""
+        """Gangs in any state: what the cloud would bill."""
         with self._lock:
             self._pass_time()
-            return [node.request for _, node in sorted(self._nodes.items())]
+            return [gang.request for _, gang in sorted(self._gangs.items())]
 
-    def lose(self, node_id: str, message: str = "pre-empted (simulated)") -> None:
-        """The node's hosts die; the node itself stays until it is deleted."""
+    def lose(self, name: str, message: str = "pre-empted (simulated)", *, slice_index: int = 0) -> None:
+        """The hosts of one slice die, and the gang is lost; what it has stays until it is deleted."""
         with self._lock:
-            node = self._nodes[node_id]
-            node.status = replace(node.status, state=SliceState.LOST, message=message)
+            gang = self._gangs[name]
+            gang.lost.add(slice_index)
+            gang.message = message
 
-    def vanish(self, node_id: str) -> None:
-        """The node is gone, as if somebody had deleted it by hand."""
+    def vanish(self, name: str) -> None:
+        """The gang is gone, as if somebody had deleted it by hand."""
         with self._lock:
-            del self._nodes[node_id]
+            del self._gangs[name]
+
+    def move(self, name: str, zone: str) -> None:
+        """The gang is in that zone from now on, as if it had been created there."""
+        with self._lock:
+            gang = self._gangs[name]
+            gang.request = replace(gang.request, ref=replace(gang.request.ref, zone=zone))
 
     def _add(self, request: SliceRequest) -> None:
-        status = SliceStatus(node_id=request.node_id, run=request.run, token=request.token, state=SliceState.CREATING)
-        self._nodes[request.node_id] = _Node(request, self._clock.monotonic(), status)
+        self._gangs[request.ref.name] = _Gang(request, self._clock.monotonic())
         self.created.append(request)
 
     def _pass_time(self) -> None:
@@ -138,10 +178,10 @@ class FakeProvisioner:
         due = [late for late in self._late if late[0] <= now]
         self._late = [late for late in self._late if late[0] > now]
         for _, request in due:
-            if request.node_id not in self._nodes:
+            if request.ref.name not in self._gangs:
                 self._add(request)
-        for node_id, node in list(self._nodes.items()):
-            if node.delete_at is not None and now >= node.delete_at:
-                del self._nodes[node_id]
-            elif node.status.state is SliceState.CREATING and now - node.created_at >= self.ready_seconds:
-                node.status = replace(node.status, state=SliceState.READY)
+        for name, gang in list(self._gangs.items()):
+            if gang.delete_at is not None and now >= gang.delete_at:
+                del self._gangs[name]
+            elif gang.state is SliceState.CREATING and now - gang.created_at >= self.ready_seconds:
+                gang.state = SliceState.READY

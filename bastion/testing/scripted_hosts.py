@@ -1,4 +1,4 @@
-"""Hosts that follow the run protocol without processes: what tests and the simulator put on fake nodes.
+"""Hosts that follow the run protocol without processes: what tests and the simulator put on fake slices.
 
 Each host keeps the worker's side of the contract (order, claim, report, beat) and "runs" a script instead of a command,
 so that a test can watch what every incarnation of a job did, instant by instant.
@@ -39,6 +39,7 @@ def saves_every(seconds: float) -> Saving:
 @dataclass(slots=True)
 class _Host:
     arguments: AgentArguments
+    slice_index: int
     worker: int
     boot_id: str
     phase: HostPhase = HostPhase.WAITING
@@ -52,7 +53,7 @@ class _Host:
 
     @property
     def index(self) -> int:
-        return self.arguments.slice_index * self.arguments.hosts_per_slice + self.worker
+        return self.slice_index * self.arguments.hosts_per_slice + self.worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Began:
 
 @dataclass(slots=True)
 class ScriptedHosts:
-    """All hosts of all live nodes.
+    """All hosts of all live slices.
 
     Attributes:
         scripts: By job name; jobs without one run for ever.
@@ -84,7 +85,7 @@ class ScriptedHosts:
     began: list[Began] = field(default_factory=list)
     mute: set[tuple[str, int]] = field(default_factory=set)
     deaf: set[tuple[str, int]] = field(default_factory=set)
-    _hosts: dict[str, list[_Host]] = field(default_factory=dict)
+    _hosts: dict[tuple[str, int], list[_Host]] = field(default_factory=dict)
     _boots: int = 0
 
     def live(self, job: str) -> list[str]:
@@ -98,22 +99,26 @@ class ScriptedHosts:
             }
         )
 
-    def step(self, nodes: Iterable[SliceRequest]) -> None:
-        """Lets every host of these nodes look and act once; hosts of other nodes are dead from now on."""
-        live = {request.node_id: request for request in nodes}
-        for node_id in [node_id for node_id in self._hosts if node_id not in live]:
-            del self._hosts[node_id]
-        for node_id, request in sorted(live.items()):
-            if node_id not in self._hosts:
-                self._hosts[node_id] = self._boot(request)
-            for host in self._hosts[node_id]:
+    def step(self, slices: Iterable[tuple[SliceRequest, int]]) -> None:
+        """Lets every host of these slices look and act once; hosts of other ones are dead from now on.
+
+        Args:
+            slices: Each as its gang's request and its index in it.
+        """
+        live = {(request.ref.name, index): request for request, index in slices}
+        for gone in [key for key in self._hosts if key not in live]:
+            del self._hosts[gone]
+        for key, request in sorted(live.items(), key=lambda item: item[0]):
+            if key not in self._hosts:
+                self._hosts[key] = self._boot(request, key[1])
+            for host in self._hosts[key]:
                 if (host.arguments.job, host.index) not in self.deaf:
                     self._act(host)
 
-    def _boot(self, request: SliceRequest) -> list[_Host]:
+    def _boot(self, request: SliceRequest, index: int) -> list[_Host]:
         arguments = protocol.read(AgentArguments, request.agent_arguments.encode())
         self._boots += 1
-        return [_Host(arguments, worker, f"boot-{self._boots}") for worker in range(arguments.hosts_per_slice)]
+        return [_Host(arguments, index, worker, f"boot-{self._boots}") for worker in range(arguments.hosts_per_slice)]
 
     def _act(self, host: _Host) -> None:
         if host.told is None:

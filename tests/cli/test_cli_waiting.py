@@ -113,7 +113,7 @@ def test_a_spec_that_the_daemon_refuses_returns_64(run, bastion) -> None:
 def test_a_job_lost_to_infrastructure_returns_75_and_says_so(run, bastion) -> None:
     def lose() -> None:
         for request in bastion.bastion_host.live_requests():
-            bastion.bastion_host.lose(request.node_id)
+            bastion.bastion_host.lose(request.ref.name)
 
     bastion.on_sleep.append(lose)
     done = run("launch", "--name=job", "--wait", "--", "x")

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,13 +21,16 @@ from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import ProvisionerRefused, SliceExists, Stockout
 from bastion.core.protocol import AgentArguments
-from bastion.core.slices import SliceRequest, SliceState, SliceStatus
+from bastion.core.slices import Place, SliceRef, SliceRequest, SliceState, SliceStatus
 from bastion.emulator.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
 
 BASTION = "team-bastion"
+FIRST = SliceRef(name="b-aaaaaaaaaa-1")
+SECOND = SliceRef(name="b-aaaaaaaaaa-2")
+GANG = SliceRef(name="b-aaaaaaaaaa-1", num_slices=3)
 # Long enough for the slowest backend on a busy machine; nobody waits it out unless the test fails.
 PATIENCE_SECONDS = 20.0
 
@@ -40,14 +44,14 @@ class Zone:
         wait: Lets a moment pass.
         accelerator_type: Of a node of one host; empty where nodes have none.
         no_capacity: Makes the next creation fail for want of capacity; None where that cannot happen later.
-        lose: Takes a ready node away; None where nobody can.
+        lose: Takes a ready node away, by its gang and its index in it; None where nobody can: a gang is one host there.
     """
 
     open: Callable[[], Provisioner]
     wait: Callable[[], None]
     accelerator_type: str = "v4-8"
     no_capacity: Callable[[], None] | None = None
-    lose: Callable[[str], None] | None = None
+    lose: Callable[[SliceRef, int], None] | None = None
 
 
 @contextlib.contextmanager
@@ -60,7 +64,12 @@ def _fake(folder: Path) -> Iterator[Zone]:
     def no_capacity() -> None:
         fake.stockouts += 1
 
-    yield Zone(open=lambda: fake, wait=lambda: clock.advance(1.0), no_capacity=no_capacity, lose=fake.lose)
+    yield Zone(
+        open=lambda: fake,
+        wait=lambda: clock.advance(1.0),
+        no_capacity=no_capacity,
+        lose=lambda ref, index: fake.lose(ref.name, slice_index=index),
+    )
 
 
 @contextlib.contextmanager
@@ -86,7 +95,7 @@ def _cloud_tpu(folder: Path) -> Iterator[Zone]:
             open=client,
             wait=lambda: time.sleep(0.01),
             no_capacity=lambda: emulator.fleet.faults.fail_creations(1),
-            lose=emulator.fleet.faults.preempt,
+            lose=lambda ref, index: emulator.fleet.faults.preempt(ref.node(index)),
         )
     finally:
         for made in clients:
@@ -104,7 +113,7 @@ def _bastion_host(folder: Path) -> Iterator[Zone]:
     finally:
         last = client()
         for status in last.list():
-            last.delete(status.node_id)
+            last.delete(status.ref)
         _eventually(lambda: not last.list(), lambda: time.sleep(0.01))
 
 
@@ -125,7 +134,7 @@ def zone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Zone]:
 def ask(zone: Zone, tmp_path: Path) -> Callable[..., SliceRequest]:
     """Requests that every backend can really start."""
 
-    def request(attempt: int = 1, *, token: str = "a-run-token", **changes: str) -> SliceRequest:
+    def request(attempt: int = 1, *, token: str = "a-run-token", num_slices: int = 1, **changes: Any) -> SliceRequest:
         run = f"aaaaaaaaaa-{attempt}"
         arguments = AgentArguments(
             root=str(tmp_path / BASTION),
@@ -134,16 +143,17 @@ def ask(zone: Zone, tmp_path: Path) -> Callable[..., SliceRequest]:
             run=run,
             token=token,
             accelerator_type=zone.accelerator_type,
+            num_slices=num_slices,
             poll_seconds=0.1,
             interpreter=sys.executable,
         )
         fields = {
-            "node_id": f"b-{run}",
+            "ref": SliceRef(name=f"b-{run}", num_slices=num_slices),
             "bastion": BASTION,
             "run": run,
             "token": token,
             "accelerator_type": zone.accelerator_type,
-            "runtime_version": "tpu-ubuntu2204-base" if zone.accelerator_type else "",
+            "place": Place(runtime_version="tpu-ubuntu2204-base" if zone.accelerator_type else ""),
             "agent_arguments": arguments.to_bytes().decode(),
         }
         return SliceRequest(**{**fields, **changes})
@@ -158,11 +168,11 @@ def _eventually(condition: Callable[[], bool], wait: Callable[[], None]) -> None
         wait()
 
 
-def _is(zone: Zone, client: Provisioner, node_id: str, state: SliceState) -> SliceStatus:
+def _is(zone: Zone, client: Provisioner, ref: SliceRef, state: SliceState) -> SliceStatus:
     seen: list[SliceStatus | None] = []
 
     def there() -> bool:
-        seen.append(client.get(node_id))
+        seen.append(client.get(ref))
         return seen[-1] is not None and seen[-1].state is state
 
     _eventually(there, zone.wait)
@@ -170,8 +180,8 @@ def _is(zone: Zone, client: Provisioner, node_id: str, state: SliceState) -> Sli
     return seen[-1]
 
 
-def _gone(zone: Zone, client: Provisioner, node_id: str) -> None:
-    _eventually(lambda: client.get(node_id) is None, zone.wait)
+def _gone(zone: Zone, client: Provisioner, ref: SliceRef) -> None:
+    _eventually(lambda: client.get(ref) is None, zone.wait)
 
 
 def test_a_zone_without_nodes_lists_nothing(zone: Zone) -> None:
@@ -180,25 +190,25 @@ def test_a_zone_without_nodes_lists_nothing(zone: Zone) -> None:
 
 def test_a_name_that_was_never_created_does_not_exist_and_did_not_fail(zone: Zone) -> None:
     client = zone.open()
-    assert client.get("b-aaaaaaaaaa-1") is None
-    assert client.failure("b-aaaaaaaaaa-1") is None
+    assert client.get(FIRST) is None
+    assert client.failure(FIRST) is None
 
 
 def test_a_created_node_becomes_ready_and_carries_its_run_and_token(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask())
-    status = _is(zone, client, "b-aaaaaaaaaa-1", SliceState.READY)
-    assert (status.node_id, status.run, status.token) == ("b-aaaaaaaaaa-1", "aaaaaaaaaa-1", "a-run-token")
-    assert client.failure("b-aaaaaaaaaa-1") is None
-    _eventually(lambda: [s.node_id for s in client.list()] == ["b-aaaaaaaaaa-1"], zone.wait)
+    status = _is(zone, client, FIRST, SliceState.READY)
+    assert (status.ref.name, status.run, status.token) == ("b-aaaaaaaaaa-1", "aaaaaaaaaa-1", "a-run-token")
+    assert client.failure(FIRST) is None
+    _eventually(lambda: [s.ref.name for s in client.list()] == ["b-aaaaaaaaaa-1"], zone.wait)
 
 
 def test_a_client_that_did_not_create_a_node_sees_it_whole(zone: Zone, ask) -> None:
     zone.open().create(ask())
     other = zone.open()
-    status = _is(zone, other, "b-aaaaaaaaaa-1", SliceState.READY)
+    status = _is(zone, other, FIRST, SliceState.READY)
     assert (status.run, status.token) == ("aaaaaaaaaa-1", "a-run-token")
-    assert other.failure("b-aaaaaaaaaa-1") is None
+    assert other.failure(FIRST) is None
 
 
 def test_creating_a_name_that_exists_is_refused_and_changes_nothing(zone: Zone, ask) -> None:
@@ -206,8 +216,8 @@ def test_creating_a_name_that_exists_is_refused_and_changes_nothing(zone: Zone, 
     client.create(ask(token="first"))
     with pytest.raises(SliceExists):
         client.create(ask(token="second"))
-    assert _is(zone, client, "b-aaaaaaaaaa-1", SliceState.READY).token == "first"
-    assert client.failure("b-aaaaaaaaaa-1") is None
+    assert _is(zone, client, FIRST, SliceState.READY).token == "first"
+    assert client.failure(FIRST) is None
 
 
 def test_of_many_that_create_one_name_at_once_exactly_one_does(zone: Zone, ask) -> None:
@@ -221,7 +231,7 @@ def test_of_many_that_create_one_name_at_once_exactly_one_does(zone: Zone, ask) 
     with ThreadPoolExecutor(6) as pool:
         winners = [token for token in pool.map(create, range(6)) if token]
     assert len(winners) == 1
-    assert _is(zone, zone.open(), "b-aaaaaaaaaa-1", SliceState.READY).token == winners[0]
+    assert _is(zone, zone.open(), FIRST, SliceState.READY).token == winners[0]
 
 
 def test_nodes_are_listed_in_order_of_their_ids(zone: Zone, ask) -> None:
@@ -229,37 +239,37 @@ def test_nodes_are_listed_in_order_of_their_ids(zone: Zone, ask) -> None:
     for attempt in (2, 10, 1):
         client.create(ask(attempt))
     expected = ["b-aaaaaaaaaa-1", "b-aaaaaaaaaa-10", "b-aaaaaaaaaa-2"]
-    _eventually(lambda: [s.node_id for s in client.list()] == expected, zone.wait)
+    _eventually(lambda: [s.ref.name for s in client.list()] == expected, zone.wait)
 
 
 def test_a_deleted_node_disappears_and_its_name_can_be_used_again(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask(token="first"))
-    _is(zone, client, "b-aaaaaaaaaa-1", SliceState.READY)
-    client.delete("b-aaaaaaaaaa-1")
-    _gone(zone, client, "b-aaaaaaaaaa-1")
+    _is(zone, client, FIRST, SliceState.READY)
+    client.delete(FIRST)
+    _gone(zone, client, FIRST)
     assert list(client.list()) == []
     client.create(ask(token="second"))
-    assert _is(zone, client, "b-aaaaaaaaaa-1", SliceState.READY).token == "second"
+    assert _is(zone, client, FIRST, SliceState.READY).token == "second"
 
 
 def test_deleting_is_success_for_a_node_that_is_going_or_gone(zone: Zone, ask) -> None:
     client = zone.open()
-    client.delete("b-aaaaaaaaaa-1")
+    client.delete(FIRST)
     client.create(ask())
-    _is(zone, client, "b-aaaaaaaaaa-1", SliceState.READY)
-    client.delete("b-aaaaaaaaaa-1")
-    client.delete("b-aaaaaaaaaa-1")
-    zone.open().delete("b-aaaaaaaaaa-1")
-    _gone(zone, client, "b-aaaaaaaaaa-1")
-    client.delete("b-aaaaaaaaaa-1")
+    _is(zone, client, FIRST, SliceState.READY)
+    client.delete(FIRST)
+    client.delete(FIRST)
+    zone.open().delete(FIRST)
+    _gone(zone, client, FIRST)
+    client.delete(FIRST)
 
 
 def test_a_node_can_be_deleted_before_it_is_ready(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask())
-    client.delete("b-aaaaaaaaaa-1")
-    _gone(zone, client, "b-aaaaaaaaaa-1")
+    client.delete(FIRST)
+    _gone(zone, client, FIRST)
     assert list(client.list()) == []
 
 
@@ -267,10 +277,10 @@ def test_deleting_one_node_leaves_the_others(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask(1))
     client.create(ask(2))
-    _is(zone, client, "b-aaaaaaaaaa-2", SliceState.READY)
-    client.delete("b-aaaaaaaaaa-1")
-    _gone(zone, client, "b-aaaaaaaaaa-1")
-    assert _is(zone, client, "b-aaaaaaaaaa-2", SliceState.READY).run == "aaaaaaaaaa-2"
+    _is(zone, client, SECOND, SliceState.READY)
+    client.delete(FIRST)
+    _gone(zone, client, FIRST)
+    assert _is(zone, client, SECOND, SliceState.READY).run == "aaaaaaaaaa-2"
 
 
 def test_a_creation_without_capacity_is_told_until_it_is_tried_again(zone: Zone, ask) -> None:
@@ -279,17 +289,17 @@ def test_a_creation_without_capacity_is_told_until_it_is_tried_again(zone: Zone,
     client = zone.open()
     zone.no_capacity()
     client.create(ask())
-    _eventually(lambda: client.failure("b-aaaaaaaaaa-1") is not None, zone.wait)
+    _eventually(lambda: client.failure(FIRST) is not None, zone.wait)
     for _ in range(2):
-        failure = client.failure("b-aaaaaaaaaa-1")
+        failure = client.failure(FIRST)
         assert isinstance(failure, Stockout)
         assert "no more capacity" in str(failure)
-    assert client.failure("b-aaaaaaaaaa-2") is None
-    client.delete("b-aaaaaaaaaa-1")
-    _gone(zone, client, "b-aaaaaaaaaa-1")
+    assert client.failure(SECOND) is None
+    client.delete(FIRST)
+    _gone(zone, client, FIRST)
     client.create(ask())
-    assert client.failure("b-aaaaaaaaaa-1") is None
-    _is(zone, client, "b-aaaaaaaaaa-1", SliceState.READY)
+    assert client.failure(FIRST) is None
+    _is(zone, client, FIRST, SliceState.READY)
 
 
 def test_a_client_that_did_not_create_a_node_learns_of_its_failure_too(zone: Zone, ask) -> None:
@@ -298,8 +308,8 @@ def test_a_client_that_did_not_create_a_node_learns_of_its_failure_too(zone: Zon
     zone.no_capacity()
     first = zone.open()
     first.create(ask())
-    _eventually(lambda: first.failure("b-aaaaaaaaaa-1") is not None, zone.wait)
-    assert isinstance(zone.open().failure("b-aaaaaaaaaa-1"), Stockout)
+    _eventually(lambda: first.failure(FIRST) is not None, zone.wait)
+    assert isinstance(zone.open().failure(FIRST), Stockout)
 
 
 def test_a_node_that_was_taken_away_is_lost_until_it_is_deleted(zone: Zone, ask) -> None:
@@ -307,16 +317,79 @@ def test_a_node_that_was_taken_away_is_lost_until_it_is_deleted(zone: Zone, ask)
         pytest.skip("nobody takes this one away")
     client = zone.open()
     client.create(ask())
-    _is(zone, client, "b-aaaaaaaaaa-1", SliceState.READY)
-    zone.lose("b-aaaaaaaaaa-1")
-    assert "preempted" in _is(zone, client, "b-aaaaaaaaaa-1", SliceState.LOST).message.lower().replace("-", "")
-    client.delete("b-aaaaaaaaaa-1")
-    _gone(zone, client, "b-aaaaaaaaaa-1")
+    _is(zone, client, FIRST, SliceState.READY)
+    zone.lose(FIRST, 0)
+    assert "preempted" in _is(zone, client, FIRST, SliceState.LOST).message.lower().replace("-", "")
+    client.delete(FIRST)
+    _gone(zone, client, FIRST)
 
 
 def test_what_can_never_be_created_is_refused_in_words(zone: Zone, ask) -> None:
     if zone.open().__class__ is FakeProvisioner:
         pytest.skip("the fake refuses only what a test tells it to")
     with pytest.raises(ProvisionerRefused, match="v99-8"):
-        zone.open().create(ask(accelerator_type="v99-8", runtime_version="r"))
+        zone.open().create(ask(accelerator_type="v99-8"))
     assert list(zone.open().list()) == []
+
+
+@pytest.fixture
+def gangs(zone: Zone) -> Zone:
+    if zone.lose is None:
+        pytest.skip("here a gang is one host")
+    return zone
+
+
+def test_a_gang_is_ready_when_each_of_its_nodes_is_and_is_listed_once(gangs: Zone, ask) -> None:
+    client = gangs.open()
+    client.create(ask(num_slices=3))
+    client.create(ask(2))
+    status = _is(gangs, client, GANG, SliceState.READY)
+    assert (status.ref, status.run, status.token) == (GANG, "aaaaaaaaaa-1", "a-run-token")
+    assert dict(status.nodes) == {GANG.node(k): SliceState.READY for k in range(3)}
+    _is(gangs, client, SECOND, SliceState.READY)
+    other = gangs.open()
+    _eventually(lambda: [s.ref for s in other.list()] == [GANG, SECOND], gangs.wait)
+    assert other.get(GANG) == status
+    with pytest.raises(SliceExists):
+        other.create(ask(num_slices=3))
+
+
+def test_a_deleted_gang_is_there_until_the_last_of_its_nodes_is_gone(gangs: Zone, ask) -> None:
+    client = gangs.open()
+    client.create(ask(num_slices=3))
+    _is(gangs, client, GANG, SliceState.READY)
+    client.delete(GANG)
+    _gone(gangs, gangs.open(), GANG)
+    assert [client.get(SliceRef(name=GANG.node(k))) for k in range(3)] == [None] * 3
+    assert list(client.list()) == []
+
+
+def test_a_gang_that_lost_one_node_is_lost_and_tells_which(gangs: Zone, ask) -> None:
+    assert gangs.lose is not None
+    client = gangs.open()
+    client.create(ask(num_slices=3))
+    _is(gangs, client, GANG, SliceState.READY)
+    gangs.lose(GANG, 1)
+    status = _is(gangs, client, GANG, SliceState.LOST)
+    assert [status.nodes[GANG.node(k)] for k in range(3)] == [SliceState.READY, SliceState.LOST, SliceState.READY]
+    client.delete(GANG)
+    _gone(gangs, client, GANG)
+
+
+def test_a_gang_without_capacity_for_all_of_it_is_told_as_failed_until_it_is_deleted(gangs: Zone, ask) -> None:
+    assert gangs.no_capacity is not None
+    client = gangs.open()
+    gangs.no_capacity()
+    client.create(ask(num_slices=3))
+
+    def told() -> bool:
+        status = client.get(GANG)
+        if status is None:
+            return isinstance(client.failure(GANG), Stockout)
+        return status.state is SliceState.FAILED and status.failure is not None and status.failure[0] == "capacity"
+
+    _eventually(told, gangs.wait)
+    client.delete(GANG)
+    _gone(gangs, client, GANG)
+    client.create(ask(num_slices=3))
+    _is(gangs, client, GANG, SliceState.READY)

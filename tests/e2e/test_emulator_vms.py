@@ -19,7 +19,7 @@ import pytest
 from bastion import processes
 from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.slices import SliceRequest, SliceState, SliceStatus
+from bastion.core.slices import Place, SliceRef, SliceRequest, SliceState, SliceStatus
 from bastion.emulator.tpu import EmulatorAddress, locate
 from bastion.emulator.tpu.faults import Faults
 from bastion.emulator.tpu.host import MARKER, HostFolder
@@ -128,12 +128,12 @@ def connect() -> Iterator[Callable[..., CloudTpuProvisioner]]:
 
 def request(accelerator_type: str = "v4-8", node_id: str = NODE) -> SliceRequest:
     return SliceRequest(
-        node_id=node_id,
+        ref=SliceRef(name=node_id),
         bastion="team-bastion",
         run=node_id.removeprefix("b-"),
         token="a-run-token",
         accelerator_type=accelerator_type,
-        runtime_version="tpu-ubuntu2204-base",
+        place=Place(runtime_version="tpu-ubuntu2204-base"),
         agent_arguments="{}",
     )
 
@@ -143,7 +143,7 @@ def look(client: CloudTpuProvisioner, node_id: str = NODE) -> SliceStatus | None
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return client.get(node_id)
+            return client.get(SliceRef(name=node_id))
         except ProvisionerUnavailable:  # noqa: PERF203 - repeating is what the loop is for
             assert time.monotonic() < deadline
 
@@ -191,7 +191,7 @@ def test_a_slice_comes_up_survives_a_crash_of_the_emulator_and_leaves_nothing_wh
     assert is_in(client, SliceState.READY)()
     assert set(machine.alive()) == hosts
 
-    client.delete(NODE)
+    client.delete(SliceRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert machine.alive() == []
     assert list(machine.folder.glob("vms/*")) == []
@@ -234,7 +234,7 @@ def test_a_script_that_ends_is_not_started_again_and_its_output_outlives_the_nod
     said = ["bastion: startup-script exit status 3", "err", "out"]
     eventually(lambda: sorted(host.serial_log.read_text().splitlines()) == said)
     assert is_in(client, SliceState.READY)()
-    client.delete(NODE)
+    client.delete(SliceRef(name=NODE))
     eventually(lambda: look(client) is None)
     (kept,) = machine.folder.glob("serial/*")
     assert "exit status 3" in kept.read_text()
@@ -263,7 +263,7 @@ def test_a_host_whose_supervisor_is_killed_is_ended_and_its_node_lost_while_othe
     assert "worker 0 of 2 died" in status.message
     eventually(lambda: processes.marked(MARKER, first.read().vm_id) == [])
     assert len(processes.marked(MARKER, second.read().vm_id)) == 3
-    client.delete(NODE)
+    client.delete(SliceRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert machine.alive() == []
 
@@ -324,7 +324,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period_and_holds_up_nobo
     boot(machine, client)
     (stubborn,) = machine.vm_ids
     began = time.monotonic()
-    client.delete(NODE)
+    client.delete(SliceRef(name=NODE))
     other = connect(locate(machine.folder), "")
     other.create(request(node_id="b-bbbbbbbbbb-1"))
     eventually(is_in(other, SliceState.READY, "b-bbbbbbbbbb-1"))
@@ -349,7 +349,7 @@ def test_a_preempted_host_hears_of_it_and_is_ended_and_the_node_stays_until_dele
     eventually(lambda: machine.alive() == [])
     assert (host.disk / "heard").read_text() == "TRUE"
     assert "PREEMPTED" in look(client).message
-    client.delete(NODE)
+    client.delete(SliceRef(name=NODE))
     eventually(lambda: look(client) is None)
 
 
@@ -363,7 +363,7 @@ def test_a_creation_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
     machine.start()
     eventually(is_in(client, SliceState.READY))
     eventually(lambda: notes(machine, "worker") == ["0", "1"])
-    assert client.failure(NODE) is None
+    assert client.failure(SliceRef(name=NODE)) is None
     # Of a first try, nothing is left beside the hosts that count.
     counted = {host.read().vm_id for host in machine.hosts()}
     assert all(processes.marked(MARKER, vm_id) == [] for vm_id in machine.vm_ids - counted)
@@ -376,7 +376,7 @@ def test_a_deletion_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
         while :; do sleep 0.1; done""",
     )
     boot(machine, client)
-    client.delete(NODE)
+    client.delete(SliceRef(name=NODE))
     machine.crash()
     machine.start("--grace-seconds=0.5")
     eventually(lambda: look(client) is None)
@@ -418,6 +418,6 @@ exec sleep 1000
     hidden = ProcessId.of(int((host.disk / "worker").read_text()))
     assert hidden is not None
     assert hidden not in machine.alive()
-    client.delete(NODE)
+    client.delete(SliceRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert not hidden.alive

@@ -20,7 +20,7 @@ from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.core import keys, protocol
 from bastion.core.errors import NotFound
 from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
-from bastion.core.slices import SliceRequest, SliceState
+from bastion.core.slices import SliceRef, SliceRequest, SliceState
 from bastion.processes import ProcessId
 from bastion.wiring import open_root
 
@@ -67,12 +67,11 @@ class Bastion:
     def launch(self, command: str) -> None:
         self.order(command)
         request = SliceRequest(
-            node_id=NODE,
+            ref=SliceRef(name=NODE),
             bastion="team-bastion",
             run=RUN,
             token=self.token,
             accelerator_type="",
-            runtime_version="",
             agent_arguments=self.arguments().to_bytes().decode(),
         )
         self.hosts.create(request)
@@ -98,7 +97,7 @@ class Bastion:
         return processes.marked("BASTION_COMMAND", f"{RUN}.0.{self.token[:8]}")
 
     def end(self) -> None:
-        self.hosts.delete(NODE)
+        self.hosts.delete(SliceRef(name=NODE))
         until(lambda: not self.hosts.list())
         assert self.command_processes() == []
 
@@ -161,8 +160,8 @@ def test_an_agent_that_was_killed_says_so_when_it_starts_again_and_leaves_nothin
 def test_deleting_a_node_ends_its_command_and_the_agent_still_reports_it(bastion: Bastion) -> None:
     bastion.launch("echo up; sleep 300")
     until(lambda: "stdout F up" in bastion.log())
-    bastion.hosts.delete(NODE)
-    until(lambda: bastion.hosts.get(NODE) is None)
+    bastion.hosts.delete(SliceRef(name=NODE))
+    until(lambda: bastion.hosts.get(SliceRef(name=NODE)) is None)
     report = bastion.report()
     assert report is not None
     assert (report.phase, report.error) == (HostPhase.STOPPED, "HostShutDown")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from bastion.core.objects import ObjectMeta
-from bastion.ports import ObjectStore, SliceRequest
+from bastion.ports import ObjectStore, SliceRef, SliceRequest
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 
@@ -67,9 +67,9 @@ def kill_at(cluster: Cluster, countdown: int, *, after: bool) -> KillingStore:
             if last:
                 raise Killed
 
-        def killing_delete(node_id: str, delete: Callable[[str], None] = delete) -> None:
+        def killing_delete(ref: SliceRef, delete: Callable[[SliceRef], None] = delete) -> None:
             last = store.tick()
-            delete(node_id)
+            delete(ref)
             if last:
                 raise Killed
 

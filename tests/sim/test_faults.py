@@ -186,7 +186,8 @@ class History:
         elif chance < 0.04:
             nodes = [status for status in slices.list() if status.state is SliceState.READY]
             if nodes:
-                slices.lose(self.random.choice(nodes).node_id)
+                lost = self.random.choice(nodes).ref
+                slices.lose(lost.name, slice_index=self.random.randrange(lost.num_slices))
         elif chance < 0.06:
             slices.lose_replies += 1
         elif chance < 0.08:

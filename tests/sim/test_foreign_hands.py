@@ -61,7 +61,7 @@ def tick(cluster: Cluster) -> None:
     cluster.daemon.tick()
     # What agents do about strange objects is theirs; here it is the daemon that must go on.
     with contextlib.suppress(InvalidDocument):
-        cluster.hosts.step([*cluster.slices.live_requests(), *cluster.bastion_host.live_requests()])
+        cluster.hosts.step([*cluster.slices.live_slices(), *cluster.bastion_host.live_slices()])
     cluster.clock.advance(1)
 
 

@@ -127,24 +127,23 @@ def test_an_object_too_large_to_be_ours_is_not_downloaded() -> None:
 
 
 def test_a_node_with_our_label_and_no_run_of_ours_is_never_deleted() -> None:
-    from bastion.core.slices import SliceRequest
+    from bastion.core.slices import SliceRef, SliceRequest
 
     cluster = Cluster()
     cluster.slices.create(
         SliceRequest(
-            node_id="by-hand",
+            ref=SliceRef(name="by-hand"),
             bastion="test-bastion",
             run="",
             token="",
             accelerator_type="v4-8",
-            runtime_version="",
             agent_arguments="{}",
         )
     )
     for _ in range(15):
         cluster.daemon.tick()
         cluster.clock.advance(1)
-    assert [status.node_id for status in cluster.slices.list()] == ["by-hand"]
+    assert [status.ref.name for status in cluster.slices.list()] == ["by-hand"]
     assert any("by-hand" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
 
 

@@ -48,7 +48,7 @@ def test_replicas_are_one_gang_of_slices_with_hosts_counted_through() -> None:
     cluster.submit("job", instance_type="tpu-v4-16", num_replicas=2)
     cluster.run_until(lambda: cluster.result("job"))
     assert sorted(began.host for began in cluster.hosts.began) == [0, 1, 2, 3]
-    assert len({request.node_id for request in cluster.slices.created}) == 2
+    assert [request.ref.num_slices for request in cluster.slices.created] == [2]
 
 
 def test_the_same_name_runs_again_and_the_older_result_moves_aside() -> None:
@@ -165,10 +165,10 @@ def test_a_lost_node_costs_an_attempt_and_the_job_runs_again() -> None:
     cluster = Cluster()
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
-    node = cluster.slices.created[0].node_id
-    cluster.slices.lose(node)
+    name = cluster.slices.created[0].ref.name
+    cluster.slices.lose(name)
     cluster.run_until(lambda: len(cluster.slices.created) == 2, steps=60)
-    assert cluster.slices.created[1].node_id != node
+    assert cluster.slices.created[1].ref.name != name
     assert any("was lost" in line for line in cluster.history("job"))
 
 
@@ -178,7 +178,7 @@ def test_a_job_whose_nodes_are_always_lost_gives_up_with_the_infrastructure_code
     for _ in range(600):
         for status in cluster.slices.list():
             if status.state.value == "ready":
-                cluster.slices.lose(status.node_id)
+                cluster.slices.lose(status.ref.name)
         cluster.step(5)
         if cluster.result("job"):
             break
@@ -276,7 +276,7 @@ def test_losses_after_long_runs_do_not_add_up_to_giving_up() -> None:
         cluster.run_until(lambda: cluster.hosts.live("job"), steps=60)
         for _ in range(130):
             cluster.step(5)
-        cluster.slices.lose(cluster.slices.created[-1].node_id, f"loss {lost}")
+        cluster.slices.lose(cluster.slices.created[-1].ref.name, f"loss {lost}")
         cluster.run_until(lambda: not cluster.hosts.live("job"), steps=20)
     assert cluster.result("job") is None
     assert cluster.status("job") in ("ACTIVE", "PENDING")

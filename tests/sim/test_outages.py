@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bastion.core import keys
 from bastion.core.errors import AccessDenied, ProvisionerUnavailable
+from bastion.core.slices import SliceRef
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
@@ -113,17 +114,17 @@ def test_a_state_missing_in_one_listing_frees_none_of_what_its_job_holds() -> No
     cluster.store.list = lagging  # type: ignore[method-assign]
     for _ in range(3):
         cluster.step()
-        assert len(cluster.slices.list()) == 2
+        assert [status.ref.num_slices for status in cluster.slices.list()] == [2]
     cluster.store.list = plain  # type: ignore[method-assign]
     cluster.settle(10)
-    assert len(cluster.slices.list()) == 2
+    assert [status.ref.num_slices for status in cluster.slices.list()] == [2]
 
 
 def test_no_new_attempt_starts_while_nodes_cannot_be_listed() -> None:
     cluster = Cluster()
     cluster.submit("job", instance_type="tpu-v4-16")
 
-    def no_answer() -> list:  # type: ignore[type-arg]
+    def no_answer(_zone: str) -> list:  # type: ignore[type-arg]
         raise ProvisionerUnavailable("no answer")
 
     cluster.slices.list = no_answer  # type: ignore[method-assign]
@@ -133,21 +134,23 @@ def test_no_new_attempt_starts_while_nodes_cannot_be_listed() -> None:
     cluster.run_until(lambda: cluster.hosts.live("job"), steps=10)
 
 
-def test_one_node_that_cannot_be_deleted_keeps_no_other_of_its_job() -> None:
+def test_a_gang_that_cannot_be_deleted_now_is_asked_for_again_and_keeps_no_other_job() -> None:
     cluster = Cluster()
-    cluster.submit("job", instance_type="tpu-v4-16", num_replicas=3)
-    cluster.run_until(lambda: cluster.hosts.live("job"))
-    stuck = sorted(status.node_id for status in cluster.slices.list())[0]
+    for name in ("stuck", "other"):
+        cluster.submit(name, instance_type="tpu-v4-16", num_replicas=2)
+    cluster.run_until(lambda: cluster.hosts.live("stuck") and cluster.hosts.live("other"))
+    (stuck,) = (request.ref for request in cluster.slices.created if request.run in cluster.hosts.live("stuck"))
     delete = cluster.slices.delete
 
-    def refuses(node_id: str) -> None:
-        if node_id == stuck:
+    def refuses(ref: SliceRef) -> None:
+        if ref == stuck:
             raise ProvisionerUnavailable("cannot delete this one now")
-        delete(node_id)
+        delete(ref)
 
     cluster.slices.delete = refuses  # type: ignore[method-assign]
-    cluster.cancel("job")
-    cluster.settle(8)
-    assert [status.node_id for status in cluster.slices.list()] == [stuck]
+    cluster.cancel("stuck")
+    cluster.cancel("other")
+    cluster.run_until(lambda: cluster.result("other"), steps=10)
+    assert [status.ref for status in cluster.slices.list()] == [stuck]
     del cluster.slices.delete
-    cluster.run_until(lambda: cluster.result("job"), steps=10)
+    cluster.run_until(lambda: cluster.result("stuck"), steps=10)

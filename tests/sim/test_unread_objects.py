@@ -21,7 +21,7 @@ def test_a_last_report_that_cannot_be_downloaded_runs_no_job_twice(restarted: bo
     cluster.run_until(lambda: (cluster.json(report) or {}).get("phase") == "running")
     # The command ends, its host says so and vanishes; the report is listed, and no download of it is answered.
     cluster.clock.advance(5)
-    cluster.hosts.step(cluster.slices.live_requests())
+    cluster.hosts.step(cluster.slices.live_slices())
     assert cluster.json(report)["exit_code"] == 0
     cluster.slices.vanish(f"b-{uid}-1")
     if restarted:

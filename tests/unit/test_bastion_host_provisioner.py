@@ -14,7 +14,7 @@ import pytest
 from bastion import processes
 from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Node
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.slices import SliceRequest, SliceState
+from bastion.core.slices import SliceRef, SliceRequest, SliceState
 from bastion.processes import ProcessId
 
 # Stands for Python running the agent: its file of arguments is $3's value.
@@ -51,7 +51,7 @@ class Place:
         self.provisioner.create(request(node_id, code, token))
 
     def state(self, node_id: str = "b-aaaaaaaaaa-1") -> SliceState | None:
-        status = self.provisioner.get(node_id)
+        status = self.provisioner.get(SliceRef(name=node_id))
         return None if status is None else status.state
 
     def process(self, node_id: str = "b-aaaaaaaaaa-1") -> ProcessId:
@@ -62,18 +62,17 @@ class Place:
     def end(self) -> None:
         provisioner = self.another()
         for status in provisioner.list():
-            provisioner.delete(status.node_id)
+            provisioner.delete(status.ref)
         until(lambda: not provisioner.list())
 
 
 def request(node_id: str, code: str = "sleep 60", token: str = "token", accelerator: str = "") -> SliceRequest:
     return SliceRequest(
-        node_id=node_id,
+        ref=SliceRef(name=node_id),
         bastion="t-bastion",
         run=node_id.removeprefix("b-"),
         token=token,
         accelerator_type=accelerator,
-        runtime_version="",
         agent_arguments=code,
     )
 
@@ -88,8 +87,8 @@ def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
 def test_a_node_is_an_agent_that_outlives_nobodys_call(place: Place):
     place.create(token="secret")
     (status,) = place.provisioner.list()
-    assert status == place.provisioner.get("b-aaaaaaaaaa-1")
-    assert (status.node_id, status.run, status.token) == ("b-aaaaaaaaaa-1", "aaaaaaaaaa-1", "secret")
+    assert status == place.provisioner.get(SliceRef(name="b-aaaaaaaaaa-1"))
+    assert (status.ref.name, status.run, status.token) == ("b-aaaaaaaaaa-1", "aaaaaaaaaa-1", "secret")
     assert status.state is SliceState.READY
     assert status.labels == {"bastion": "t-bastion", "bastion-run": "aaaaaaaaaa-1"}
     assert os.getsid(place.process().pid) == place.process().pid
@@ -102,8 +101,8 @@ def test_a_daemon_that_starts_anew_finds_its_agents(place: Place):
     with pytest.raises(SliceExists):
         again.create(request("b-aaaaaaaaaa-1"))
     process = place.process()
-    again.delete("b-aaaaaaaaaa-1")
-    until(lambda: again.get("b-aaaaaaaaaa-1") is None)
+    again.delete(SliceRef(name="b-aaaaaaaaaa-1"))
+    until(lambda: again.get(SliceRef(name="b-aaaaaaaaaa-1")) is None)
     assert not process.alive
 
 
@@ -125,10 +124,10 @@ def test_deletion_returns_at_once_and_ends_everything_of_the_node(place: Place):
     until(lambda: (folder / "up").exists())
     marker = next(iter(_markers(place.process())))
     begun = time.monotonic()
-    place.provisioner.delete("b-aaaaaaaaaa-1")
+    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
     assert time.monotonic() - begun < 0.3
     assert place.state() is SliceState.DELETING
-    place.provisioner.delete("b-aaaaaaaaaa-1")
+    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
     assert processes.marked(MARKER, marker) == []
     assert [path.name for path in place.directory.iterdir()] == [".lock"]
@@ -139,7 +138,7 @@ def test_a_late_deleter_does_not_remove_a_node_of_the_same_name_created_since(pl
     old = place.another()
     (stale,) = place.directory.glob("b-*/node.json")
     before = stale.read_text()
-    place.provisioner.delete("b-aaaaaaaaaa-1")
+    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
     place.create(code="exec sleep 60", token="second")
     old._remove(_Node(**json.loads(before)))
@@ -147,7 +146,7 @@ def test_a_late_deleter_does_not_remove_a_node_of_the_same_name_created_since(pl
 
 
 def test_deleting_what_does_not_exist_is_success(place: Place):
-    place.provisioner.delete("b-zzzzzzzzzz-1")
+    place.provisioner.delete(SliceRef(name="b-zzzzzzzzzz-1"))
     assert place.provisioner.list() == []
 
 
@@ -173,7 +172,7 @@ def test_a_crash_between_the_record_and_the_start_leaves_a_lost_node_that_can_be
         (folder / "node.json").read_text().replace(str(ProcessId.of(os.getpid())), "999999:1")
     )
     assert place.state() is SliceState.LOST
-    place.provisioner.delete("b-aaaaaaaaaa-1")
+    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
 
 
@@ -184,7 +183,7 @@ def test_a_crash_between_the_start_and_its_note_is_no_loss(place: Place):
     (folder / "process").unlink()
     # Found by its marker, which it carries once its program has begun.
     until(lambda: place.state() is SliceState.READY)
-    place.provisioner.delete("b-aaaaaaaaaa-1")
+    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
     assert not process.alive
 

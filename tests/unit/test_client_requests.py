@@ -350,7 +350,7 @@ def test_attempts_follow_one_another_and_none_is_skipped() -> None:
         if scene.now() >= next_at:
             next_at = scene.now() + next(moments, FOR_EVER)
             for node in list(scene.cluster.slices.live_requests()):
-                scene.cluster.slices.lose(node.node_id)
+                scene.cluster.slices.lose(node.ref.name)
 
     scene.act = act
     scene.follow(seconds=200)

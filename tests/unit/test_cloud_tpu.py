@@ -22,17 +22,19 @@ from bastion.core.errors import (
     SliceExists,
     Stockout,
 )
-from bastion.core.slices import SliceRequest, SliceState
+from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState
 from bastion.emulator.tpu.methods import METHODS
 from bastion.emulator.tpu.server import Emulator, EmulatorSettings
 
+NODE = "b-aaaaaaaaaa-1"
+REF = SliceRef(name=NODE)
 REQUEST = SliceRequest(
-    node_id="b-aaaaaaaaaa-1",
+    ref=REF,
     bastion="team-bastion",
     run="aaaaaaaaaa-1",
     token="a-run-token",
     accelerator_type="v4-8",
-    runtime_version="tpu-ubuntu2204-base",
+    place=Place(runtime_version="tpu-ubuntu2204-base"),
     agent_arguments='{"job":"a"}',
 )
 
@@ -155,8 +157,15 @@ def _operation(name: str, node_id: str, *, created: int = 1, code: int = 0, done
 
 
 def test_a_node_is_created_with_labels_token_arguments_and_the_constant_script(connect, emulator: Emulator) -> None:
-    connect(spot=True, network="a-network", external_ips=False, service_account="a@b.c").create(REQUEST)
-    node = connect()._node("b-aaaaaaaaaa-1")
+    place = Place(
+        model=CapacityModel.SPOT,
+        network="a-network",
+        external_ips=False,
+        service_account="a@b.c",
+        runtime_version="tpu-ubuntu2204-base",
+    )
+    connect().create(replace(REQUEST, place=place))
+    node = connect()._client.get_node(name=f"projects/a-project/locations/us-central2-b/nodes/{NODE}", timeout=5)
     assert dict(node.labels) == {"bastion-managed": "team-bastion", "bastion-run": "aaaaaaaaaa-1"}
     assert dict(node.metadata) == {
         "startup-script": "true",
@@ -173,21 +182,21 @@ def test_another_bastions_nodes_are_not_listed_not_known_and_not_deleted(connect
     theirs.create(REQUEST)
     ours = connect()
     assert list(ours.list()) == []
-    status = ours.get("b-aaaaaaaaaa-1")
+    status = ours.get(REF)
     assert status is not None
     assert (status.run, status.token) == ("", "")
     with pytest.raises(ProvisionerRefused, match="is not this bastion's"):
-        ours.delete("b-aaaaaaaaaa-1")
+        ours.delete(REF)
     with pytest.raises(SliceExists):
         ours.create(REQUEST)
-    assert [s.node_id for s in theirs.list()] == ["b-aaaaaaaaaa-1"]
-    assert theirs.get("b-aaaaaaaaaa-1").state is not SliceState.DELETING
+    assert [s.ref.name for s in theirs.list()] == ["b-aaaaaaaaaa-1"]
+    assert theirs.get(REF).state is not SliceState.DELETING
 
 
 def test_a_name_that_no_label_can_hold_still_owns_its_nodes(connect) -> None:
     ours = connect(bastion="Team.Bastion")
     ours.create(REQUEST)
-    assert [s.node_id for s in ours.list()] == ["b-aaaaaaaaaa-1"]
+    assert [s.ref.name for s in ours.list()] == ["b-aaaaaaaaaa-1"]
     assert list(connect(bastion="Team-Bastion").list()) == []
 
 
@@ -232,7 +241,7 @@ def _answers(client: CloudTpuProvisioner) -> bool:
 
 def test_a_read_is_tried_a_few_times_and_then_given_up(api: _Api, scripted: CloudTpuProvisioner) -> None:
     api.will("GetNode", UNAVAILABLE, UNAVAILABLE, tpu_v2.Node(name="projects/p/locations/z/nodes/b-x", state=2))
-    status = scripted.get("b-x")
+    status = scripted.get(SliceRef(name="b-x"))
     assert status is not None
     assert status.state is SliceState.READY
     api.will("ListNodes", UNAVAILABLE, UNAVAILABLE, UNAVAILABLE)
@@ -293,32 +302,32 @@ def test_being_told_to_slow_down_is_no_stockout(api: _Api, scripted: CloudTpuPro
 def test_a_running_creation_costs_one_call_a_look_and_a_finished_one_none(
     api: _Api, scripted: CloudTpuProvisioner
 ) -> None:
-    api.will("CreateNode", _operation("op", REQUEST.node_id, done=False))
+    api.will("CreateNode", _operation("op", NODE, done=False))
     scripted.create(REQUEST)
-    api.will("GetOperation", _operation("op", REQUEST.node_id, done=False), _operation("op", REQUEST.node_id))
+    api.will("GetOperation", _operation("op", NODE, done=False), _operation("op", NODE))
     for _ in range(4):
-        assert scripted.failure(REQUEST.node_id) is None
+        assert scripted.failure(REF) is None
     assert api.calls == ["CreateNode", "GetOperation", "GetOperation"]
 
 
 def test_a_look_at_a_creation_during_an_outage_is_one_call_and_unavailable(
     api: _Api, scripted: CloudTpuProvisioner
 ) -> None:
-    api.will("CreateNode", _operation("op", REQUEST.node_id, done=False))
+    api.will("CreateNode", _operation("op", NODE, done=False))
     scripted.create(REQUEST)
-    api.will("GetOperation", UNAVAILABLE, _operation("op", REQUEST.node_id, code=8))
+    api.will("GetOperation", UNAVAILABLE, _operation("op", NODE, code=8))
     with pytest.raises(ProvisionerUnavailable):
-        scripted.failure(REQUEST.node_id)
-    assert isinstance(scripted.failure(REQUEST.node_id), Stockout)
+        scripted.failure(REF)
+    assert isinstance(scripted.failure(REF), Stockout)
     assert api.calls == ["CreateNode", "GetOperation", "GetOperation"]
 
 
 def test_an_operation_that_the_service_has_forgotten_is_no_failure(api: _Api, scripted: CloudTpuProvisioner) -> None:
-    api.will("CreateNode", _operation("op", REQUEST.node_id, done=False))
+    api.will("CreateNode", _operation("op", NODE, done=False))
     scripted.create(REQUEST)
     api.will("GetOperation", _Error(grpc.StatusCode.NOT_FOUND, "no such operation"))
-    assert scripted.failure(REQUEST.node_id) is None
-    assert scripted.failure(REQUEST.node_id) is None
+    assert scripted.failure(REF) is None
+    assert scripted.failure(REF) is None
 
 
 def test_a_new_daemon_finds_old_creations_page_by_page_and_then_asks_no_more(
@@ -333,12 +342,12 @@ def test_a_new_daemon_finds_old_creations_page_by_page_and_then_asks_no_more(
         operations_pb2.ListOperationsResponse(operations=pages[0], next_page_token="more"),
         operations_pb2.ListOperationsResponse(operations=pages[1]),
     )
-    assert scripted.failure("b-z") is None
-    assert scripted.failure("b-x") is None
-    assert scripted.failure("b-z") is None
-    assert isinstance(scripted.failure("b-y"), Stockout)
-    assert scripted.failure("b-z") is None
-    assert "(code 13)" in str(scripted.failure("b-x"))
+    assert scripted.failure(SliceRef(name="b-z")) is None
+    assert scripted.failure(SliceRef(name="b-x")) is None
+    assert scripted.failure(SliceRef(name="b-z")) is None
+    assert isinstance(scripted.failure(SliceRef(name="b-y")), Stockout)
+    assert scripted.failure(SliceRef(name="b-z")) is None
+    assert "(code 13)" in str(scripted.failure(SliceRef(name="b-x")))
     assert api.calls == ["ListOperations", "ListOperations"]
 
 
@@ -346,13 +355,13 @@ def test_a_creation_whose_reply_was_lost_is_looked_for_among_the_operations(
     api: _Api, scripted: CloudTpuProvisioner
 ) -> None:
     api.will("ListOperations", operations_pb2.ListOperationsResponse())
-    assert scripted.failure(REQUEST.node_id) is None
+    assert scripted.failure(REF) is None
     api.will("CreateNode", UNAVAILABLE)
     with pytest.raises(ProvisionerUnavailable):
         scripted.create(REQUEST)
-    lost = operations_pb2.ListOperationsResponse(operations=[_operation("9", REQUEST.node_id, code=8)])
+    lost = operations_pb2.ListOperationsResponse(operations=[_operation("9", NODE, code=8)])
     api.will("ListOperations", lost)
-    assert isinstance(scripted.failure(REQUEST.node_id), Stockout)
+    assert isinstance(scripted.failure(REF), Stockout)
     assert api.calls == ["ListOperations", "CreateNode", "ListOperations"]
 
 
@@ -362,5 +371,45 @@ def test_a_node_that_goes_between_the_look_and_the_deletion_is_deleted(
     node = tpu_v2.Node(name="projects/p/locations/z/nodes/b-x", state=2, labels={"bastion-managed": "team-bastion"})
     api.will("GetNode", node)
     api.will("DeleteNode", _Error(grpc.StatusCode.NOT_FOUND, "no such node"))
-    scripted.delete("b-x")
+    scripted.delete(SliceRef(name="b-x"))
     assert api.calls == ["GetNode", "DeleteNode"]
+
+
+def test_a_node_of_a_gang_that_cannot_be_deleted_keeps_no_other(api: _Api, scripted: CloudTpuProvisioner) -> None:
+    nodes = [
+        tpu_v2.Node(name=f"projects/p/locations/z/nodes/b-x-{k}", state=2, labels={"bastion-managed": "team-bastion"})
+        for k in range(2)
+    ]
+    api.will("GetNode", *nodes)
+    api.will("DeleteNode", UNAVAILABLE, _operation("op", "b-x-1", verb="delete"))
+    with pytest.raises(ProvisionerUnavailable, match="b-x-0"):
+        scripted.delete(SliceRef(name="b-x", num_slices=2))
+    assert api.calls == ["GetNode", "DeleteNode", "GetNode", "DeleteNode"]
+
+
+def test_a_gang_whose_creation_was_cut_short_has_failed_and_what_there_is_of_it_is_known(
+    api: _Api, scripted: CloudTpuProvisioner
+) -> None:
+    node = tpu_v2.Node(
+        name="projects/p/locations/z/nodes/b-x-0",
+        state=2,
+        labels={"bastion-managed": "team-bastion"},
+        metadata={"bastion-slices": "2"},
+    )
+    api.will("ListNodes", tpu_v2.ListNodesResponse(nodes=[node]))
+    api.will("GetNode", _Error(grpc.StatusCode.NOT_FOUND, "no such node"))
+    api.will("ListOperations", operations_pb2.ListOperationsResponse())
+    (status,) = scripted.list()
+    assert (status.ref, status.state) == (SliceRef(name="b-x", num_slices=2), SliceState.FAILED)
+    assert status.failure == ("infrastructure", "b-x-1 was never created")
+    assert dict(status.nodes) == {"b-x-0": SliceState.READY}
+
+
+def test_each_zone_is_asked_for_its_own(connect) -> None:
+    client = connect()
+    elsewhere = SliceRef(name=NODE, zone="europe-west4-b")
+    client.create(replace(REQUEST, ref=elsewhere, accelerator_type="v5litepod-4"))
+    assert [status.ref for status in client.list("europe-west4-b")] == [elsewhere]
+    assert list(client.list()) == []
+    assert client.get(REF) is None
+    client.delete(elsewhere)

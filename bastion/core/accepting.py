@@ -1,0 +1,52 @@
+"""Accepting specs: a valid one becomes a state, the others get an explanation for their owner to read.
+
+Layer: core, pure.
+"""
+
+from __future__ import annotations
+
+from bastion.core import keys
+from bastion.core.effects import AppendHistory, DropInvalid, Effect, PutInvalid, PutRecord
+from bastion.core.job_record import JobRecord
+from bastion.core.world import JobView, World
+
+
+def _describe(record: JobRecord) -> str:
+    needs = ", ".join(f"{n} {kind}" for kind, n in sorted(record.job.resources.items())) or "no quota"
+    return f"project {record.job.project_id}, user {record.job.user_id}, needs {needs}"
+
+
+def accept(view: JobView, world: World, now: float) -> list[Effect]:
+    """What to do about a name without a state: accept its spec, or say what is wrong with it."""
+    if view.spec is None or view.spec_meta is None:
+        return quarantine(view)
+    record = JobRecord(
+        name=view.name,
+        uid=keys.job_uid(world.settings.root, view.name, view.spec_meta.generation),
+        generation=view.spec_meta.generation,
+        spec=dict(view.spec.document),
+        queued_at=view.spec_meta.updated,
+    )
+    record.__dict__["job"] = view.spec  # validated already
+    record = record.evolve(at=now, text=f"queued: {_describe(record)}")
+    put = PutRecord(record=record, generation=view.record_generation)
+    return [put, AppendHistory(record=record), *quarantine(view)]
+
+
+def quarantine(view: JobView) -> list[Effect]:
+    """Keeps `jobs/invalid/<job>` telling what is wrong with the present object, and only that."""
+    if view.spec_problem and view.spec_meta is not None:
+        if view.invalid_generation == view.spec_meta.generation:
+            return []
+        return [
+            PutInvalid(
+                name=view.name,
+                spec_generation=view.spec_meta.generation,
+                problem=view.spec_problem,
+                generation=view.invalid_object_generation,
+            )
+        ]
+    mended = view.spec is not None or view.spec_gone
+    if view.invalid_object_generation and mended:
+        return [DropInvalid(name=view.name, generation=view.invalid_object_generation)]
+    return []
