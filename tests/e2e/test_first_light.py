@@ -108,6 +108,14 @@ def test_the_main_job_prints_sixteen_devices_on_each_of_four_hosts(user: User) -
     assert [line.count("CpuDevice(") for line in lines] == [16] * 4
 
 
+def test_replicas_are_one_gang_whose_hosts_know_their_slice(user: User) -> None:
+    line = "echo $MEGASCALE_SLICE_ID/$MEGASCALE_NUM_SLICES $BASTION_HOST_INDEX/$BASTION_NUM_HOSTS"
+    done = user.bastion("launch", "--instance_type=tpu-v4-16", "--num_replicas=2", "--wait", "--", "bash", "-c", line)
+    assert done.returncode == 0, done.stderr
+    texts = sorted(line.rpartition("] ")[2] for line in done.stdout.splitlines())
+    assert texts == ["0/2 0/4", "0/2 1/4", "1/2 2/4", "1/2 3/4"]
+
+
 def test_a_job_without_an_instance_type_returns_its_exit_code(user: User) -> None:
     done = user.bastion("launch", "--wait", "--", "bash", "-c", "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout) == (7, "out\n")

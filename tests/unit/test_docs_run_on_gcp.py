@@ -357,7 +357,8 @@ def test_workers_read_no_specs_and_no_states() -> None:
 
 
 def test_the_provisioner_is_granted_exactly_the_calls_that_it_makes() -> None:
-    source = (REPOSITORY / "bastion" / "adapters" / "cloud_tpu.py").read_text("utf-8")
+    adapter = sorted((REPOSITORY / "bastion" / "adapters").glob("cloud_tpu*.py"))
+    source = "".join(path.read_text("utf-8") for path in adapter)
     calls = set(re.findall(r"self\._client\.(\w+_(?:node|nodes|operation|operations))\(", source))
     words = {"node": "nodes", "nodes": "nodes", "operation": "operations", "operations": "operations"}
     needed = {f"tpu.{words[call.partition('_')[2]]}.{call.partition('_')[0]}" for call in calls}
