@@ -57,6 +57,7 @@ ENTRIES = (
     Entry("local status", "bastion.cli.local:STATUS", "show the bastion on this machine"),
     Entry("daemon run", "bastion.cli.daemon:RUN", "run a bastion's daemon"),
     Entry("emulator gcs", "bastion.cli.emulator:GCS", "serve Cloud Storage from folders on this machine"),
+    Entry("emulator tpu", "bastion.cli.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),
     Entry("config set", "bastion.cli.config:SET", "remember a setting"),
     Entry("config show", "bastion.cli.config:SHOW", "show the settings and which bastion is used"),
     Entry("completion", "bastion.cli.completion:COMPLETION", "print a shell's completion script"),

@@ -1,4 +1,6 @@
-"""`python -m bastion.emulator.tpu --state-dir=DIR`: the emulator as a program.
+"""`python -m bastion.emulator.tpu --state-dir=DIR`: the emulator as the local bastion starts it.
+
+`bastion emulator tpu` is the same for people, with all its knobs.
 
 SIGTERM and SIGINT end every VM and then the emulator; SIGKILL is a crash, after which the VMs live on for
 `--orphan-seconds` and a new emulator on the same folder adopts them.
@@ -7,15 +9,13 @@ SIGTERM and SIGINT end every VM and then the emulator; SIGKILL is a crash, after
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import signal
 import sys
-import threading
 from pathlib import Path
 
 from bastion.core.errors import BastionError
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.emulator.tpu.server import EmulatorSettings
+from bastion.emulator.tpu.serving import serve
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,17 +40,8 @@ def main(argv: list[str] | None = None) -> int:
         help="how long VMs outlive an emulator that has no successor (default: %(default)s)",
     )
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: ended.set())
     try:
-        emulator = Emulator(EmulatorSettings(**vars(arguments)))
-        try:
-            emulator.open()
-            ended.wait()
-        finally:
-            emulator.close()
+        serve(EmulatorSettings(**vars(arguments)), say=lambda _line: None)
     except BastionError as error:
         sys.stderr.write(f"bastion.emulator.tpu: {error}\n")
         return error.exit_code
