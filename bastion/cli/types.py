@@ -10,20 +10,23 @@ from bastion.cli.output import emit_json, plain, say, table
 from bastion.core import instance_types
 from bastion.core.errors import Refused
 
+_NOT_SERVED = "known, not served"
+
 
 def _run(call: Invocation) -> int:
-    served = [kind for kind in instance_types.table().values() if kind.served]
-    families = sorted({kind.resource_type for kind in served})
+    kinds = sorted(instance_types.table().values(), key=lambda kind: not kind.served)
+    families = tuple(dict.fromkeys(kind.resource_type for kind in kinds))
     if call.operands:
-        family = call.operands[0].removeprefix("tpu-")
-        if family not in families:
-            raise Refused(f"there is no family {plain(family)!r}; there are {', '.join(families)}")
-        served = [kind for kind in served if kind.resource_type == family]
+        family = instance_types.family_of(call.operands[0])
+        if not family:
+            raise Refused(f"there is no family {plain(call.operands[0])!r}; there are {', '.join(families)}")
+        kinds = [kind for kind in kinds if kind.resource_type == family]
     if call.json:
         emit_json(
             [
                 {
                     "name": kind.name,
+                    "served": kind.served,
                     "resources": {kind.resource_type: kind.amount},
                     "hosts": kind.hosts,
                     "chips": kind.chips,
@@ -31,15 +34,22 @@ def _run(call: Invocation) -> int:
                     "topology": kind.topology,
                     "zones": list(kind.zones),
                 }
-                for kind in served
+                for kind in kinds
             ]
         )
         return 0
     rows = [
-        (kind.name, f"{kind.amount} {kind.resource_type}", str(kind.hosts), str(kind.chips), kind.topology)
-        for kind in served
+        (
+            kind.name,
+            f"{kind.amount} {kind.resource_type}",
+            str(kind.hosts),
+            str(kind.chips),
+            kind.topology,
+            " ".join(kind.zones) if kind.served else _NOT_SERVED,
+        )
+        for kind in kinds
     ]
-    print(table(("NAME", "QUOTA", "HOSTS", "CHIPS", "TOPOLOGY"), rows), end="")
+    print(table(("NAME", "QUOTA", "HOSTS", "CHIPS", "TOPOLOGY", "ZONES"), rows), end="")
     if not call.operands:
         say(f"bastion instance-types FAMILY shows one family: {', '.join(families)}")
     return 0
@@ -49,8 +59,12 @@ TYPES = Command(
     summary="Lists the instance types, with their hosts and what they cost of the quota.",
     usage="[FAMILY] [--output=json]",
     details="""QUOTA is what one slice takes of a project's share: the number in its name, which counts TensorCores for
-        v2, v3, v4 and v5p, and chips for v5litepod and v6e.""",
-    examples=("bastion instance-types", "bastion instance-types v4"),
+        v2, v3, v4 and v5p, and chips for v5litepod and v6e. ZONES are those where the type was offered when this table
+        was made; `bastion daemon check-config` says which ones a bastion uses.
+
+        What is "known, not served" cannot be asked for: slices come from the Cloud TPU API, which does not
+        offer it.""",
+    examples=("bastion instance-types", "bastion instance-types v4", "bastion instance-types v5e --output=json"),
     operands=(0, 1),
     takes_target=False,
     takes_output=True,

@@ -15,6 +15,21 @@ from dataclasses import dataclass
 
 from bastion.core.errors import UnknownInstanceType
 
+# What people put before a family's name; taken off in this order.
+_PREFIXES = ("tpu-", "gpu-", "nvidia-")
+# Other tools' and documents' names of families.
+_ALIASES = {
+    "v5e": "v5litepod",
+    "v5lite": "v5litepod",
+    "7x": "tpu7x",
+    "v7x": "tpu7x",
+    "v7": "tpu7x",
+    "a100": "a100-40gb",
+    "h100": "h100-80gb",
+    "h100-mega": "h100-mega-80gb",
+    "h200": "h200-141gb",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
@@ -27,7 +42,8 @@ class InstanceType:
         hosts: VMs of one slice.
         devices_per_host: JAX devices each VM sees.
         runtime_version: Software image that Cloud TPU boots for it.
-        zones: Where the type was offered when the table was made.
+        zones: Where the type was offered when the table was made; empty where nobody noted it.
+        served: Whether the Cloud TPU API offers it.
     """
 
     accelerator_type: str
@@ -45,7 +61,7 @@ class InstanceType:
     @property
     def name(self) -> str:
         """As users type it: `tpu-v4-32`."""
-        return f"tpu-{self.accelerator_type}"
+        return f"tpu-{self.accelerator_type}" if self.served else self.accelerator_type
 
 
 @functools.cache
@@ -83,18 +99,35 @@ def lookup(name: str) -> InstanceType:
     kind = known.get(name.removeprefix("tpu-"))
     if kind is not None and kind.served and name.startswith("tpu-"):
         return kind
-    if kind is not None and not kind.served:
-        raise UnknownInstanceType(
-            f"{name} is known, but the Cloud TPU API does not offer it and this bastion provisions through that API; "
-            "choose a type of v2, v3, v4, v5litepod, v5p or v6e"
-        )
-    if kind is not None:
+    if kind is not None and kind.served:
         raise UnknownInstanceType(f"{name} is not an instance type; did you mean {kind.name}?")
-    family = name.removeprefix("tpu-").rpartition("-")[0]
-    sizes = [t.name for t in known.values() if t.served and t.resource_type == family]
+    family = family_of(name.rpartition("-")[0]) or family_of(name)
+    sizes = [t for t in known.values() if t.resource_type == family]
+    if sizes and not sizes[0].served:
+        raise UnknownInstanceType(
+            f"{name} is of a family that is known ({family}), but the Cloud TPU API does not offer it and this bastion "
+            f"provisions through that API; choose a type of {', '.join(served_families())}"
+        )
     if sizes:
-        raise UnknownInstanceType(f"{name} is not a size that exists; {family} comes as {', '.join(sizes)}")
+        raise UnknownInstanceType(
+            f"{name} is not a size that exists; {family} comes as {', '.join(t.name for t in sizes)}"
+        )
     near = difflib.get_close_matches(name, [t.name for t in known.values() if t.served], n=3, cutoff=0.5)
-    families = sorted({f"tpu-{t.resource_type}-N" for t in known.values() if t.served})
+    families = sorted(f"tpu-{each}-N" for each in served_families())
     hint = f"did you mean {' or '.join(near)}?" if near else f"the families are {', '.join(families)}"
     raise UnknownInstanceType(f"{name} is not an instance type; {hint}")
+
+
+@functools.cache
+def served_families() -> tuple[str, ...]:
+    """What the provisioner can create."""
+    return tuple(sorted({kind.resource_type for kind in table().values() if kind.served}))
+
+
+def family_of(text: str) -> str:
+    """The table's name for a family as people write it (`tpu-v5e`, `v7x`, `h100`); empty if it is none."""
+    word = text.lower()
+    for prefix in _PREFIXES:
+        word = word.removeprefix(prefix)
+    word = _ALIASES.get(word, word)
+    return word if any(kind.resource_type == word for kind in table().values()) else ""

@@ -121,7 +121,7 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
         (["history", "a", "b"], "bastion history does not take 'b'"),
         (["version", "\x1b[2Jx"], r"'\\x1b[2Jx'"),
         (["quota", "check", "/nonexistent/file"], "cannot be read: No such file or directory"),
-        (["instance-types", "h100"], "there is no family 'h100'"),
+        (["instance-types", "h900"], "there is no family 'h900'"),
         (["completion", "fish"], "there is no completion for 'fish'"),
     ],
 )
@@ -191,3 +191,12 @@ def test_json_is_the_only_thing_on_stdout(run) -> None:
 def test_the_instance_types_show_hosts_and_quota(run) -> None:
     line = next(line for line in run("instance-types", "v4").out.splitlines() if line.startswith("tpu-v4-32 "))
     assert line.split()[:5] == ["tpu-v4-32", "32", "v4", "4", "16"]
+    assert line.split()[6:] == ["us-central2-b"]
+
+
+@pytest.mark.parametrize("family", ["tpu7x", "v7x", "h100", "a100-40gb"])
+def test_the_families_that_are_known_and_not_served_say_so(run, family: str) -> None:
+    shown = run("instance-types", family)
+    assert shown.code == 0
+    assert all(line.endswith("known, not served") for line in shown.out.splitlines()[1:])
+    assert {kind["served"] for kind in json.loads(run("instance-types", family, "--output=json").out)} == {False}

@@ -1,0 +1,82 @@
+"""Instance types: what users may ask for, and what they read when they ask for something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from bastion.core.errors import UnknownInstanceType
+from bastion.core.instance_types import lookup, served_families, table
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "chips_per_host", "devices_per_host", "resource_type", "amount"),
+    [
+        ("tpu-v2-8", 1, 4, 8, "v2", 8),
+        ("tpu-v3-32", 4, 4, 8, "v3", 32),
+        ("tpu-v4-32", 4, 4, 4, "v4", 32),
+        ("tpu-v5litepod-8", 1, 8, 8, "v5litepod", 8),
+        ("tpu-v5litepod-16", 4, 4, 4, "v5litepod", 16),
+        ("tpu-v5p-16", 2, 4, 4, "v5p", 16),
+        ("tpu-v6e-8", 1, 8, 8, "v6e", 8),
+    ],
+)
+def test_a_type_says_its_hosts_its_devices_and_what_it_costs(
+    name: str, hosts: int, chips_per_host: int, devices_per_host: int, resource_type: str, amount: int
+) -> None:
+    kind = lookup(name)
+    assert (kind.hosts, kind.chips_per_host, kind.devices_per_host) == (hosts, chips_per_host, devices_per_host)
+    assert (kind.resource_type, kind.amount) == (resource_type, amount)
+
+
+def test_every_served_type_is_found_by_its_own_name() -> None:
+    served = [kind for kind in table().values() if kind.served]
+    assert [lookup(kind.name) for kind in served] == served
+    assert served_families() == ("v2", "v3", "v4", "v5litepod", "v5p", "v6e")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tpu7x-8",
+        "tpu-tpu7x-8",
+        "tpu-7x-8",
+        "7x-8",
+        "v7x-16",
+        "tpu-v7x-16",
+        "tpu7x-9",
+        "tpu7x",
+        "a100-40gb-8",
+        "gpu-a100-40gb-8",
+        "a100-8",
+        "tpu-h100-80gb-8",
+        "nvidia-h100-80gb-8",
+        "h100-mega-8",
+        "h200-8",
+        "l4-4",
+        "b200-8",
+        "gb200-4",
+    ],
+)
+def test_what_is_known_and_not_served_is_refused_with_that_as_the_reason(name: str) -> None:
+    with pytest.raises(UnknownInstanceType, match=r"known .* but the Cloud TPU API does not offer it") as refusal:
+        lookup(name)
+    assert str(refusal.value).endswith("choose a type of v2, v3, v4, v5litepod, v5p, v6e")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tpu-v4-33", "tpu-v4-33 is not a size that exists; v4 comes as tpu-v4-8, tpu-v4-16, tpu-v4-32,"),
+        ("tpu-v4", "tpu-v4 is not a size that exists; v4 comes as tpu-v4-8,"),
+        ("tpu-v5e-16", "tpu-v5e-16 is not a size that exists; v5litepod comes as tpu-v5litepod-8, tpu-v5litepod-16"),
+        ("v4-32", "did you mean tpu-v4-32?"),
+        ("tpu-v44-32", "did you mean tpu-v4-32"),
+        ("", "the families are tpu-v2-N"),
+        ("-", "the families are tpu-v2-N"),
+        ("frob", "the families are tpu-v2-N, tpu-v3-N, tpu-v4-N, tpu-v5litepod-N, tpu-v5p-N, tpu-v6e-N"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_names_that_exist(name: str, words: str) -> None:
+    with pytest.raises(UnknownInstanceType) as refusal:
+        lookup(name)
+    assert words in str(refusal.value)
