@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from bastion.cli import job_code
 from bastion.cli.command import Command, Invocation
 from bastion.cli.job_command import check_text, command_line, draw_name, environment, masked, one_word, unwrap
 from bastion.cli.opening import open_client
@@ -22,9 +23,14 @@ from bastion.core.errors import Refused
 
 if TYPE_CHECKING:
     from bastion.client import Client
+    from bastion.client.bundle import Bundle
     from bastion.core.jobspec import JobSpec
 
 _EXAMPLE = "bastion launch --instance_type=tpu-v4-32 --wait -- python3 train.py"
+_TEXTS = (
+    "name", "user_id", "project_id", "cleanup_command", "instance_type", "expected_duration", "max_wait", "setup",
+    "output_dir",
+)  # fmt: skip
 _NO_COMMAND = "the command to run is missing; it comes after --"
 
 
@@ -73,6 +79,41 @@ def _define(values: flags.FlagValues) -> None:
         "the job then.",
         flag_values=values,
     )
+    flags.DEFINE_integer(
+        "max_tries",
+        None,
+        "How often the command may run on its slices before its failure counts. Without it once.",
+        lower_bound=1,
+        upper_bound=limits.TRIES_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "max_wait",
+        None,
+        "How long it may wait for capacity in all: 90s, 45m, 2h, 3d. Then it fails. Without it for ever.",
+        flag_values=values,
+    )
+    job_code.define(values)
+    flags.DEFINE_string(
+        "setup",
+        None,
+        "One bash command line that runs in the bundle's folder on each host before the command. Without it the "
+        "bundle's requirements.txt or pyproject.toml is installed; an empty one does nothing.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Folder below the command's own, like out, whose content is stored and restored in the next attempt.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "output_sync",
+        None,
+        ["each", "worker0"],
+        "What an attempt begins with on each host: its own stored outputs, or host 0's. Without it its own.",
+        flag_values=values,
+    )
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
@@ -91,36 +132,42 @@ def _run(call: Invocation) -> int:
     arguments, note = (list(call.command), "") if call.flags.raw else unwrap(call.command)
     command = command_line(arguments)
     variables = environment(call.flags.env)
-    for flag in ("name", "user_id", "project_id", "cleanup_command", "instance_type", "expected_duration"):
+    for flag in _TEXTS:
         check_text(call.flags[flag].value or "", f"--{flag}")
-        if call.flags[flag].value == "" and call.flags[flag].present:
+        if call.flags[flag].value == "" and call.flags[flag].present and flag != "setup":
             raise Refused(f"--{flag} is empty; give it a value or leave it out")
-    if call.flags.num_replicas > 1 and not call.flags.instance_type:
-        raise Refused("--num_replicas needs --instance_type: only slices come several at once")
-    if call.flags.expected_duration and not call.flags.instance_type:
-        raise Refused("--expected_duration needs --instance_type: only of jobs on slices it is kept")
-    expected = seconds_of(call.flags.expected_duration) if call.flags.expected_duration else None
     if call.flags.instance_type:
         _check_type(call.flags.instance_type)
+    else:
+        _check_without_slice(call)
+    expected, max_wait = (_duration(call, flag) for flag in ("expected_duration", "max_wait"))
     for hint in filter(None, (note, one_word(arguments))):
         say(f"bastion: {hint}")
     user = call.flags.user_id or default_user()
+    bundle = job_code.packed(call)
     client, target = open_client(call, start=not call.flags.dry_run)
     project = call.flags.project_id or choose_project(client, user)
-    spec = _spec(call, client, command, arguments, variables, user, project, expected)
+    spec = _spec(call, client, command, arguments, variables, user, project, expected, max_wait, bundle)
     if call.flags.dry_run:
         return _show(call, client, spec)
     if call.flags.project_id:
         warning = membership_note(client, user, project)
         if warning:
             say(f"bastion: {warning}")
+    if bundle is not None:
+        job_code.store(client, bundle)
     submitted = client.submit(spec)
     report_submitted(call, client, target, submitted, waiting=call.flags.wait)
     return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0
 
 
-def seconds_of(text: str) -> int:
-    """Seconds of a duration like `90s`, `45m`, `2h` or `3d`.
+def _duration(call: Invocation, flag: str) -> int | None:
+    text = call.flags[flag].value
+    return seconds_of(text, flag) if text else None
+
+
+def seconds_of(text: str, flag: str) -> int:
+    """Seconds of a flag's duration like `90s`, `45m`, `2h` or `3d`.
 
     Raises:
         Refused: it is no duration, or longer than a year.
@@ -130,8 +177,17 @@ def seconds_of(text: str) -> int:
     seconds = math.ceil(float(found[1]) * units[found[2]]) if found else 0
     if not 1 <= seconds <= limits.EXPECTED_DURATION_MAX_SECONDS:
         most = limits.EXPECTED_DURATION_MAX_SECONDS // 86400
-        raise Refused(f"--expected_duration={plain(text)}: write a number and a unit, like 45m or 2h, up to {most}d")
+        raise Refused(f"--{flag}={plain(text)}: write a number and a unit, like 45m or 2h, up to {most}d")
     return seconds
+
+
+def _check_without_slice(call: Invocation) -> None:
+    """Refuses what only a job on slices has."""
+    if call.flags.num_replicas > 1:
+        raise Refused("--num_replicas needs --instance_type: only slices come several at once")
+    for flag in ("expected_duration", "max_tries", "max_wait", "setup", "output_dir", "output_sync"):
+        if call.flags[flag].value is not None:
+            raise Refused(f"--{flag} needs --instance_type: only for jobs on slices it means anything")
 
 
 def _check_type(name: str) -> None:
@@ -150,6 +206,8 @@ def _spec(
     user: str,
     project: str,
     expected: int | None,
+    max_wait: int | None,
+    bundle: Bundle | None,
 ) -> JobSpec:
     from bastion.core import jobspec
 
@@ -166,6 +224,12 @@ def _spec(
         env_vars=variables,
         cleanup_command=call.flags.cleanup_command,
         expected_duration_seconds=expected,
+        max_tries=call.flags.max_tries,
+        setup=call.flags.setup,
+        output_dir=call.flags.output_dir,
+        output_sync=call.flags.output_sync,
+        max_wait_seconds=max_wait,
+        code_asset_path=None if bundle is None else job_code.url_of(client, bundle),
     )
 
 
@@ -214,6 +278,9 @@ LAUNCH = Command(
         job's own exit code. The codes that are bastion's: 64 refused, 75 the infrastructure gave up, 143 cancelled,
         130 after Ctrl-C, which detaches and lets the job go on. With --output=json as well, stdout is kept for one
         JSON document at the end, and all of the job's output goes to stderr.
+
+        In a git working tree the current folder goes along, as what git tracks and what it does not ignore; the command
+        runs in it. It is stored once, and refused if something in it looks like a secret.
 
         Without --project_id, the job is charged to the only project that the bastion's quota file gives you. With
         nothing configured, the bastion on this machine is used, and started if it does not run.

@@ -1,0 +1,139 @@
+"""`bastion launch` and code: what goes along, what is said, what is refused before anything is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bastion.core import bundles, jobspec, keys
+from bastion.testing.cluster import BASTION
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git working tree, which is the current folder; the simulated bastion is found from it."""
+    folder = tmp_path / "project"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "lib" / "model.py").write_text("x = 1\n")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    monkeypatch.setenv("BASTION_ROOT", str(tmp_path / "memory" / "test-bastion"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def spec(bastion, name: str = "job") -> jobspec.JobSpec:
+    return jobspec.parse(bastion.store.get(keys.active(name)).data, name=name, bastion=BASTION)
+
+
+def stored(bastion) -> list[str]:
+    return [meta.key for meta in bastion.store.list("bundles/")]
+
+
+def test_in_a_git_tree_the_code_goes_along_and_is_stored_once(run, bastion, tree) -> None:
+    done = run("launch", "--name=job", "--", "python3", "train.py")
+    assert done.code == 0
+    assert f"2 files of {tree} go along (uploaded, 1 KiB)" in done.err
+    url = spec(bastion).code_asset_path
+    assert url is not None
+    digest = bundles.digest_in(url)
+    assert url == f"{tree.parent}/memory/test-bastion/{keys.bundle(digest)}"
+    assert stored(bastion) == [keys.bundle(digest)]
+
+    again = run("launch", "--name=again", "--", "python3", "train.py")
+    assert f"2 files of {tree} go along (in the bucket already)" in again.err
+    assert (spec(bastion, "again").code_asset_path, len(stored(bastion))) == (url, 1)
+
+
+def test_outside_of_one_nothing_goes_along_and_one_line_says_so(run, bastion) -> None:
+    done = run("launch", "--name=job", "--", "true")
+    assert done.err.count("no code goes along: this folder is in no git working tree (--bundle=DIR packs one)") == 1
+    assert (spec(bastion).code_asset_path, stored(bastion)) == (None, [])
+
+
+def test_none_packs_nothing_and_says_nothing(run, bastion, tree) -> None:
+    done = run("launch", "--name=job", "--bundle=none", "--", "true")
+    assert (spec(bastion).code_asset_path, stored(bastion)) == (None, [])
+    assert "go along" not in done.err
+    assert "goes along" not in done.err
+
+
+def test_another_folder_is_packed_when_it_is_named(run, bastion, tree, tmp_path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.py").write_text("")
+    assert f"1 file of {tmp_path}/other goes" in run("launch", "--bundle=../other", "--", "true").err
+
+
+def test_a_folder_inside_of_a_tree_goes_alone_and_the_whole_tree_is_named(run, bastion, tree, monkeypatch) -> None:
+    monkeypatch.chdir(tree / "lib")
+    done = run("launch", "--", "true")
+    assert f"1 file of {tree}/lib goes" in done.err
+    assert f"only this folder goes along (all of it: --bundle={tree})" in done.err
+
+
+def test_a_folder_where_git_counts_nothing_takes_nothing_along(run, bastion, tree, monkeypatch) -> None:
+    (tree / "empty").mkdir()
+    monkeypatch.chdir(tree / "empty")
+    done = run("launch", "--name=job", "--", "true")
+    assert done.code == 0
+    assert "no code goes along: git counts nothing in this folder" in done.err
+    assert run("launch", "--bundle=.", "--", "true").code == 64
+
+
+def test_a_secret_stops_the_launch_before_anything_is_written(run, bastion, tree) -> None:
+    (tree / ".env").write_text("A=1")
+    done = run("launch", "--name=job", "--", "true")
+    assert done.code == 64
+    assert ".env (a file of passwords or tokens by its name)" in done.err
+    assert (list(bastion.store.list("jobs/active/")), stored(bastion)) == ([], [])
+    assert "2 files" in run("launch", "--bundle_exclude=.env", "--", "true").err
+    assert "3 files" in run("launch", "--bundle_allow=.env", "--", "true").err
+
+
+def test_what_is_left_out_is_named(run, bastion, tree) -> None:
+    for number in range(5):
+        (tree / f"link{number}").symlink_to("/etc/hosts")
+    err = run("launch", "--", "true").err
+    assert "link0 (the link leads to an absolute path) is left out of the bundle" in err
+    assert "and 2 more are left out" in err
+    assert "link4" not in err
+
+
+def test_a_dry_run_shows_where_the_code_would_be_and_stores_nothing(run, bastion, tree) -> None:
+    done = run("launch", "--dry_run", "--", "true")
+    assert bundles.digest_in(json.loads(done.out)["code_asset_path"])
+    assert stored(bastion) == []
+
+
+@pytest.mark.parametrize("flag", ["--bundle=", "--bundle_exclude=", "--bundle_allow=", "--bundle=missing"])
+def test_an_empty_or_wrong_value_is_refused(run, bastion, tree, flag: str) -> None:
+    done = run("launch", flag, "--", "true")
+    assert done.code == 64
+    assert stored(bastion) == []
+
+
+def test_what_a_job_on_slices_may_ask_for_stands_in_its_runner(run, bastion) -> None:
+    done = run(
+        *("launch", "--name=job", "--instance_type=tpu-v4-16", "--max_tries=3", "--max_wait=2h", "--setup="),
+        *("--output_dir=out", "--output_sync=worker0", "--", "true"),
+    )
+    assert done.code == 0
+    runner = spec(bastion).runner
+    assert runner is not None
+    assert (runner.max_tries, runner.max_wait_seconds, runner.setup) == (3, 7200, "")
+    assert (runner.output_dir, runner.output_sync) == ("out", "worker0")
+
+
+@pytest.mark.parametrize("flag", ["--max_tries=2", "--max_wait=2h", "--setup=", "--output_dir=x", "--output_sync=each"])
+def test_without_a_slice_it_means_nothing_and_is_refused(run, bastion, flag: str) -> None:
+    done = run("launch", flag, "--", "true")
+    assert done.code == 64
+    assert f"{flag.partition('=')[0]} needs --instance_type" in done.err
+
+
+def test_a_wait_that_is_no_duration_is_refused(run, bastion) -> None:
+    done = run("launch", "--instance_type=tpu-v4-8", "--max_wait=soon", "--", "true")
+    assert (done.code, "--max_wait=soon: write a number and a unit" in done.err) == (64, True)
