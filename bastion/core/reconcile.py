@@ -23,7 +23,7 @@ from bastion.core.instants import duration
 from bastion.core.job_record import Attempt, Cause, Ending, JobRecord, Outcome, PastAttempt
 from bastion.core.lifecycle import Status
 from bastion.core.slices import SliceState
-from bastion.core.world import JobView, World
+from bastion.core.world import JobView, World, next_place
 from scheduler import Decision, Plan, Verdict
 
 
@@ -109,6 +109,7 @@ class _Turn:
         self.decision = decision
         self.settings = world.settings
         self.policy = world.policy
+        self.world = world
         self.entropy = world.entropy
         self.now = now
         self.changed = False
@@ -193,7 +194,7 @@ class _Turn:
         A cancel is the owner's own wish: nothing has to be saved, and its chips are wanted soon.
         """
         if cause is Cause.CANCELLED or self.policy is None:
-            return self.settings.eviction_grace_seconds
+            return self.settings.budgets.eviction_grace_seconds
         return self.policy.rules(record.job.project_id).grace_seconds
 
     def _overtime(self, record: JobRecord, attempt: Attempt) -> str:
@@ -229,6 +230,10 @@ class _Turn:
             return record  # updated in this very turn: what was decided was about another size
         if self.decision is None or self.decision.verdict is not Verdict.START:
             return record
+        runner = record.job.runner
+        place = next_place(self.world, runner.instance_type, self.decision.tier, record.zone_turn) if runner else None
+        if runner and place is None:
+            return record  # the settings changed, or none of its zones answers
         number = record.next_attempt
         attempt = Attempt(
             number=number,
@@ -236,9 +241,9 @@ class _Turn:
             started_at=self.now,
             tier=self.decision.tier,
             charged=dict(record.job.resources),
-            host_identity="" if record.job.runner else self.settings.host_identity,
+            host_identity="" if runner else self.settings.host_identity,
+            place=place,
         )
-        runner = record.job.runner
         what = f"{runner.num_replicas} x {runner.instance_type.name}" if runner else "on the bastion"
         metadata = {**record.metadata, "tier": attempt.tier or 0}
         record = self._evolve(

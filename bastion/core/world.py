@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bastion.core import limits
+from bastion.core.budgets import Budgets
+from bastion.core.instance_types import InstanceType
 from bastion.core.job_record import JobRecord
 from bastion.core.jobspec import JobSpec
 from bastion.core.objects import ObjectMeta
 from bastion.core.protocol import Claim, Order, Report
-from bastion.core.slices import SliceStatus
+from bastion.core.provisioning import BUILT_IN, Provisioning
+from bastion.core.slices import Place, SliceStatus
 from quota import Policy
 
 
@@ -111,8 +114,7 @@ class Settings:
         host_identity: This bastion VM's, boot's and process namespace's name.
         poll_seconds, beat_seconds: How often agents read orders, and beat.
         interpreter: Python for agents that share our file system; empty where nodes bring their own.
-        eviction_grace_seconds: Between SIGTERM and SIGKILL of a cancelled job; of one that is stopped otherwise, too,
-            if there is no quota file with its project's own `grace_seconds`.
+        budgets: The operator's, or the defaults.
     """
 
     root: str
@@ -121,7 +123,7 @@ class Settings:
     poll_seconds: float = 5.0
     beat_seconds: float = limits.BEAT_PERIOD_SECONDS
     interpreter: str = ""
-    eviction_grace_seconds: float = limits.EVICTION_GRACE_SECONDS
+    budgets: Budgets = field(default_factory=Budgets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,8 @@ class World:
     Attributes:
         entropy: Fresh random bytes; run tokens are drawn from it, so a tick replays.
         policy: The quota file in force; None if there never was one.
+        provisioning: Where slices may be created; None if that was never known: none are.
+        silent_zones: Zones of it that did not answer in this tick: no gang is created there.
     """
 
     jobs: Mapping[str, JobView]
@@ -138,3 +142,19 @@ class World:
     entropy: bytes = b""
     dry_run: bool = False
     policy: Policy | None = None
+    provisioning: Provisioning | None = BUILT_IN
+    silent_zones: frozenset[str] = frozenset()
+
+
+def next_place(world: World, kind: InstanceType, tier: int | None, turn: int) -> Place | None:
+    """Where the next gang of that type and tier is created: the place whose turn it is, or the next that answers.
+
+    Args:
+        turn: `JobRecord.zone_turn`.
+
+    Returns:
+        None if there is no place, or none whose zone answers.
+    """
+    places = world.provisioning.places(kind, tier) if world.provisioning is not None else ()
+    begin = turn % len(places) if places else 0
+    return next((p for p in (*places[begin:], *places[:begin]) if p.zone not in world.silent_zones), None)
