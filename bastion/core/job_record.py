@@ -62,6 +62,7 @@ class Ending(_Part):
     Attributes:
         evicted_for: The job whose owner wants the room; kept so that a restart does not evict twice for it.
         exit_code, failed_worker: Of the first host that failed.
+        provisional: A failure of which it is open whose it was: its hosts have not all given their last word.
     """
 
     cause: Cause
@@ -71,6 +72,7 @@ class Ending(_Part):
     evicted_for: str | None = None
     exit_code: int | None = None
     failed_worker: int | None = None
+    provisional: bool = False
 
 
 class Waiting(_Part):
@@ -86,6 +88,32 @@ class Waiting(_Part):
     since: Instant
 
 
+class PastTry(_Part):
+    """A try of an attempt that failed and was followed by another one in the same place.
+
+    Attributes:
+        exit_code, failed_worker: Of the first host that failed.
+    """
+
+    number: int
+    exit_code: int | None = None
+    failed_worker: int | None = None
+    started_at: Instant | None = None
+    ended_at: Instant
+
+
+class Restart(_Part):
+    """Hosts of an attempt that are told to end one try and to wait for the next.
+
+    Attributes:
+        failed: The try that failed; it counts once all hosts wait for the next one.
+        since: When it was decided.
+    """
+
+    failed: PastTry
+    since: Instant
+
+
 class Attempt(_Part):
     """One attempt, from the intent until its last node is confirmed gone; its resources are charged all the while.
 
@@ -96,7 +124,10 @@ class Attempt(_Part):
         host_identity: For a job without a slice: the bastion VM, boot and process namespace that runs it.
         place: Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
         agent: Digest of the agent that its hosts began with; empty: none is fetched from the bucket.
-        try_number: The present try; a user's failure with tries left restarts the command in place, as the next one.
+        try_number: The present try, counted over all attempts of the job; a user's failure with tries left restarts
+            the command in place, as the next one.
+        tries: Tries of this attempt that failed before the present one.
+        restart: The present try has failed and another one follows, once all hosts are ready for it.
         waiting: The gang waits for capacity; None: it does not, or not any more.
         up_since: When the gang was first seen not to wait: what has to come up counts its time from here.
     """
@@ -112,22 +143,10 @@ class Attempt(_Part):
     place: Place | None = None
     agent: str = ""
     try_number: int = Field(default=1, ge=1)
+    tries: tuple[PastTry, ...] = ()
+    restart: Restart | None = None
     waiting: Waiting | None = None
     up_since: Instant | None = None
-
-
-class PastTry(_Part):
-    """A try of an attempt that failed and was followed by another one in the same place.
-
-    Attributes:
-        exit_code, failed_worker: Of the first host that failed.
-    """
-
-    number: int
-    exit_code: int | None = None
-    failed_worker: int | None = None
-    started_at: Instant | None = None
-    ended_at: Instant
 
 
 class PastAttempt(_Part):
@@ -183,9 +202,11 @@ class JobRecord(_Part):
         queued_at: Server time of the first accepted object: its place in the queue.
         not_before: Backoff after a lost attempt.
         infrastructure_failures: Attempts lost to infrastructure so far.
+        failed_tries: Tries that failed by the user's own doing and were followed by another one.
         capacity_failures: Attempts in a row that ended for want of capacity.
         zone_turn: Which of the places that its type may have comes next, counted on without end.
-        waited_seconds: For how long its past attempts waited for capacity, all together.
+        waited_seconds: For how long it had no capacity, all together: its past attempts while they waited for it, and
+            the pauses between them.
         cleanup: The run of the cleanup command, while it is under way.
         cleanup_done: The cleanup command has had its run.
     """
@@ -204,6 +225,7 @@ class JobRecord(_Part):
     not_before: Instant | None = None
     stockout: bool = False
     infrastructure_failures: int = 0
+    failed_tries: int = 0
     capacity_failures: int = 0
     zone_turn: int = 0
     waited_seconds: float = 0.0

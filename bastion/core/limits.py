@@ -104,6 +104,13 @@ BASTION_HOST_JOBS_MAX = 32
 CLEANUP_COMMANDS_MAX = 16
 # Nodes that never get all hosts to report within this time are given up as an infrastructure failure.
 PROVISION_TIMEOUT_SECONDS = 1800.0
+# From so many hosts on they get twice the time: of many hosts, some are always late.
+LARGE_GANG_HOSTS = 64
+# From so many on, three times.
+VERY_LARGE_GANG_HOSTS = 256
+# A command that ran so long before it failed, while another host had not come up at all, may have failed for want of
+# that host: jax.distributed waits 300 s for its peers, and no library known to us less than this.
+MISSING_HOST_SECONDS = 120.0
 # Attempts lost to infrastructure before a job fails with exit code 75.
 INFRASTRUCTURE_ATTEMPTS_MAX = 5
 # Of a job that ran longer than its project allows: what timeout(1) gives. It would run into the same limit again, so it
@@ -113,10 +120,14 @@ OVERTIME_EXIT_CODE = 124
 INFRASTRUCTURE_BACKOFF_SECONDS = 10.0
 # The most it grows to.
 INFRASTRUCTURE_BACKOFF_MAX_SECONDS = 600.0
+# Before capacity is asked for again once every zone was asked; doubles with each further round.
+CAPACITY_BACKOFF_SECONDS = 10.0
 # The most that the wait for capacity grows to, between two attempts: a stock-out may end at any moment.
 CAPACITY_BACKOFF_MAX_SECONDS = 300.0
 # A gang that waits for capacity in one zone for so long is given up for the next zone, if there is one.
 ZONE_WAIT_SECONDS = 900.0
+# The cloud drops a request so long after the daemon would have given it up: for when there is no daemon.
+VALID_UNTIL_SLACK_SECONDS = 600.0
 # A node whose command has ended, and that has seen no life of the daemon for so long, powers itself off: a dead bastion
 # must not burn money.
 POWER_OFF_SECONDS = 21600.0

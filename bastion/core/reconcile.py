@@ -7,8 +7,9 @@ every tick derives what to do from the record and from what exists.
 
 from __future__ import annotations
 
-from bastion.core import attempt_end, finishing, keys, limits, runs
+from bastion.core import attempt_end, capacity, finishing, keys, limits, runs, tries
 from bastion.core.accepting import accept, quarantine
+from bastion.core.aftermath import Over, aftermath
 from bastion.core.checkpoints import saved_until
 from bastion.core.effects import (
     AppendHistory,
@@ -108,6 +109,7 @@ class _Turn:
         self.may_clean = may_clean
         self.decision = decision
         self.settings = world.settings
+        self.world = world
         self.policy = world.policy
         self.world = world
         self.entropy = world.entropy
@@ -152,7 +154,7 @@ class _Turn:
         if spec.version is None or spec.version != (record.job.version or 0) + 1:
             return self._cancel(record, "its spec was replaced by another job of the same name", spec.user_id)
         if record.status is Status.PENDING:
-            changes = {"generation": meta.generation, "spec": dict(spec.document)}
+            changes = {"generation": meta.generation, "spec": dict(spec.document), "failed_tries": 0}
             return self._evolve(record, f"updated to version {spec.version}", **changes)
         return self._end(record, Cause.UPDATED, f"a new spec, version {spec.version}")
 
@@ -243,8 +245,11 @@ class _Turn:
             charged=dict(record.job.resources),
             host_identity="" if runner else self.settings.host_identity,
             place=place,
+            try_number=tries.first_number(record),
         )
         what = f"{runner.num_replicas} x {runner.instance_type.name}" if runner else "on the bastion"
+        if attempt.place is not None and attempt.place.zone:
+            what += f" in {attempt.place.zone}"
         metadata = {**record.metadata, "tier": attempt.tier or 0}
         record = self._evolve(
             record,
@@ -259,6 +264,13 @@ class _Turn:
         self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
         return record
 
+    def _zones(self, record: JobRecord, attempt: Attempt) -> tuple[str, ...]:
+        """Where the attempt's gang could be as well, in the order in which zones are asked."""
+        runner, provisioning = record.job.runner, self.world.provisioning
+        if runner is None or provisioning is None:
+            return ()
+        return tuple(place.zone for place in provisioning.places(runner.instance_type, attempt.tier))
+
     def _active(self, record: JobRecord) -> JobRecord:
         attempt = record.attempt
         assert attempt is not None  # a job is ACTIVE from its attempt's intent on
@@ -269,8 +281,15 @@ class _Turn:
             return self._stop(record, attempt)
         view = self.view.attempt
         ending = attempt_end.verdict(plan, view, self.now)
+        if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
+            restarting = tries.begin(plan, view, self.now)
+            if restarting is not None:
+                return self._evolve(record, tries.told(plan, ending), attempt=restarting)
+        if ending is None:
+            ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), self.settings.budgets, self.now)
         if ending is not None:
-            text = f"attempt {attempt.number} {ending.cause.value}: {ending.message}"
+            what = "is over, its hosts are ended" if ending.provisional else ending.cause.value
+            text = f"attempt {attempt.number} {what}: {ending.message}"
             return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
         overtime = self._overtime(record, attempt)
         if overtime:
@@ -286,7 +305,18 @@ class _Turn:
                 record,
                 f"attempt {attempt.number} is running on {plan.hosts} host{'s' * (plan.hosts > 1)}",
                 attempt=running,
+                capacity_failures=0,
             )
+        moved = tries.go_on(plan, view, self.now) if attempt.restart is not None else attempt
+        if moved.try_number > attempt.try_number:
+            text = f"try {moved.try_number} begins"
+            return self._evolve(record, text, attempt=moved, failed_tries=moved.try_number - 1)
+        moved = capacity.seen(moved, view, self.now)
+        if moved is not attempt:
+            waited = record.waited_seconds
+            if attempt.waiting is not None and moved.waiting is None:
+                waited = capacity.waited_seconds(record, attempt, self.now)
+            return self._evolve(record, capacity.told(attempt, moved), attempt=moved, waited_seconds=waited)
         self.effects += runs.keep_going(plan, view)
         return record
 
@@ -294,7 +324,12 @@ class _Turn:
         assert attempt.ending is not None  # the caller looked
         plan = runs.plan_attempt(record, attempt, self.settings)
         view = self.view.attempt
-        if not runs.stopped(plan, view):
+        if attempt.ending.provisional:
+            settled = attempt_end.classify(plan, view, attempt.ending, self.now)
+            if settled is not None:
+                text = f"attempt {attempt.number} {settled.cause.value}: {settled.message}"
+                return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": settled}))
+        if attempt.ending.provisional or not runs.stopped(plan, view):
             self.effects += runs.stop(plan, view, attempt.ending, self.now)
             return record
         return self._attempt_over(record, attempt, attempt.ending)
@@ -311,11 +346,13 @@ class _Turn:
             failed_worker=ending.failed_worker,
             checkpointed_at=saved_until(attempt, self.view.attempt),
             zone=attempt.place.zone if attempt.place else "",
+            tries=attempt.tries,
         )
         record = self._evolve(record, attempt=None, attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :])
         if record.status is Status.CANCELLING:
             return record
-        text, changes = attempt_end.aftermath(record, past, ending, self.now)
+        over = Over(attempt=attempt, ending=ending, zones=self._zones(record, attempt))
+        text, changes = aftermath(record, over, self.now, self.settings.budgets)
         return self._evolve(record, text, **changes)
 
     def _cancelling(self, record: JobRecord) -> JobRecord:

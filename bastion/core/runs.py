@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from bastion.core import keys, limits
+from bastion.core import capacity, keys, limits
 from bastion.core.effects import CloseGate, CreateSlice, DeleteSlice, Effect, PutOrder
-from bastion.core.job_record import Attempt, Ending, JobRecord
+from bastion.core.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.jobspec import JobSpec
-from bastion.core.protocol import AgentArguments, Order, OrderAction
+from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction
 from bastion.core.slices import Place, SliceRef, SliceRequest, SliceState
 from bastion.core.world import RunView, Settings
 
@@ -28,6 +28,7 @@ class RunPlan:
         hosts: Over all slices.
         on_bastion: It runs on the bastion's own host.
         foreign_host: It runs on a bastion VM (or boot) that is not ours: its processes cannot be seen from here.
+        valid_until_seconds: How long its request may wait for capacity; None: for ever.
     """
 
     run: str
@@ -35,6 +36,7 @@ class RunPlan:
     spec: JobSpec
     settings: Settings
     cleanup: bool
+    valid_until_seconds: float | None = None
 
     @property
     def on_bastion(self) -> bool:
@@ -57,6 +59,13 @@ class RunPlan:
     def foreign_host(self) -> bool:
         return self.on_bastion and self.attempt.host_identity != self.settings.host_identity
 
+    @property
+    def provision_seconds(self) -> float:
+        """How long its hosts may take to come up. Of a large gang some host is always late."""
+        large, very_large = limits.LARGE_GANG_HOSTS, limits.VERY_LARGE_GANG_HOSTS
+        factor = 3 if self.hosts >= very_large else 2 if self.hosts >= large else 1
+        return self.settings.budgets.provision_seconds * factor
+
     def node_of(self, host: int) -> str:
         """The name of the node that a host belongs to."""
         return self.ref.node(host * self.slices // self.hosts)
@@ -64,17 +73,19 @@ class RunPlan:
     def order(self, *, stop: Ending | None = None) -> Order:
         spec = self.spec
         runner = None if self.cleanup else spec.runner
+        restarts = self.attempt.restart is not None
         return Order(
             run=self.run,
-            action=OrderAction.STOP if stop else OrderAction.RUN,
+            action=OrderAction.STOP if stop else OrderAction.RESTART if restarts else OrderAction.RUN,
             command=(spec.cleanup_command or "") if self.cleanup else spec.command,
             env=dict(spec.env_vars),
             job=spec.name,
             user_id=spec.user_id,
             project_id=spec.project_id,
             reason=f"{stop.cause.value}: {stop.message}" if stop else "",
-            grace_seconds=stop.grace_seconds if stop else 0.0,
-            try_number=self.attempt.try_number,
+            grace_seconds=stop.grace_seconds if stop else self.settings.budgets.failure_grace_seconds if restarts else 0.0,
+            # Hosts that were told of the next try do not listen to an order of this one any more.
+            try_number=self.attempt.try_number + restarts,
             max_tries=runner.max_tries if runner else 1,
             code="" if self.cleanup else spec.code_asset_path or "",
             setup=runner.setup if runner else None,
@@ -117,14 +128,21 @@ class RunPlan:
                 token=self.attempt.token,
                 accelerator_type=kind.accelerator_type if kind else "",
                 place=place,
+                valid_until_seconds=self.valid_until_seconds,
                 agent_arguments=arguments.to_bytes().decode(),
             ),
         )
 
 
 def plan_attempt(record: JobRecord, attempt: Attempt, settings: Settings) -> RunPlan:
-    cleanup = attempt.number == 0
-    return RunPlan(run=str(record.run(attempt)), attempt=attempt, spec=record.job, settings=settings, cleanup=cleanup)
+    return RunPlan(
+        run=str(record.run(attempt)),
+        attempt=attempt,
+        spec=record.job,
+        settings=settings,
+        cleanup=attempt.number == 0,
+        valid_until_seconds=capacity.valid_until_seconds(record, attempt),
+    )
 
 
 def draw_token(entropy: bytes, run: str) -> str:
@@ -138,13 +156,23 @@ def begin(plan: RunPlan) -> list[Effect]:
 
 
 def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
-    """Completes a start that a crash or a lost reply cut short; nothing in the steady state."""
+    """Completes what a crash or a lost reply cut short, and leads from try to try; nothing in the steady state."""
     effects: list[Effect] = []
-    if view.order is None:
+    if view.order is None or _behind(plan, view.order):
         effects.append(PutOrder(order=plan.order(), generation=view.order_generation))  # not 0 if it is garbage
     if view.claim is None and view.node_gone and not plan.foreign_host:
         effects.append(plan.create())
     return effects
+
+
+def _behind(plan: RunPlan, order: Order) -> bool:
+    """Whether the hosts were told of an earlier try, or of this one only to wait for it."""
+    if order.action is OrderAction.STOP:
+        return False
+    waits = order.action is OrderAction.RESTART
+    return order.try_number < plan.attempt.try_number + (plan.attempt.restart is not None) or (
+        waits and plan.attempt.restart is None
+    )
 
 
 def stopped(plan: RunPlan, view: RunView) -> bool:
@@ -167,19 +195,33 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
 
 
 def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effect]:
-    """The next step of ending a run: close the gate, tell the hosts, wait for them, delete the gang."""
+    """The next step of ending a run: close the gate, tell the hosts, wait for them, delete the gang.
+
+    As long as it is open whose failure it was, nothing is deleted: a gang that is gone tells nothing.
+    """
     if view.claim is None:
         return [CloseGate(run=plan.run, reason=f"{ending.cause.value}: {ending.message}")]
     effects: list[Effect] = []
     if not view.claim.closed:
         if not _told_to_stop(view):
             effects.append(PutOrder(order=plan.order(stop=ending), generation=view.order_generation))
-        patience = ending.at + ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
-        if not _hosts_done(plan, view) and now < patience:
+        if ending.provisional or (not _hosts_done(plan, view) and now < ending.at + _patience(view, ending)):
             return effects
     if not plan.foreign_host and view.node is not None and view.node.state is not SliceState.DELETING:
         effects.append(DeleteSlice(ref=plan.ref, on_bastion=plan.on_bastion))
     return effects
+
+
+def _patience(view: RunView, ending: Ending) -> float:
+    """How long hosts may take. Those whose command has ended store its outputs, unless somebody wants the room."""
+    patience = ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
+    storing = any(
+        report.phase is HostPhase.ENDED and view.silent_seconds.get(host, 0.0) < limits.BEAT_LOST_SECONDS
+        for host, report in view.reports.items()
+    )
+    if storing and ending.cause not in (Cause.EVICTED, Cause.INFRASTRUCTURE, Cause.CAPACITY):
+        patience += limits.OUTPUT_FINAL_SECONDS
+    return patience
 
 
 def _told_to_stop(view: RunView) -> bool:
