@@ -126,9 +126,9 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
         return _ending(plan, Cause.INFRASTRUCTURE, f"a node named {plan.ref.name} exists that is not ours", now)
     patience = limits.BASTION_HOST_BEAT_LOST_SECONDS if plan.foreign_host else limits.BEAT_LOST_SECONDS
     for host, silent in sorted(view.silent_seconds.items()):
-        report = view.reports.get(host)
+        said = view.reports.get(host)
         # A host that has given its last word may well be silent.
-        if silent >= patience and not (told_to_stop and report is not None and report.phase.final):
+        if silent >= patience and not (told_to_stop and said is not None and said.phase.final):
             text = f"worker {host} has not been heard of for {patience:.0f} s"
             return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=host)
     return None

@@ -65,7 +65,7 @@ def max_wait(record: JobRecord) -> int | None:
 
 
 def valid_until_seconds(record: JobRecord, attempt: Attempt) -> float | None:
-    """How long a request of this attempt may wait. It outlives what the daemon bears: the daemon gives a better reason."""
+    """How long a request of this attempt may wait: longer than the daemon lets it, which gives the better reason."""
     most = max_wait(record)
     if most is None:
         return None

@@ -23,6 +23,7 @@ from bastion.core.effects import (
 from bastion.core.instants import duration
 from bastion.core.job_record import Attempt, Cause, Ending, JobRecord, Outcome, PastAttempt
 from bastion.core.lifecycle import Status
+from bastion.core.runs import RunPlan
 from bastion.core.slices import SliceState
 from bastion.core.world import JobView, World, next_place
 from scheduler import Decision, Plan, Verdict
@@ -279,18 +280,9 @@ class _Turn:
             return record  # started in this very turn: nothing was observed of it yet
         if attempt.ending is not None:
             return self._stop(record, attempt)
-        view = self.view.attempt
-        ending = attempt_end.verdict(plan, view, self.now)
-        if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
-            restarting = tries.begin(plan, view, self.now)
-            if restarting is not None:
-                return self._evolve(record, tries.told(plan, ending), attempt=restarting)
-        if ending is None:
-            ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), self.settings.budgets, self.now)
-        if ending is not None:
-            what = "is over, its hosts are ended" if ending.provisional else ending.cause.value
-            text = f"attempt {attempt.number} {what}: {ending.message}"
-            return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+        ended = self._ended(record, attempt, plan)
+        if ended is not record:
+            return ended
         overtime = self._overtime(record, attempt)
         if overtime:
             claimant = self.decision.evicted_for if self.decision is not None else None
@@ -299,23 +291,43 @@ class _Turn:
             claimant = self.decision.evicted_for
             reason = self.decision.message or f"{claimant} needs its project's share"
             return self._end(record, Cause.EVICTED, reason, claimant)
+        return self._goes_on(record, attempt, plan)
+
+    def _ended(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
+        """Whether the attempt, or a try of it, has ended by itself."""
+        view, budgets = self.view.attempt, self.settings.budgets
+        ending = attempt_end.verdict(plan, view, self.now)
+        if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
+            restarting = tries.begin(plan, view, self.now)
+            if restarting is not None:
+                return self._evolve(record, tries.told(plan, ending), attempt=restarting)
+        if ending is None:
+            ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), budgets, self.now)
+        if ending is None:
+            return record
+        what = "is over, its hosts are stopped" if ending.provisional else ending.cause.value
+        text = f"attempt {attempt.number} {what}: {ending.message}"
+        return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+
+    def _goes_on(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
+        """What is new of an attempt that has not ended."""
+        view = self.view.attempt
         if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
-            running = attempt.model_copy(update={"running_since": self.now})
-            return self._evolve(
-                record,
-                f"attempt {attempt.number} is running on {plan.hosts} host{'s' * (plan.hosts > 1)}",
-                attempt=running,
-                capacity_failures=0,
+            text = f"attempt {attempt.number} is running on {plan.hosts} host{'s' * (plan.hosts > 1)}"
+            up_since = attempt.up_since if attempt.waiting is None else self.now
+            running = attempt.model_copy(
+                update={"running_since": self.now, "waiting": None, "up_since": up_since},
             )
+            waited = capacity.waited_seconds(record, attempt, self.now)
+            return self._evolve(record, text, attempt=running, waited_seconds=waited, capacity_failures=0)
         moved = tries.go_on(plan, view, self.now) if attempt.restart is not None else attempt
         if moved.try_number > attempt.try_number:
             text = f"try {moved.try_number} begins"
             return self._evolve(record, text, attempt=moved, failed_tries=moved.try_number - 1)
         moved = capacity.seen(moved, view, self.now)
         if moved is not attempt:
-            waited = record.waited_seconds
-            if attempt.waiting is not None and moved.waiting is None:
-                waited = capacity.waited_seconds(record, attempt, self.now)
+            came = attempt.waiting is not None and moved.waiting is None
+            waited = capacity.waited_seconds(record, attempt, self.now) if came else record.waited_seconds
             return self._evolve(record, capacity.told(attempt, moved), attempt=moved, waited_seconds=waited)
         self.effects += runs.keep_going(plan, view)
         return record

@@ -83,7 +83,11 @@ class RunPlan:
             user_id=spec.user_id,
             project_id=spec.project_id,
             reason=f"{stop.cause.value}: {stop.message}" if stop else "",
-            grace_seconds=stop.grace_seconds if stop else self.settings.budgets.failure_grace_seconds if restarts else 0.0,
+            grace_seconds=stop.grace_seconds
+            if stop
+            else self.settings.budgets.failure_grace_seconds
+            if restarts
+            else 0.0,
             # Hosts that were told of the next try do not listen to an order of this one any more.
             try_number=self.attempt.try_number + restarts,
             max_tries=runner.max_tries if runner else 1,
