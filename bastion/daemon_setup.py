@@ -19,7 +19,10 @@ from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.no_slices import NoSlices
 from bastion.adapters.reconnecting import ReconnectingProvisioner
 from bastion.adapters.system_clock import SystemClock
+from bastion.cloud_slices import CloudApi, CloudSlices
+from bastion.core import keys
 from bastion.core.errors import Refused
+from bastion.core.provisioning import BUILT_IN
 from bastion.core.world import Settings
 from bastion.daemon.daemon import Daemon, DaemonSettings
 from bastion.daemon.observe import Provisioners
@@ -32,7 +35,15 @@ from bastion.wiring import Root, make_folders, open_root, parse_root, storage_em
 _EMULATOR_RETRY_SECONDS = 15.0
 
 
-SLICES = ("emulated", "none")
+# Where slices come from; the settings `config/daemon.toml` say what from the cloud.
+SLICES = ("cloud", "emulated", "none")
+
+
+_SLICES_IN_WORDS = {
+    "cloud": f"slices come from the Cloud TPU API, as {keys.DAEMON_SETTINGS} says",
+    "emulated": "slices are emulated on this machine",
+    "none": "this daemon provisions no slices: jobs without one run on this machine, others are refused",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,22 +91,23 @@ def build_daemon(
             "folder, or `bastion emulator gcs` and STORAGE_EMULATOR_HOST"
         )
     narrate = _unfailing(narrate)
-    narrate(
-        "slices are emulated on this machine"
-        if slices == "emulated"
-        else "this daemon provisions no slices: jobs without one run on this machine, others are refused"
-    )
+    narrate(_SLICES_IN_WORDS[slices])
     pace = _LOCAL_PACE if near else _CLOUD_PACE
     store = wrap(open_root(root.url))
     make_folders(root)
     quota_store = open_root(quota_root) if quota_root else store
+    cloud = CloudSlices(_connect_to(root), bucket_is_near=near) if slices == "cloud" else None
     me = processes.ProcessId.of(os.getpid())
     tick = tick_seconds or pace.tick_seconds
     return Daemon(
         store=store,
         quota_store=quota_store,
         provisioners=Provisioners(
-            slices=_emulated_slices(root, home, narrate) if slices == "emulated" else NoSlices(),
+            slices=cloud.provisioner
+            if cloud
+            else _emulated_slices(root, home, narrate)
+            if slices == "emulated"
+            else NoSlices(),
             bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
         ),
         clock=SystemClock(),
@@ -113,10 +125,12 @@ def build_daemon(
             busy_tick_seconds=min(pace.busy_tick_seconds, tick),
             lease_ttl_seconds=pace.lease_ttl_seconds,
             idle_exit_seconds=idle_exit_seconds,
+            without_file=None if cloud else BUILT_IN,
             quota_root=parse_root(quota_root).url if quota_root else root.url,
         ),
         entropy=lambda: os.urandom(16),
         narrate=narrate,
+        heed=cloud.heed if cloud else lambda _: "",
     )
 
 
@@ -135,8 +149,28 @@ def node_label(root: Root) -> str:
     return f"{root.bastion[:50]}-{hashlib.sha256(root.url.encode()).hexdigest()[:8]}"
 
 
-def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None]) -> Provisioner:
+def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
     startup_script = importlib.resources.files("bastion.worker").joinpath("startup.sh").read_text("utf-8")
+
+    def connect(api: CloudApi) -> Provisioner:
+        from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
+
+        return CloudTpuProvisioner(
+            CloudTpuSettings(
+                project=api.project,
+                zone="local",  # of an emulator's gangs that name none; in the cloud each has its own
+                bastion=node_label(root),
+                startup_script=startup_script,
+                endpoint=api.endpoint,
+                token=api.token,
+            )
+        )
+
+    return connect
+
+
+def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None]) -> Provisioner:
+    connect = _connect_to(root)
     failed_at = float("-inf")
 
     def find() -> EmulatorAddress | None:
@@ -149,21 +183,8 @@ def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None]
                 failed_at = time.monotonic()
         return address
 
-    def connect(address: EmulatorAddress) -> Provisioner:
-        from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
-
-        settings = CloudTpuSettings(
-            project="local",
-            zone="local",
-            bastion=node_label(root),
-            startup_script=startup_script,
-            endpoint=address.endpoint,
-            token=address.token,
-        )
-        return CloudTpuProvisioner(settings)
-
     return ReconnectingProvisioner(
         locate=find,
-        connect=connect,
+        connect=lambda address: connect(CloudApi(project="local", endpoint=address.endpoint, token=address.token)),
         absent=f"the Cloud TPU emulator is not running; see {home.run_dir / 'emulator.log'}",
     )

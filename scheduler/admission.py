@@ -38,6 +38,7 @@ class Admission:
             or (self._check_membership and not self._is_member(job))
             or any(kind not in self.policy.resource_types for kind, _ in amounts_of(job.demand))
             or self._is_held(job.project_id)
+            or bool(job.hold)
         )
 
     def refusal(self, job: Job, now: float) -> Reason:
@@ -63,7 +64,9 @@ class Admission:
                 unblock=f"an admin adds {', '.join(unknown)} to total_resources, or the job asks for another type",
                 also=self._later(job, ReasonCode.UNKNOWN_TYPE, now),
             )
-        if self._held:
+        if job.hold and not self._is_held(job.project_id):
+            message, unblock = job.hold, "an operator changes the settings of the daemon"
+        elif self._held:
             message, unblock = "the pool is held by an operator: nothing is started", "an operator releases the pool"
         else:
             project = job.project_id
@@ -146,7 +149,7 @@ class Admission:
                 codes.append(ReasonCode.EXCEEDS_POOL)
             elif job.project_id in self._projects and self.exceeds_project(job):
                 codes.append(ReasonCode.EXCEEDS_PROJECT_MAX)
-        if headline is not ReasonCode.HELD and self._is_held(job.project_id):
+        if headline is not ReasonCode.HELD and (job.hold or self._is_held(job.project_id)):
             codes.append(ReasonCode.HELD)
         if backs_off(job, now):
             codes.append(backoff_code(job))

@@ -69,6 +69,7 @@ class Job:
         promised: Of a PENDING job: others were evicted for it in an earlier pass (its reason was WaitingForPreempted)
             and it has not started since. `evicted_for` of a STOPPING job says the same; this flag bridges the pass
             in which the last of them is gone. Forgetting it is safe: the room may then go to another job.
+        hold: Of a PENDING job: why it must not start whatever is free, in words for its owner; empty: it may.
         scaling: Of an elastic job: what it can use beyond its demand.
         shrinking_for: Of a RUNNING job that is giving replicas back: the name of the job that it makes room for.
     """
@@ -94,6 +95,7 @@ class Job:
     futile_evictions: int = 0
     evicted_at: float | None = None
     evicted_seconds: float = 0.0
+    hold: str = ""
     scaling: tuple[Scaling, ...] = ()
     shrinking_for: str | None = None
 

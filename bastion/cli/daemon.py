@@ -43,8 +43,8 @@ def _define(values: flags.FlagValues) -> None:
         "slices",
         None,
         SLICES,
-        "Where slices come from: the Cloud TPU emulator on this machine, or nowhere (default: emulated if the bucket "
-        "is on this machine, too).",
+        "Where slices come from: the Cloud TPU API as config/daemon.toml says, the emulator on this machine, or "
+        "nowhere (default: emulated if the bucket is on this machine, too, else none).",
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -140,11 +140,15 @@ RUN = Command(
         "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several "
         "daemons may run for one ROOT: a lease lets one of them act, and another takes over when it dies.\n\n"
         "Emulated slices come from the Cloud TPU emulator of $BASTION_HOME, which is started when needed. A gs:// ROOT "
-        "is looked for in the cloud, or where $STORAGE_EMULATOR_HOST points."
+        "is looked for in the cloud, or where $STORAGE_EMULATOR_HOST points.\n\n"
+        "With --slices=cloud the operator's settings config/daemon.toml say in which project and zones slices are "
+        "created, and as what; `bastion daemon check-config` checks them. Until there are valid ones no slice is "
+        "created, and no job is stopped for it."
     ),
     examples=(
         "bastion daemon run --root=/srv/buckets/team/team-bastion",
         "bastion daemon run --root=gs://my-bucket/team-bastion --slices=none",
+        "bastion daemon run --root=gs://my-bucket/team-bastion --slices=cloud",
     ),
     define=_define,
     run=_run,

@@ -7,8 +7,10 @@ from typing import TypedDict
 
 from bastion.core import limits
 from bastion.core.checkpoints import saved_until
+from bastion.core.instance_types import served_families
 from bastion.core.job_record import Cause, JobRecord
 from bastion.core.lifecycle import Status
+from bastion.core.provisioning import BUILT_IN, Provisioning, why_not_placed
 from bastion.core.reconcile import cancel_wanted
 from bastion.core.world import JobView
 from quota import Policy
@@ -21,7 +23,7 @@ class SchedulingView:
     """
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[JobView, float | None, bool, Job | None]] = {}
+        self._made: dict[str, tuple[JobView, float | None, bool, str, Job | None]] = {}
 
     def snapshot(
         self,
@@ -30,6 +32,7 @@ class SchedulingView:
         *,
         waiting_since: Mapping[str, float] | None = None,
         promised: frozenset[str] = frozenset(),
+        provisioning: Provisioning | None = BUILT_IN,
     ) -> Snapshot:
         """What `scheduler.schedule` decides on.
 
@@ -38,26 +41,29 @@ class SchedulingView:
             policy: The last good quota file; None if there never was one.
             waiting_since: Since when each waiting job has had its present reason.
             promised: Jobs for which room was ordered in an earlier pass and that have not started since.
+            provisioning: The operator's settings; jobs that they have no place for are held.
         """
         since = waiting_since or {}
+        everywhere = provisioning is not None and len(provisioning.families) == len(served_families())
         before, self._made = self._made, {}
         jobs = []
         for name in sorted(views):
             view = views[name]
-            given = view, since.get(name), name in promised
+            hold = "" if everywhere or view.record is None else why_not_placed(provisioning, view.record.job)
+            given = view, since.get(name), name in promised, hold
             made = before.get(name)
-            if made is None or made[0] is not view or made[1:3] != given[1:]:
+            if made is None or made[0] is not view or made[1:4] != given[1:]:
                 job = _job_of(*given)
                 # Most of what changes in a view is nothing to the scheduler.
-                made = (*given, made[3] if made is not None and made[3] == job else job)
+                made = (*given, made[4] if made is not None and made[4] == job else job)
             self._made[name] = made
-            if made[3] is not None:
-                jobs.append(made[3])
+            if made[4] is not None:
+                jobs.append(made[4])
         return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)
 
 
-def _job_of(view: JobView, since: float | None, promised: bool) -> Job | None:
-    return _unreadable(view) if view.record is None else _job(view, view.record, since, promised)
+def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Job | None:
+    return _unreadable(view) if view.record is None else _job(view, view.record, since, promised, hold)
 
 
 def _unreadable(view: JobView) -> Job | None:
@@ -78,7 +84,7 @@ def _unreadable(view: JobView) -> Job | None:
     )
 
 
-def _job(view: JobView, record: JobRecord, since: float | None, promised: bool) -> Job | None:
+def _job(view: JobView, record: JobRecord, since: float | None, promised: bool, hold: str) -> Job | None:
     spec = record.job
     attempt = record.attempt
     if attempt is None and (
@@ -109,6 +115,7 @@ def _job(view: JobView, record: JobRecord, since: float | None, promised: bool) 
         on_bastion=spec.runner is None,
         waiting_since=record.attempts[-1].ended_at if since is None and record.attempts else since,
         promised=promised,
+        hold=hold if status is JobStatus.PENDING else "",
         checkpointed_at=saved_until(attempt, view.attempt) if attempt and status is JobStatus.RUNNING else None,
         **_evictions(record),
     )

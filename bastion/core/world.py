@@ -84,7 +84,7 @@ class JobView:
         invalid_object_generation: Generation of that explanation itself; 0 if there is none.
         history_done: Number of the last history line known to be appended.
         stray_nodes: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
-        nodes_unknown: The provisioner did not answer, for some zone at least.
+        nodes_unknown: The provisioner did not answer, for the zone of a past attempt at least.
     """
 
     name: str

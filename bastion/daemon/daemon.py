@@ -15,6 +15,7 @@ from bastion import __version__
 from bastion.core.effects import Effect
 from bastion.core.errors import BastionError, StoreError
 from bastion.core.job_record import JobRecord
+from bastion.core.provisioning import BUILT_IN, Provisioning, tiers_without_settings
 from bastion.core.reconcile import reconcile
 from bastion.core.scheduling_view import SchedulingView
 from bastion.core.world import Settings, World
@@ -29,6 +30,7 @@ from bastion.daemon.nodes import Provisioners
 from bastion.daemon.observe import Observer
 from bastion.daemon.policy_source import OptionsSource, PolicySource, PolicyStatus
 from bastion.daemon.publishing import Circumstances, Publisher
+from bastion.daemon.settings_source import SettingsSource
 from bastion.daemon.sweep import Sweeper
 from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
@@ -53,6 +55,7 @@ class DaemonSettings:
         busy_tick_seconds: Between two ticks while things are moving.
         lease_ttl_seconds: After so long without renewal another daemon takes over.
         idle_exit_seconds: End when there was no job for so long; 0 means never.
+        without_file: What holds as long as the operator has written no settings; None: no slices are created.
         quota_root: ROOT under which the quota file lies; published, so that nobody uploads one where it is not read.
     """
 
@@ -63,6 +66,7 @@ class DaemonSettings:
     busy_tick_seconds: float = 2.0
     lease_ttl_seconds: float = 60.0
     idle_exit_seconds: float = 0.0
+    without_file: Provisioning | None = BUILT_IN
     quota_root: str = ""
 
 
@@ -99,12 +103,17 @@ class Daemon:
         settings: DaemonSettings,
         entropy: Callable[[], bytes],
         narrate: Callable[[str], None] = lambda _: None,
+        heed: Callable[[Provisioning], str] = lambda _: "",
     ) -> None:
+        """`heed`: told the operator's settings in every tick, before anything is asked of the provisioners; returns
+        what of them cannot be heeded."""
         self._store = store
         self._clock = clock
         self._settings = settings
         self._entropy = entropy
         self._narrate = narrate
+        self._heed = heed
+        self._unheeded = ""
         self._crew = Crew(_WORKERS)
         self._lease = Lease(
             store,
@@ -119,6 +128,7 @@ class Daemon:
         self._listings = Listings(store, self._crew, folders.shelves())
         self._policy = PolicySource(quota_store, folders.quota)
         self._options = OptionsSource(store, folders.options)
+        self._operator = SettingsSource(store, folders.settings, without_file=settings.without_file)
         self._observer = Observer(store, folders, provisioners, clock, settings.world, self._crew)
         history = HistoryWriter(store, self._crew)
         self._executor = Executor(
@@ -225,7 +235,10 @@ class Daemon:
             known = decided.policy.policy.projects if decided.policy.policy else ()
             outcome = self._executor.execute(turns, known_projects=known)
         self._look_whole = bool(turns)  # what was done has consequences, and they should not wait for a second look
-        problems += [p for p in (decided.policy.problem, self._options.problem) if p]
+        settings_problems = (self._operator.status.problem, self._unheeded)
+        problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
+        if world.policy is not None and world.provisioning is not None:
+            problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
         problems += [*self._observer.problems, *outcome.problems]
         self._say(outcome, plan, problems)
         records = self._records(world, outcome)
@@ -246,8 +259,14 @@ class Daemon:
             self._folders.beats.bucket_answers()
             policy = self._policy.refresh()
             options = self._options.refresh()
+            provisioning = self._operator.refresh().provisioning
+            if provisioning is not None:
+                self._unheeded = self._heed(provisioning)
             world = self._observer.observe(
-                entropy=self._entropy(), dry_run=options.scheduler.dry_run, whole=self._listings.whole
+                entropy=self._entropy(),
+                dry_run=options.scheduler.dry_run,
+                whole=self._listings.whole,
+                provisioning=provisioning,
             )
             world = replace(world, policy=policy.policy)
             now = self._clock.now()
@@ -258,7 +277,11 @@ class Daemon:
                 self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
             waiting = self._waiting
             jobs = self._view.snapshot(
-                world.jobs, policy.policy, waiting_since=waiting.since, promised=waiting.promised
+                world.jobs,
+                policy.policy,
+                waiting_since=waiting.since,
+                promised=waiting.promised,
+                provisioning=provisioning,
             )
             if policy.policy is not None:
                 recently = self._recent.note(jobs.jobs, self._clock.monotonic(), policy.policy)

@@ -92,6 +92,7 @@ class Folders:
         self.quota = LoneObject(keys.PROJECT_QUOTAS) if quota_here else None
         self.options = LoneObject(keys.RUNTIME_OPTIONS)
         self.status = LoneObject(keys.STATUS)
+        self.settings = LoneObject(keys.DAEMON_SETTINGS)
 
     def shelves(self) -> Shelves:
         """Where the listings go."""
@@ -106,4 +107,5 @@ class Folders:
             options=self.options,
             status=self.status,
             beats=self.beats,
+            settings=self.settings,
         )

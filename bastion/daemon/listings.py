@@ -4,7 +4,8 @@ Layer: daemon. A listing costs one request for each page of a thousand objects, 
 
 * Neighbours in the order of keys are listed in one go. A bucket without many jobs is listed whole, in four requests.
 * Every tick lists whole what users write: specs, wishes, the quota file. What the daemon and the hosts write is listed
-  as often as the budget allows: the runs (with the options and the status), the beats, one page of the states.
+  as often as the budget allows: the runs (with the options and the status), the beats, one page of the states. The
+  settings, which are a page of their own, are listed once in a while.
 * Nothing is ever *done* on part of a picture. A tick that finds something to do calls `look(whole=True)`, which lists
   what is missing, and decides again. So how often something is listed decides only how late it is noticed.
 
@@ -25,8 +26,9 @@ from bastion.ports import ObjectMeta, ObjectStore
 # Requests of a tick in which nothing happens. With more jobs than this was made for, a quarter more than what the
 # folders of the users cost: to be late with the hosts' would save little then.
 _BUDGET = 15
-# Every so many ticks: the runs (of which a tick may have to leave out some), the beats (a host writes one in 30 s), a
-# page of the states.
+# Every so many ticks: the operator's settings (they are listed in every tick that does something, too), the runs (of
+# which a tick may have to leave out some), the beats (a host writes one in 30 s), a page of the states.
+_SETTINGS_TICKS = 30
 _RUNS_TICKS = 1
 _BEATS_TICKS = 3
 _WINDOW_TICKS = 2
@@ -196,6 +198,7 @@ class Shelves:
     options: LoneObject
     status: LoneObject
     beats: Shelf
+    settings: LoneObject
 
 
 class Listings:
@@ -213,7 +216,8 @@ class Listings:
         self._tail = _Stretch(*quota, s.runs, s.options, s.status, period_ticks=_RUNS_TICKS)
         self._quota = _Stretch(*quota) if quota else None
         self._beats = _Stretch(s.beats, period_ticks=_BEATS_TICKS)
-        self._everything = (self._front, self._back, self._tail, self._beats)
+        self._settings = _Stretch(s.settings, period_ticks=_SETTINGS_TICKS)
+        self._everything = (self._front, self._back, self._tail, self._beats, self._settings)
         self._tick = 0
         self._spent = 0
 
@@ -251,6 +255,8 @@ class Listings:
         small = self._back.pages == 1
         chosen: list[_Part] = [self._front, self._back if small else self._wishes]
         rest: list[_Part] = [self._tail, self._beats, *([] if small else [self._window])]
+        if self._settings.lateness(self._tick) >= 1:
+            rest.append(self._settings)
         cost = sum(part.pages for part in chosen)
         budget = max(_BUDGET, cost * 5 // 4) - self._spent
         cost += 1  # the quota file, wherever it lies

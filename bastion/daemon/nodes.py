@@ -53,11 +53,16 @@ class Nodes:
         """Where that gang is listed, if it is."""
         return self.bastion_host if on_bastion else self.slices[ref.zone]
 
-    def problem(self, *, on_bastion: bool) -> str:
-        """What a new attempt cannot start without: a listing that was not had. Empty if there is none."""
+    def problem(self, *, on_bastion: bool, zones: Iterable[str] | None = None) -> str:
+        """Why something may be unknown: a listing that was not had, of some of these zones. Empty if there is none.
+
+        Args:
+            zones: They were asked for; None: all that were.
+        """
         if on_bastion:
             return self.bastion_host.problem
-        return next((listing.problem for listing in self.slices.values() if listing.problem), "")
+        listings = self.slices.values() if zones is None else (self.slices[zone] for zone in zones)
+        return next((listing.problem for listing in listings if listing.problem), "")
 
     @property
     def lost_runs(self) -> set[str]:

@@ -7,10 +7,12 @@ and when a node looks lost, its reports are read once more, because a host may r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bastion.core.errors import StoreUnavailable
 from bastion.core.job_record import JobRecord
 from bastion.core.keys import Run
+from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.core.runs import plan_attempt
 from bastion.core.world import Settings, StrayNode, World
 from bastion.daemon.crew import Crew
@@ -50,13 +52,16 @@ class Observer:
         self.orphan_nodes: tuple[StrayNode, ...] = ()
         self.problems: list[str] = []
 
-    def observe(self, *, entropy: bytes, dry_run: bool, whole: bool) -> World:
+    def observe(
+        self, *, entropy: bytes, dry_run: bool, whole: bool, provisioning: Provisioning | None = BUILT_IN
+    ) -> World:
         """Reads everything that changed.
 
         Args:
             entropy: For the world.
             dry_run: For the world.
             whole: Whether everything was listed in this tick; only then can anything be done about what is seen.
+            provisioning: The operator's settings in force, for the world; slices are looked for in their zones, too.
 
         Raises:
             StoreError: without what could not be read nothing can be decided in this tick.
@@ -74,7 +79,7 @@ class Observer:
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
         self._fetch_runs(records)
         self._forget_past_failures(records)
-        nodes = list_nodes(self._provisioners, self._zones(records))
+        nodes = list_nodes(self._provisioners, self._zones(records, provisioning))
         self.problems += nodes.problems
         if whole:
             self._reread_lost(records, nodes)
@@ -83,7 +88,17 @@ class Observer:
         uids = {view.record.uid for view in views.values() if view.record}
         uids |= {run.uid for view in views.values() for s in view.stray_nodes if (run := Run.parse(s.status.run))}
         self.orphan_nodes = nodes.orphans(uids)
-        return World(jobs=views, settings=self._settings, entropy=entropy, dry_run=dry_run)
+        settings = self._settings
+        if provisioning is not None:
+            settings = replace(settings, budgets=provisioning.budgets)
+        return World(
+            jobs=views,
+            settings=settings,
+            entropy=entropy,
+            dry_run=dry_run,
+            provisioning=provisioning,
+            silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
+        )
 
     def _require_all_states(self) -> None:
         """A state that was never read may hold any part of the pool: without it, nothing may be decided."""
@@ -121,10 +136,16 @@ class Observer:
             }
             self.views.creation_failures = {n: why for n, why in failures.items() if n in current}
 
-    def _zones(self, records: Mapping[str, JobRecord]) -> list[str]:
-        """Where slices may be: the provisioner's own zone, and wherever an attempt lives, whatever settings say now."""
-        attempts = [record.attempt for record in records.values() if record.attempt is not None]
-        return sorted({"", *(a.place.zone for a in attempts if a.place is not None)})
+    def _zones(self, records: Mapping[str, JobRecord], provisioning: Provisioning | None) -> list[str]:
+        """Where slices may be: the settings' zones, and wherever attempts are or were, whatever the settings say."""
+        zones = set(provisioning.zones() if provisioning is not None else ())
+        for record in records.values():
+            if (record.attempt is None and not record.attempts) or record.job.runner is None:
+                continue  # nearly every job
+            if record.attempt is not None:
+                zones.add(record.attempt.place.zone if record.attempt.place else "")
+            zones.update(past.zone for past in record.attempts)
+        return sorted(zones)
 
     def _reread_lost(self, records: Mapping[str, JobRecord], nodes: Nodes) -> None:
         lost = nodes.lost_runs

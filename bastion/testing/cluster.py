@@ -17,6 +17,7 @@ from bastion.core import documents, jobspec, keys
 from bastion.core.errors import NotFound
 from bastion.core.job_record import JobRecord
 from bastion.core.job_record import read as read_record
+from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.core.world import Settings
 from bastion.daemon.daemon import Daemon, DaemonSettings, TickReport
 from bastion.daemon.observe import Provisioners
@@ -58,7 +59,9 @@ class Cluster:
         quota: bytes | None = QUOTA,
         daemon_store: ObjectStore | None = None,
         lease_ttl_seconds: float = 5.0,
+        without_settings: Provisioning | None = BUILT_IN,
     ) -> None:
+        """`without_settings`: what holds until `config/daemon.toml` is written; None as in the cloud: nothing does."""
         self.clock = ManualClock()
         memory = MemoryStore(now=self.clock.now)
         self.store: ObjectStore = memory
@@ -68,6 +71,7 @@ class Cluster:
         self._names = itertools.count(1)
         self._daemon_store = daemon_store
         self._lease_ttl_seconds = lease_ttl_seconds
+        self._without_settings = without_settings
         self.host_identity = "host-1"
         if quota is not None:
             self.write_quota(quota)
@@ -90,6 +94,7 @@ class Cluster:
                 process=f"{number}:1",  # no such process lives here: a successor takes over at once
                 tick_seconds=1.0,
                 lease_ttl_seconds=self._lease_ttl_seconds,
+                without_file=self._without_settings,
             ),
             entropy=lambda: f"entropy {next(self._names)}".encode(),
         )
@@ -127,8 +132,14 @@ class Cluster:
     # -- users --------------------------------------------------------------------------------------------------
 
     def write_quota(self, data: bytes) -> None:
-        meta = self.store.head(keys.PROJECT_QUOTAS)
-        self.store.put(keys.PROJECT_QUOTAS, data, generation=meta.generation if meta else 0)
+        self._overwrite(keys.PROJECT_QUOTAS, data)
+
+    def write_settings(self, data: bytes) -> None:
+        self._overwrite(keys.DAEMON_SETTINGS, data)
+
+    def _overwrite(self, key: str, data: bytes) -> None:
+        meta = self.store.head(key)
+        self.store.put(key, data, generation=meta.generation if meta else 0)
 
     def submit(
         self,

@@ -1,0 +1,93 @@
+"""The operator's settings, read when they change; the last good ones are kept.
+
+Layer: daemon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bastion.core import daemon_settings, keys, limits
+from bastion.core.daemon_settings import SettingsError
+from bastion.core.errors import NotFound, StoreError
+from bastion.core.provisioning import Provisioning
+from bastion.daemon.listings import LoneObject
+from bastion.ports import ObjectStore
+
+_WHAT = f"the settings {keys.DAEMON_SETTINGS}"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsStatus:
+    """What is in force.
+
+    Attributes:
+        provisioning: The last good file's, or what holds without one; None: no slice is created, none is deleted for
+            it, and whatever runs goes on.
+        problem: Why the present object is not in force, or that there is none; empty if all is well.
+    """
+
+    provisioning: Provisioning | None = None
+    problem: str = ""
+
+
+class SettingsSource:
+    """Reads `config/daemon.toml`; a missing or broken one changes nothing and is told as a problem."""
+
+    def __init__(self, store: ObjectStore, listed: LoneObject, *, without_file: Provisioning | None) -> None:
+        """
+        Args:
+            listed: Where the tick's listings leave the object.
+            without_file: What holds as long as there was never a file; None: nothing does.
+        """
+        self._store = store
+        self._listed = listed
+        self._without_file = without_file
+        self._read_generation = 0
+        self._last_good: Provisioning | None = None
+        self.status = SettingsStatus()
+
+    def refresh(self) -> SettingsStatus:
+        """Looks at the listing, and reads the file only if its generation is new."""
+        found = self._listed.meta
+        if found is None:
+            self._read_generation = 0
+            self.status = self._missing()
+        elif found.size > limits.DOCUMENT_MAX_BYTES:
+            self.status = self._broken(f"it has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most")
+        elif found.generation != self._read_generation:
+            try:
+                self._load()
+            except StoreError as error:
+                self._read_generation = 0  # read it again, so that this problem ends
+                self.status = self._broken(f"they could not be read: {error}")
+        return self.status
+
+    def _load(self) -> None:
+        try:
+            stored = self._store.get(keys.DAEMON_SETTINGS)
+        except NotFound:
+            return  # removed since the listing; the next tick says so
+        self._read_generation = stored.meta.generation
+        try:
+            self._last_good = daemon_settings.load(stored.data)
+            self.status = SettingsStatus(self._last_good)
+        except SettingsError as error:
+            self.status = self._broken(f"'bastion daemon check-config FILE' tells more: {error}")
+
+    def _missing(self) -> SettingsStatus:
+        if self._last_good is not None:
+            return SettingsStatus(self._last_good, f"{_WHAT} are gone; the last good ones stay until the daemon ends")
+        if self._without_file is not None:
+            return SettingsStatus(self._without_file)
+        return SettingsStatus(
+            None, f"there are no {_WHAT.removeprefix('the ')}: no slice is created; 'bastion daemon check-config' helps"
+        )
+
+    def _broken(self, why: str) -> SettingsStatus:
+        before = (
+            "the last good ones stay"
+            if self._last_good is not None
+            else "there were no good ones before: no slice is created"
+        )
+        return SettingsStatus(self._last_good, f"{_WHAT} are not in force, {before}; {why}")
