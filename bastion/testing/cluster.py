@@ -154,6 +154,8 @@ class Cluster:
         cleanup_command: str | None = None,
         version: int | None = None,
         command: str = "run",
+        max_tries: int | None = None,
+        max_wait_seconds: int | None = None,
     ) -> str:
         """Writes a spec as a client does; returns the job's uid."""
         spec = jobspec.new(
@@ -167,6 +169,8 @@ class Cluster:
             num_replicas=num_replicas,
             priority=priority,
             cleanup_command=cleanup_command,
+            max_tries=max_tries,
+            max_wait_seconds=max_wait_seconds,
         )
         document = json.loads(spec.to_bytes())
         if resources is not None:

@@ -17,6 +17,9 @@ class _Gang:
     created_at: float
     state: SliceState = SliceState.CREATING
     message: str = ""
+    waiting: str = ""
+    failure: tuple[str, str] | None = None
+    pinned: bool = False
     lost: set[int] = field(default_factory=set)
     delete_at: float | None = None
 
@@ -32,6 +35,8 @@ class _Gang:
             run=self.request.run,
             token=self.request.token,
             state=SliceState.LOST if self.lost and self.state is not SliceState.DELETING else self.state,
+            waiting=self.waiting if self.state is SliceState.WAITING else "",
+            failure=self.failure if self.state is SliceState.FAILED else None,
             message=self.message,
             nodes=nodes,
         )
@@ -43,6 +48,7 @@ class FakeProvisioner:
     Attributes:
         ready_seconds, delete_seconds: How long creating and deleting a gang takes.
         stockouts: So many of the next creations fail later, for want of capacity.
+        waits: Zones without capacity, each with the API's word for it: gangs wait there until the zone is taken out.
         refusal: If set, every creation raises it.
         lose_replies: So many of the next creations happen, but their answer is lost.
         late_creates: So many of the next creations raise and happen `late_seconds` afterwards.
@@ -60,6 +66,7 @@ class FakeProvisioner:
         self.ready_seconds = 0.0
         self.delete_seconds = 0.0
         self.stockouts = 0
+        self.waits: dict[str, str] = {}
         self.refusal: Exception | None = None
         self.lose_replies = 0
         self.late_creates = 0
@@ -161,6 +168,14 @@ class FakeProvisioner:
         with self._lock:
             del self._gangs[name]
 
+    def put_into(
+        self, name: str, state: SliceState, *, waiting: str = "", failure: tuple[str, str] | None = None
+    ) -> None:
+        """The gang is in that state, and stays in it until it is deleted."""
+        with self._lock:
+            gang = self._gangs[name]
+            gang.state, gang.waiting, gang.failure, gang.pinned = state, waiting, failure, True
+
     def move(self, name: str, zone: str) -> None:
         """The gang is in that zone from now on, as if it had been created there."""
         with self._lock:
@@ -183,5 +198,15 @@ class FakeProvisioner:
         for name, gang in list(self._gangs.items()):
             if gang.delete_at is not None and now >= gang.delete_at:
                 del self._gangs[name]
-            elif gang.state is SliceState.CREATING and now - gang.created_at >= self.ready_seconds:
-                gang.state = SliceState.READY
+            elif not gang.pinned:
+                self._provide(gang, now)
+
+    def _provide(self, gang: _Gang, now: float) -> None:
+        """Lets a gang wait for capacity, or come up."""
+        word = self.waits.get(gang.request.ref.zone)
+        if gang.state in (SliceState.CREATING, SliceState.WAITING) and word is not None:
+            gang.state, gang.waiting = SliceState.WAITING, word
+        elif gang.state is SliceState.WAITING:
+            gang.state, gang.created_at = SliceState.CREATING, now
+        if gang.state is SliceState.CREATING and now - gang.created_at >= self.ready_seconds:
+            gang.state = SliceState.READY

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bastion.core import keys, limits, protocol
+from bastion.core import host_errors, keys, limits, protocol
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.instants import to_rfc3339
 from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
@@ -43,9 +43,11 @@ class _Host:
     worker: int
     boot_id: str
     phase: HostPhase = HostPhase.WAITING
-    report_generation: int = 0
-    beat_generation: int = 0
+    try_number: int = 1
     began: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    error: str = ""
     told: HostPhase | None = None
     last_beat: float = float("-inf")
     saved: float | None = None  # as reported
@@ -64,6 +66,7 @@ class Began:
     run: str
     host: int
     at: float
+    try_number: int = 1
 
 
 @dataclass(slots=True)
@@ -72,19 +75,27 @@ class ScriptedHosts:
 
     Attributes:
         scripts: By job name; jobs without one run for ever.
+        later_scripts: By job name and number of the try, where a later try does something else.
+        storing: By job name and host: for how many seconds a host stores output after its command's end.
+        errors: By job name and host: what the host itself reports next instead of going on, a name of `host_errors`.
         savings: By job name; jobs without one make no checkpoints.
         began: Every command that ever began, in order.
         mute: Hosts, as (job, host), that do everything but beat.
         deaf: Hosts, as (job, host), that do nothing any more, as if their machine hung.
+        stuck: Hosts, as (job, host), that beat and do nothing else.
     """
 
     store: ObjectStore
     clock: Clock
     scripts: dict[str, Script] = field(default_factory=dict)
+    later_scripts: dict[tuple[str, int], Script] = field(default_factory=dict)
+    storing: dict[tuple[str, int], float] = field(default_factory=dict)
+    errors: dict[tuple[str, int], str] = field(default_factory=dict)
     savings: dict[str, Saving] = field(default_factory=dict)
     began: list[Began] = field(default_factory=list)
     mute: set[tuple[str, int]] = field(default_factory=set)
     deaf: set[tuple[str, int]] = field(default_factory=set)
+    stuck: set[tuple[str, int]] = field(default_factory=set)
     _hosts: dict[tuple[str, int], list[_Host]] = field(default_factory=dict)
     _boots: int = 0
 
@@ -124,19 +135,35 @@ class ScriptedHosts:
         if host.told is None:
             self._report(host)
         self._beat(host)
+        if (host.arguments.job, host.index) in self.stuck:
+            return
         try:
             order = self._read(Order, keys.order(host.arguments.run))
         except InvalidDocument:
             return
-        if order is None or host.phase.final:
+        if order is None or (host.phase.final and host.phase is not HostPhase.EXITED):
             return
-        if order.action is OrderAction.STOP:
-            host.phase = HostPhase.STOPPED
-            self._report(host, exit_code=143 if host.began is not None else None)
-        elif host.phase is HostPhase.WAITING:
+        error = self.errors.pop((host.arguments.job, host.index), "")
+        if error:
+            code = 1 if error in host_errors.OF_THE_USER else None
+            self._end(host, HostPhase.FAILED, code, error=error)
+        elif order.action is OrderAction.STOP and host.ended is None:
+            self._end(host, HostPhase.STOPPED, 143 if host.began is not None else None)
+        elif order.try_number > host.try_number and order.action is not OrderAction.STOP:
+            host.try_number, host.phase = order.try_number, HostPhase.WAITING
+            host.began = host.ended = host.exit_code = host.saved = None
+            self._report(host)
+        elif host.phase is HostPhase.WAITING and order.action is OrderAction.RUN:
             self._gate(host)
-        else:
+        elif host.phase in (HostPhase.RUNNING, HostPhase.ENDED):
             self._run(host)
+
+    def _end(self, host: _Host, phase: HostPhase, exit_code: int | None, *, error: str = "") -> None:
+        """`exit_code` is that of a command that was running until now."""
+        if host.ended is None:
+            host.ended, host.exit_code = self.clock.now(), exit_code
+        host.phase, host.error = phase, error
+        self._report(host)
 
     def _gate(self, host: _Host) -> None:
         key = keys.claim(host.arguments.run)
@@ -151,31 +178,33 @@ class ScriptedHosts:
         if decided is None:
             return
         if host.index == 0 and decided.token == host.arguments.token and decided.boot_id != host.boot_id:
-            host.phase = HostPhase.FAILED  # it ran before this boot: HostRestarted
-            self._report(host)
+            self._end(host, HostPhase.FAILED, None, error=host_errors.HOST_RESTARTED)  # it ran before this boot
             return
         if decided.token != host.arguments.token:
-            host.phase = HostPhase.REFUSED
-            self._report(host)
+            self._end(host, HostPhase.REFUSED, None, error=host_errors.GATE_CLOSED)
             return
         host.phase, host.began = HostPhase.RUNNING, self.clock.now()
-        self.began.append(Began(host.arguments.job, host.arguments.run, host.index, host.began))
+        self.began.append(Began(host.arguments.job, host.arguments.run, host.index, host.began, host.try_number))
         self._report(host)
 
     def _run(self, host: _Host) -> None:
         now = self.clock.now()
+        if host.ended is not None:
+            if now - host.ended >= self.storing.get((host.arguments.job, host.index), 0.0):
+                self._end(host, HostPhase.EXITED, host.exit_code)
+            return
         quiet = now - host.saved_told_at < limits.CHECKPOINT_REPORT_SECONDS
         if not quiet and self._saved(host) != host.saved:
             host.saved_told_at = now
             self._report(host)
-        script = self.scripts.get(host.arguments.job)
+        script = self.later_scripts.get((host.arguments.job, host.try_number), self.scripts.get(host.arguments.job))
         began = host.began
         if script is None or began is None:
             return
         code = script(host.index, self.clock.now() - began)
         if code is not None:
-            host.phase = HostPhase.EXITED
-            self._report(host, exit_code=code)
+            stores = self.storing.get((host.arguments.job, host.index), 0.0) > 0
+            self._end(host, HostPhase.ENDED if stores else HostPhase.EXITED, code)
 
     def _saved(self, host: _Host) -> float | None:
         saving = self.savings.get(host.arguments.job)
@@ -183,7 +212,7 @@ class ScriptedHosts:
             return None
         return saving(host.index, self.clock.now() - host.began)
 
-    def _report(self, host: _Host, *, exit_code: int | None = None) -> None:
+    def _report(self, host: _Host) -> None:
         host.saved = self._saved(host)
         began = host.began or 0.0
         report = Report(
@@ -192,10 +221,12 @@ class ScriptedHosts:
             token=host.arguments.token,
             boot_id=host.boot_id,
             phase=host.phase,
-            exit_code=exit_code,
+            exit_code=host.exit_code,
+            error=host.error,
             started_at=to_rfc3339(began) if host.began is not None else "",
-            ended_at=to_rfc3339(self.clock.now()) if host.phase.final else "",
+            ended_at=to_rfc3339(host.ended) if host.ended is not None else "",
             checkpointed_at=to_rfc3339(began + host.saved) if host.saved is not None else "",
+            try_number=host.try_number,
         )
         key = keys.report(host.arguments.run, host.index)
         meta = self.store.head(key)
