@@ -19,6 +19,8 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, ProvisionerUnavailable, SliceExists
 
+# Of every listing.
+PAGE_SIZE = 500
 _READ_ATTEMPTS = 3
 _T = TypeVar("_T")
 
@@ -68,6 +70,8 @@ def make_client(settings: CloudTpuSettings) -> tpu_v2.TpuClient:
         settings.endpoint,
         options=[
             ("grpc.enable_http_proxy", 0),
+            # As the client's own channel has it: a page of nodes, each with its script, is larger than gRPC's 4 MiB.
+            ("grpc.max_receive_message_length", -1),
             # An emulator that was restarted is found again within a second, not within gRPC's two minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),

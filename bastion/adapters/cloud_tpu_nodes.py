@@ -1,28 +1,22 @@
-"""Plain nodes of one zone through the Cloud TPU API v2.
+"""Nodes of one zone through the Cloud TPU API v2: what we send of one, and those that exist.
 
-Layer: adapters. No long-running operation is ever awaited: a creation's operation is remembered by name and looked at
-once per `failure`. A daemon that restarted, or whose creation got no answer, does not know the name; then the
-operations of the zone are listed, one page per `failure`, until the newest creation of each node is known.
-
-Invariant: a node without this bastion's label is never listed and never deleted.
+Layer: adapters. Invariants: labels are sent with the creation, since a node that is being created takes none; a node
+without this bastion's label is never listed and never deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
-from google.api_core import exceptions
 from google.cloud import tpu_v2
-from google.longrunning import operations_pb2
 
-from bastion.adapters.cloud_tpu_client import CloudTpuSettings, Missing, read, translated
-from bastion.adapters.cloud_tpu_words import creation_failure, label_value, slice_state, status_message
-from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, Stockout
-from bastion.core.slices import CapacityModel, SliceRequest, SliceState
+from bastion.adapters.cloud_tpu_client import PAGE_SIZE, CloudTpuSettings, Missing, read, translated
+from bastion.adapters.cloud_tpu_words import label_value, slice_state, status_message
+from bastion.core.errors import ProvisionerRefused
+from bastion.core.slices import SliceRef, SliceRequest, SliceState
 
 LABEL_BASTION = "bastion-managed"
 LABEL_RUN = "bastion-run"
@@ -30,16 +24,47 @@ METADATA_TOKEN = "bastion-token"
 METADATA_AGENT = "bastion-agent"
 # Of how many slices a node's gang consists, if it is not the only one.
 METADATA_SLICES = "bastion-slices"
-_PAGE_SIZE = 500
+
+
+def node_message(settings: CloudTpuSettings, request: SliceRequest) -> tpu_v2.Node:
+    """What we send of each node of a gang. It has no `scheduling_config`: a plain node is always on demand."""
+    place = request.place
+    metadata = {
+        "startup-script": settings.startup_script,
+        METADATA_AGENT: request.agent_arguments,
+        METADATA_TOKEN: request.token,
+    }
+    if request.ref.num_slices > 1:
+        metadata[METADATA_SLICES] = str(request.ref.num_slices)
+    node = tpu_v2.Node(
+        accelerator_type=request.accelerator_type,
+        runtime_version=place.runtime_version,
+        labels={LABEL_BASTION: label_value(settings.bastion), LABEL_RUN: label_value(request.run)},
+        metadata=metadata,
+        network_config=tpu_v2.NetworkConfig(
+            network=place.network,
+            subnetwork=place.subnetwork,
+            enable_external_ips=place.external_ips,
+        ),
+    )
+    if place.service_account:
+        node.service_account = tpu_v2.ServiceAccount(email=place.service_account)
+    return node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node. What it says of its run, token and gang is empty, or 1, unless it is ours."""
+    """One node. What it says of its run, token and gang is empty, or itself, unless it is ours.
+
+    Attributes:
+        gang: The gang's name: the node's own, or with several slices what stands before its index.
+        num_slices: Of how many nodes its gang consists.
+    """
 
     name: str
     run: str
     token: str
+    gang: str
     num_slices: int
     state: SliceState
     message: str
@@ -55,84 +80,14 @@ class ZoneNodes:
         self._zone = zone
         self._location = f"projects/{settings.project}/locations/{zone}"
         self._label = label_value(settings.bastion)
-        self._creations = _Creations()
 
-    def create(self, node_id: str, request: SliceRequest) -> None:
-        """One node of a gang; errors are the port's."""
-        settings, place = self._settings, request.place
-        metadata = {
-            "startup-script": settings.startup_script,
-            METADATA_AGENT: request.agent_arguments,
-            METADATA_TOKEN: request.token,
-        }
-        if request.ref.num_slices > 1:
-            metadata[METADATA_SLICES] = str(request.ref.num_slices)
-        node = tpu_v2.Node(
-            accelerator_type=request.accelerator_type,
-            runtime_version=place.runtime_version,
-            labels={LABEL_BASTION: self._label, LABEL_RUN: label_value(request.run)},
-            metadata=metadata,
-            network_config=tpu_v2.NetworkConfig(
-                network=place.network,
-                subnetwork=place.subnetwork,
-                enable_external_ips=place.external_ips,
-            ),
-            scheduling_config=tpu_v2.SchedulingConfig(
-                spot=place.model is CapacityModel.SPOT, reserved=place.model is CapacityModel.RESERVED
-            ),
+    def create(self, request: SliceRequest) -> Any:
+        """Asks for the one node of a gang; returns its operation. Errors are the client's."""
+        node = node_message(self._settings, request)
+        return self._client.create_node(
+            tpu_v2.CreateNodeRequest(parent=self._location, node_id=request.ref.node(0), node=node),
+            timeout=self._settings.rpc_timeout_seconds,
         )
-        if place.service_account:
-            node.service_account = tpu_v2.ServiceAccount(email=place.service_account)
-        self._creations.begin(node_id)
-        try:
-            with translated(settings, self._zone, f"creating {node_id}"):
-                operation = self._client.create_node(
-                    tpu_v2.CreateNodeRequest(parent=self._location, node_id=node_id, node=node),
-                    timeout=settings.rpc_timeout_seconds,
-                )
-        except ProvisionerUnavailable as error:
-            if isinstance(error.__cause__, exceptions.TooManyRequests):
-                # Here it is quota for chips, not for calls: waiting helps unless there is none at all.
-                kind = ProvisionerRefused if "Limit: 0" in str(error) else Stockout
-                raise kind(str(error)) from error.__cause__
-            self._creations.lost(node_id)
-            raise
-        self._creations.accepted(node_id, operation.operation.name)
-
-    def failure(self, node_id: str) -> Exception | None:
-        """Why the node's last creation failed; at most one call to the API, not repeated.
-
-        Raises:
-            ProvisionerUnavailable: the API did not answer.
-        """
-        creation = self._creations.get(node_id)
-        if isinstance(creation, Exception):
-            return creation
-        if creation is None:
-            self._look_for_creations()
-            return self._creations.failed(node_id)
-        if not creation:
-            return None  # it succeeded
-        try:
-            with translated(self._settings, self._zone, f"looking at the creation of {node_id}"):
-                operation = self._client.get_operation(
-                    operations_pb2.GetOperationRequest(name=creation), timeout=self._settings.rpc_timeout_seconds
-                )
-        except Missing:
-            # The service forgets old operations; whatever came of this one, the node itself tells now.
-            self._creations.ended(node_id, creation, None)
-            return None
-        self._note(node_id, operation)
-        return self._creations.failed(node_id)
-
-    def may_come(self, node_id: str) -> bool:
-        """Whether a node that does not exist may still be created, as far as is known; asks nobody."""
-        creation = self._creations.get(node_id)
-        return self._creations.search is not None if creation is None else isinstance(creation, str) and creation != ""
-
-    def was_created(self, node_id: str) -> bool:
-        """Whether the node's last creation is known to have succeeded; asks nobody."""
-        return self._creations.get(node_id) == ""
 
     def get(self, node_id: str) -> NodeStatus | None:
         """The node; None: the API says that it does not exist."""
@@ -141,7 +96,7 @@ class ZoneNodes:
 
     def list(self) -> Sequence[NodeStatus]:
         """Ours, in no order."""
-        request = tpu_v2.ListNodesRequest(parent=self._location, page_size=_PAGE_SIZE)
+        request = tpu_v2.ListNodesRequest(parent=self._location, page_size=PAGE_SIZE)
         nodes = read(
             self._settings,
             self._zone,
@@ -183,108 +138,22 @@ class ZoneNodes:
 
     def _status(self, node: tpu_v2.Node) -> NodeStatus:
         ours = node.labels.get(LABEL_BASTION) == self._label
+        name = node.name.rpartition("/")[2]
+        num_slices = _count(node.metadata.get(METADATA_SLICES, "")) if ours else 1
+        gang = SliceRef(name=name.rpartition("-")[0], num_slices=num_slices)
+        if num_slices == 1 or name not in (gang.node(index) for index in range(num_slices)):
+            gang = SliceRef(name=name)
         return NodeStatus(
-            name=node.name.rpartition("/")[2],
+            name=name,
             run=node.labels.get(LABEL_RUN, "") if ours else "",
             token=node.metadata.get(METADATA_TOKEN, "") if ours else "",
-            num_slices=_count(node.metadata.get(METADATA_SLICES, "")) if ours else 1,
+            gang=gang.name,
+            num_slices=gang.num_slices,
             state=slice_state(node.state),
             message=status_message(node),
             labels=dict(node.labels),
         )
 
-    def _look_for_creations(self) -> None:
-        """Reads the next page of the zone's operations, if an unknown creation may be among them."""
-        page_token = self._creations.search
-        if page_token is None:
-            return
-        request = operations_pb2.ListOperationsRequest(name=self._location, page_size=_PAGE_SIZE, page_token=page_token)
-        with translated(self._settings, self._zone, f"listing the operations of {self._zone}"):
-            page = self._client.list_operations(request, timeout=self._settings.rpc_timeout_seconds)
-        for operation in page.operations:
-            metadata = tpu_v2.OperationMetadata()
-            if operation.metadata.Unpack(tpu_v2.OperationMetadata.pb(metadata)) and metadata.verb == "create":
-                node_id = metadata.target.rpartition("/")[2]
-                if self._creations.found(node_id, operation.name, metadata.create_time.timestamp()):
-                    self._note(node_id, operation)
-        self._creations.searched(page_token, page.next_page_token or None)
-
-    def _note(self, node_id: str, operation: operations_pb2.Operation) -> None:
-        if operation.done:
-            error = operation.error
-            failure = creation_failure(error.code, error.message) if error.code else None
-            self._creations.ended(node_id, operation.name, failure)
-
 
 def _count(text: str) -> int:
-    return max(1, int(text)) if text.isdecimal() else 1
-
-
-class _Found(NamedTuple):
-    """A creation's operation that the search met."""
-
-    name: str
-    created: float
-
-
-class _Creations:
-    """What is known of each node's last creation: nothing (None), its running operation, success (""), or its failure.
-
-    `search` is the page of the zone's operations to read next; None when nothing unknown can be in them.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, str | Exception] = {}
-        self._found: dict[str, _Found] = {}
-        self._own: set[str] = set()
-        self._lock = threading.Lock()
-        self._search: str | None = ""
-
-    @property
-    def search(self) -> str | None:
-        with self._lock:
-            return self._search
-
-    def begin(self, node_id: str) -> None:
-        with self._lock:
-            self._known.pop(node_id, None)
-            self._own.discard(node_id)
-
-    def accepted(self, node_id: str, operation: str) -> None:
-        with self._lock:
-            self._known[node_id] = operation
-            self._own.add(node_id)
-
-    def lost(self, node_id: str) -> None:
-        """The creation got no answer: if it landed, its operation is among the zone's."""
-        with self._lock:
-            self._found.pop(node_id, None)
-            self._search = ""
-
-    def found(self, node_id: str, operation: str, created: float) -> bool:
-        """The search met a creation; whether it is the newest known one of its node."""
-        with self._lock:
-            best = self._found.get(node_id)
-            if node_id in self._own or (best is not None and best.created > created):
-                return False
-            self._found[node_id] = _Found(operation, created)
-            self._known[node_id] = operation
-            return True
-
-    def searched(self, page: str, following: str | None) -> None:
-        with self._lock:
-            if self._search == page:
-                self._search = following
-
-    def ended(self, node_id: str, operation: str, failure: Exception | None) -> None:
-        with self._lock:
-            if self._known.get(node_id) == operation:
-                self._known[node_id] = failure or ""
-
-    def get(self, node_id: str) -> str | Exception | None:
-        with self._lock:
-            return self._known.get(node_id)
-
-    def failed(self, node_id: str) -> Exception | None:
-        known = self.get(node_id)
-        return known if isinstance(known, Exception) else None
+    return max(1, int(text)) if text.isdecimal() and len(text) < 5 else 1

@@ -16,6 +16,10 @@ from bastion.core.slices import SliceState
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LABEL_MAX_CHARS = 63
 
+# What is limited is the calls in a minute, not the chips.
+_RATE_LIMIT = re.compile(r"quota metric|per (minute|second|day)", re.IGNORECASE)
+_NO_QUOTA = re.compile(r"\bLimit: 0(?![.\d]*[1-9])")
+
 _State = tpu_v2.Node.State
 _STATES = {
     int(_State.CREATING): SliceState.CREATING,
@@ -41,10 +45,38 @@ _STATES = {
     },
 }
 
+_Queued = tpu_v2.QueuedResourceState.State
+_QUEUED_STATES = {
+    int(_Queued.CREATING): SliceState.WAITING,
+    int(_Queued.ACCEPTED): SliceState.WAITING,
+    int(_Queued.WAITING_FOR_RESOURCES): SliceState.WAITING,
+    int(_Queued.PROVISIONING): SliceState.CREATING,
+    # What its nodes make of it.
+    int(_Queued.ACTIVE): SliceState.READY,
+    int(_Queued.SUSPENDING): SliceState.LOST,
+    int(_Queued.SUSPENDED): SliceState.LOST,
+    int(_Queued.FAILED): SliceState.FAILED,
+    int(_Queued.DELETING): SliceState.DELETING,
+}
+
 
 def slice_state(state: int) -> SliceState:
     """The port's state; one that this version does not know counts as creating, which harms no running job."""
     return _STATES.get(int(state), SliceState.CREATING)
+
+
+def queued_state(state: int) -> SliceState:
+    """The port's state of a queued resource; one that this version does not know counts as creating."""
+    return _QUEUED_STATES.get(int(state), SliceState.CREATING)
+
+
+def queued_message(state: tpu_v2.QueuedResourceState) -> str:
+    """What people should know of a queued resource that was taken back; empty otherwise."""
+    if queued_state(state.state) is not SliceState.LOST:
+        return ""
+    by_user = state.state_initiator == tpu_v2.QueuedResourceState.StateInitiator.USER
+    why = "its nodes were deleted by a user" if by_user else "it was pre-empted, or its hosts had a maintenance"
+    return f"the queued resource is {_Queued(state.state).name}: {why}"
 
 
 def status_message(node: tpu_v2.Node) -> str:
@@ -65,11 +97,15 @@ def creation_failure(code: int, message: str) -> ProvisionerError:
     """Why a creation's operation failed, by its google.rpc.Code and words."""
     text = f"{message} (code {code})"
     match code:
-        case 8 | 13:
-            # 13, "an internal error has occurred", is also what a spot stock-out looks like.
+        case 8 if refused_quota(message):
+            return ProvisionerRefused(text)
+        case 4 | 8 | 13:
+            # 13, "an internal error has occurred", is also what a spot stock-out looks like; 4: the wait had an end.
             return Stockout(text)
         case 9 if "capacity" in message.lower():
             return Stockout(text)  # an empty reservation; seen without any reservation, too
+        case 3 | 9 if "expired" in message.lower():
+            return Stockout(text)  # so had the wait of a queued resource
         case 3 if "PREEMPTED" in message:
             return ProvisionerError(f"pre-empted while it was being created: {text}")
         case 6:
@@ -78,6 +114,16 @@ def creation_failure(code: int, message: str) -> ProvisionerError:
             return ProvisionerRefused(text)
         case _:
             return ProvisionerError(text)
+
+
+def refused_quota(message: str) -> bool:
+    """Whether a quota is exceeded that is nothing at all: no waiting helps."""
+    return _NO_QUOTA.search(message) is not None
+
+
+def is_rate_limit(message: str) -> bool:
+    """Whether RESOURCE_EXHAUSTED speaks of calls, not of chips."""
+    return _RATE_LIMIT.search(message) is not None
 
 
 def label_value(text: str) -> str:

@@ -44,6 +44,8 @@ GCLOUD = {
     | {"--shielded-secure-boot", "--service-account", "--scopes", "--metadata", "--metadata-from-file"},
     "compute instances delete": PROJECT_AND_ZONE,
     "compute instances get-serial-port-output": PROJECT_AND_ZONE,
+    "compute tpus queued-resources list": PROJECT_AND_ZONE,
+    "compute tpus tpu-vm list": PROJECT_AND_ZONE | {"--filter"},
     "compute ssh": PROJECT_AND_ZONE | {"--tunnel-through-iap", "--command"},
     "iam roles create": {"--project", "--file"},
     "iam service-accounts add-iam-policy-binding": BINDING | {"--project"},
@@ -359,7 +361,7 @@ def test_workers_read_no_specs_and_no_states() -> None:
 def test_the_provisioner_is_granted_exactly_the_calls_that_it_makes() -> None:
     adapter = sorted((REPOSITORY / "bastion" / "adapters").glob("cloud_tpu*.py"))
     source = "".join(path.read_text("utf-8") for path in adapter)
-    calls = set(re.findall(r"self\._client\.(\w+_(?:node|nodes|operation|operations))\(", source))
-    words = {"node": "nodes", "nodes": "nodes", "operation": "operations", "operations": "operations"}
-    needed = {f"tpu.{words[call.partition('_')[2]]}.{call.partition('_')[0]}" for call in calls}
+    calls = set(re.findall(r"self\._client\.(\w+)\(", source))
+    assert len(calls) > 8
+    needed = {f"tpu.{call.partition('_')[2].replace('_', '').rstrip('s')}s.{call.partition('_')[0]}" for call in calls}
     assert permissions_of_roles()["bastionProvisioner"] == needed
