@@ -119,6 +119,7 @@ class RunPlan:
             order_lost_seconds=limits.BASTION_HOST_ORDER_LOST_SECONDS if self.on_bastion else 0.0,
             interpreter=self.settings.interpreter,
             agent=self.attempt.agent,
+            power_off_seconds=0.0 if self.on_bastion else self.settings.budgets.power_off_seconds,
         )
         place = self.attempt.place or Place()
         if kind and not place.runtime_version:

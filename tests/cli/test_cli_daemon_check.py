@@ -1,0 +1,96 @@
+"""`bastion daemon check-config`: the settings in words, and what is missing with the command that finds it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bastion.core import keys
+
+GOOD = """\
+project = "my-project"
+[types.v4]
+zones = ["us-central2-b"]
+service_account = "worker@my-project.iam"
+external_ips = false
+[[tiers]]
+model = "reserved"
+reservation = "r1"
+[[tiers]]
+model = "spot"
+zones = { v4 = ["us-central2-b"] }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "daemon.toml"
+    path.write_text(GOOD, "utf-8")
+    return path
+
+
+def test_a_good_file_is_shown_as_it_is_understood(run, file: Path) -> None:
+    done = run("daemon", "check-config", str(file))
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == "project my-project"
+    assert lines[2].split()[:3] == ["v4", "us-central2-b", "worker@my-project.iam"]
+    assert lines[3:5] == ["tier 0: reserved r1", "tier 1: spot in v4: us-central2-b"]
+    assert "power off after 6 h" in lines[-1]
+
+
+def test_the_meaning_is_had_as_json_too(run, file: Path) -> None:
+    meaning = json.loads(run("daemon", "check-config", str(file), "--output=json").out)
+    assert meaning["valid"] is True
+    assert meaning["types"]["v4"]["zones"] == ["us-central2-b"]
+    assert [tier["model"] for tier in meaning["tiers"]] == ["reserved", "spot"]
+    assert meaning["warnings"] == []
+
+
+def test_what_is_missing_is_named_with_the_command_that_finds_it_and_the_code_is_64(run, file: Path) -> None:
+    file.write_text(GOOD.replace('service_account = "worker@my-project.iam"\n', ""), "utf-8")
+    done = run("daemon", "check-config", str(file))
+    assert (done.code, done.out) == (64, "")
+    assert done.err == (
+        f"bastion: {file}: line 2: types.v4.service_account is missing; find it with: "
+        "gcloud iam service-accounts list --project=my-project\n"
+    )
+    told = json.loads(run("daemon", "check-config", str(file), "--output=json").out)
+    assert told["valid"] is False
+    assert told["problems"][0]["find"] == "gcloud iam service-accounts list --project=my-project"
+
+
+def test_a_file_that_cannot_be_read_is_one_line_and_64(run, tmp_path: Path) -> None:
+    done = run("daemon", "check-config", str(tmp_path / "none.toml"))
+    assert (done.code, done.err.count("\n")) == (64, 1)
+    assert "cannot be read" in done.err
+
+
+def test_without_a_file_the_bastions_own_settings_are_checked_against_its_quota_file(run, bastion) -> None:
+    bastion.write_settings(GOOD.encode())
+    done = run("daemon", "check-config")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("project my-project\n")
+    bastion.write_settings(GOOD.replace("types.v4", "types.v6e").replace("v4 =", "v6e =").encode())
+    done = run("daemon", "check-config")
+    assert done.code == 0
+    assert "warning: the quota file has v4, and these settings name no zones for it: such jobs are held" in done.err
+
+
+def test_a_bastion_without_settings_is_told_what_they_need(run, bastion) -> None:
+    done = run("daemon", "check-config")
+    assert (done.code, done.out) == (64, "")
+    assert f"there is no {keys.DAEMON_SETTINGS} here" in done.err
+    assert "project is missing; find it with: gcloud config get project" in done.err
+
+
+def test_a_file_is_compared_with_the_quota_file_of_the_bastion_that_is_named(run, bastion, file: Path) -> None:
+    quota = bastion.store.get(keys.PROJECT_QUOTAS).data.decode()
+    tier = "[[total_resources]]\nv4 = 32\n"
+    bastion.write_quota(quota.replace("[total_resources]\nv4 = 64\n", tier * 3).encode())
+    done = run("daemon", "check-config", str(file), "--root=memory/test-bastion")
+    assert done.code == 0
+    assert "the quota file has 3 tiers and config/daemon.toml describes 2" in done.err
+    assert run("daemon", "check-config", str(file)).err == ""
