@@ -24,6 +24,7 @@ from bastion.worker.backoff import Backoff
 from bastion.worker.host import Host, state_dir_of
 from bastion.worker.identity import HostIdentity
 from bastion.worker.metadata import MetadataServer, wait_for_identity
+from bastion.worker.signals import HostSignals
 
 
 def read_arguments_file(path: Path) -> HostIdentity:
@@ -49,10 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     clock = SystemClock()
     rng = Random()
+    signals: HostSignals | None = None
     try:
         if options.metadata:
             server = MetadataServer.from_environment(os.environ)
             identity = wait_for_identity(server, Backoff(rng, last_seconds=10.0), clock.sleep)
+            signals = HostSignals(server, clock=clock, rng=rng)
         else:
             identity = read_arguments_file(options.arguments_file)
         store = open_root(identity.arguments.root)
@@ -63,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The agent starts nothing but the command, so what it adopts was the command's and ends with it.
     processes.become_subreaper()
     state_dir = state_dir_of(os.environ)
-    host = Host(identity, store, clock=clock, rng=rng, environ=os.environ, state_dir=state_dir)
+    host = Host(identity, store, clock=clock, rng=rng, environ=os.environ, state_dir=state_dir, signals=signals)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: host.shut_down())
     return host.run()

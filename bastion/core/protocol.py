@@ -103,7 +103,7 @@ class Order(_Document):
         env: The spec's variables; names that the agent sets itself win over them.
         reason: Why to stop, for the logs and the report.
         grace_seconds: Between SIGTERM and SIGKILL.
-        try_number: Which try of this attempt; an order of a lower one than was seen does not count.
+        try_number: Which try of this attempt; an order of a lower one than was seen does not count, except to stop.
         max_tries: How many there are at most.
         code: URL of the user's code, a tar file; empty: there is none.
         code_sha256: Its digest; empty: whatever lies there counts.

@@ -1,12 +1,14 @@
-"""Running the command of one attempt on this host, from the marker on disk to the last uploaded log line.
+"""Running one try of the command on this host, from the marker on disk to the last uploaded log line.
 
 Layer: worker.
 
 Invariants:
 
-* `started` is on disk before the command is spawned.
-* When `run` returns, nothing of the command is alive (or the message says so) and all its output is stored; a shut-down
-  host may cut the uploading short.
+* `started-<try>` is on disk before anything is spawned.
+* That the command ended by itself is published before anything else is done about it: whoever sees the reports of
+  several hosts must be able to tell who was first.
+* When `run` returns, nothing of the command is alive (or the message says so) and all its output is stored; a host that
+  goes away, or one that the next try waits for, may cut the uploading short.
 """
 
 from __future__ import annotations
@@ -16,26 +18,22 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from random import Random
+from pathlib import Path
 
-from bastion.core import host_errors, limits
-from bastion.core.protocol import HostPhase, Order, OrderAction
-from bastion.ports import Clock
-from bastion.worker.bucket_link import BucketLink
+from bastion.core import host_errors
+from bastion.core.protocol import HostPhase, Order
 from bastion.worker.checkpoint_file import CheckpointFile
 from bastion.worker.command import Command
-from bastion.worker.environment import CommandEnvironment, HostFacts, command_environment
+from bastion.worker.environment import HostFacts, command_environment
 from bastion.worker.host_log import HostLog
-from bastion.worker.host_state import HostState
-from bastion.worker.identity import HostIdentity
-from bastion.worker.wakeup import Wakeup
+from bastion.worker.host_parts import HostParts
+from bastion.worker.stopping import Stop
 
 _log = logging.getLogger(__name__)
 
 # Processes that the command left behind get this long after its own end.
 LEFTOVER_GRACE_SECONDS = 2.0
-# A VM that is shut down is given some seconds by whoever does it; the command gets the first of them.
-SHUTDOWN_GRACE_SECONDS = 3.0
+# A host that goes away has some seconds; the command has had most of them.
 SHUTDOWN_FLUSH_SECONDS = 3.0
 # A host's shut-down signals the command and the agent at the same time, in any order: a command that died of such a
 # signal was not at fault if ours arrives a moment later.
@@ -46,245 +44,304 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How the command ended on this host; instants in seconds since the epoch."""
+    """How a try ended on this host; instants in seconds since the epoch.
+
+    Attributes:
+        phase: A final one, or WAITING: the next try has been ordered.
+        started_at: The command's start; None: it did not come to that.
+    """
 
     phase: HostPhase
-    started_at: float
     ended_at: float
+    started_at: float | None = None
     exit_code: int | None = None
     error: str = ""
     message: str = ""
     checkpointed_at: float | None = None
 
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether another try may come after it on this host."""
+        return may_be_followed(self.phase, self.error)
+
+
+def may_be_followed(phase: HostPhase, error: str) -> bool:
+    """Whether what ended so is the command's own doing, not the host's."""
+    return phase in (HostPhase.EXITED, HostPhase.WAITING) or error in host_errors.OF_THE_USER
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stop:
-    """Why the command is being ended, and until when it may end by itself (monotonic seconds)."""
+class Watched:
+    """How something that was run here ended.
 
-    phase: HostPhase
-    error: str
-    message: str
-    deadline: float
+    Attributes:
+        exit_code: As a shell gives it.
+        stop: Why it was ended, or was bound to end; None: by itself.
+        ended_at: Seconds since the epoch.
+        gone: Whether nothing of it is left.
+    """
+
+    exit_code: int | None
+    stop: Stop | None
+    ended_at: float
+    gone: bool
+
+    @property
+    def remark(self) -> str:
+        """For people; empty if all is as it should be."""
+        return "" if self.gone else " Some processes could not be ended."
 
 
 class Attempt:
-    """The one execution of the command on this host."""
+    """One try of the command on this host."""
 
-    def __init__(
-        self,
-        identity: HostIdentity,
-        link: BucketLink,
-        state: HostState,
-        log: HostLog,
-        *,
-        clock: Clock,
-        rng: Random,
-        wakeup: Wakeup,
-        base_environ: Mapping[str, str],
-        boot_id: str,
-        marker: str,
-        coordinator: str,
-        emulated: bool,
-        interpreter: str,
-        is_shut_down: Callable[[], bool],
-        is_order_lost: Callable[[], bool],
-        publish_running: Callable[[float, float | None], None],
-    ) -> None:
-        """`publish_running` is given the instants of the command's start and of its last checkpoint, if any."""
-        self._identity = identity
-        self._link = link
-        self._state = state
-        self._clock = clock
-        self._rng = rng
-        self._wakeup = wakeup
-        self._base_environ = base_environ
-        self._boot_id = boot_id
-        self._facts = HostFacts(
-            marker=marker,
-            preempt_file=str(state.preempt_file),
-            checkpoint_file=str(state.checkpoint_file),
-            coordinator=coordinator,
-            emulated=emulated,
-            cpus=os.cpu_count() or 1,
-            interpreter=interpreter,
-        )
-        self._is_shut_down = is_shut_down
-        self._is_order_lost = is_order_lost
-        self._publish_running = publish_running
+    def __init__(self, parts: HostParts, log: HostLog, *, coordinator: str) -> None:
+        """`log` is open; `coordinator` is the claim's address."""
+        self._parts = parts
         self._log = log
+        self._clock = parts.clock
+        self._try = parts.reporter.try_number
+        self._facts = HostFacts(
+            marker=parts.marker,
+            preempt_file=str(parts.state.preempt_file),
+            checkpoint_file=str(parts.state.checkpoint_file),
+            coordinator=coordinator,
+            emulated=parts.emulated,
+            cpus=os.cpu_count() or 1,
+            interpreter=parts.interpreter,
+        )
 
     def run(self) -> Ending:
-        """Runs the command of the order in force."""
-        order = self._link.order
+        """Runs the try that the order in force asks for."""
+        order = self._parts.link.order
         assert order is not None, "the gate opens only for a host that has its order"
-        checkpoints = CheckpointFile(self._state.checkpoint_file, clock=self._clock, rng=self._rng)
-        started_at = checkpoints.began_at
-        try:
-            self._state.mark_started(self._boot_id)
-            self._state.work_dir.mkdir()
-            self._log.open()
-        except OSError as error:
-            return self._host_failed(started_at, f"the host's disk refused: {error}")
-        environment = command_environment(self._base_environ, order, self._identity, self._facts)
         self._log.start()
         try:
-            command = Command.start(
+            self._parts.state.mark_started(self._parts.boot_id, self._try)
+            self._parts.state.work_dir.mkdir(exist_ok=True)
+        except OSError as error:
+            return self._flushed(self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}"))
+        if self._try > 1:
+            self._log.note(f"try {self._try} of {order.max_tries}")
+        return self._flushed(self._prepare(order) or self._run_command(order))
+
+    def _prepare(self, order: Order) -> Ending | None:
+        """What is done once per host before the first try: code, packages, earlier outputs. None: all is well.
+
+        What is fetched comes in a thread and is waited for with `_unless_stopped`; what is run is run with `_execute`.
+        """
+        if self._parts.state.prepared or not order.setup:
+            return None
+        self._parts.reporter.publish(HostPhase.PREPARING)
+        environment = command_environment(self._parts.environ, order, self._parts.identity, self._facts)
+        try:
+            done = self._execute(order.setup, environment.variables, self._parts.state.work_dir)
+        except (OSError, ValueError) as error:
+            return self._failed(host_errors.HOST_FAILED, f"the setup command could not be started: {error}")
+        if done.stop is not None:
+            return self._stopped(done.stop, done)
+        if done.exit_code != 0:
+            message = f"the setup command ended with {done.exit_code}"
+            return self._failed(host_errors.SETUP_FAILED, message, exit_code=done.exit_code)
+        try:
+            self._parts.state.mark_prepared()
+        except OSError as error:
+            return self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}")
+        return None
+
+    def _run_command(self, order: Order) -> Ending:
+        parts = self._parts
+        environment = command_environment(parts.environ, order, parts.identity, self._facts)
+        if environment.overridden:
+            self._log.note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
+        checkpoints = CheckpointFile(parts.state.checkpoint_file, clock=self._clock, rng=parts.rng)
+        began_at = checkpoints.began_at
+
+        def look() -> None:
+            checkpointed_at = checkpoints.news()
+            if checkpointed_at is not None:
+                parts.reporter.publish(HostPhase.RUNNING, started_at=began_at, checkpointed_at=checkpointed_at)
+
+        def tell_end(exit_code: int | None, ended_at: float) -> None:
+            if parts.idle is not None:
+                parts.idle.idle()
+            checkpointed_at = checkpoints.latest()
+            ended, exited = (
+                parts.reporter.make(
+                    phase,
+                    exit_code=exit_code,
+                    started_at=began_at,
+                    ended_at=ended_at,
+                    checkpointed_at=checkpointed_at,
+                )
+                for phase in (HostPhase.ENDED, HostPhase.EXITED)
+            )
+            parts.link.publish(ended)
+            # Uploading may take long, and an agent that dies meanwhile should not take the result with it.
+            parts.state.keep_outcome(exited)
+
+        try:
+            done = self._execute(
                 order.command,
-                variables=environment.variables,
-                folder=self._state.work_dir,
-                marker=self._facts.marker,
-                on_exit=self._wakeup.set,
+                environment.variables,
+                parts.state.work_dir,
+                on_start=lambda: parts.reporter.publish(HostPhase.RUNNING, started_at=began_at),
+                on_look=look,
+                on_end=tell_end,
             )
         except (OSError, ValueError) as error:
-            ending = self._host_failed(started_at, f"the command could not be started: {error}")
-            self._log.note(ending.message)
-            self._flush()
-            return ending
-        self._publish_running(started_at, None)
-        return self._see_through(command, environment, checkpoints)
+            return self._failed(host_errors.HOST_FAILED, f"the command could not be started: {error}")
+        if done.stop is not None:
+            ending = self._stopped(done.stop, done)
+        else:
+            ending = Ending(
+                phase=HostPhase.EXITED,
+                exit_code=done.exit_code,
+                ended_at=done.ended_at,
+                message=done.remark.strip(),
+            )
+        return replace(ending, started_at=began_at, checkpointed_at=checkpoints.latest())
 
-    def _see_through(self, command: Command, environment: CommandEnvironment, checkpoints: CheckpointFile) -> Ending:
-        if environment.overridden:
-            # Before the pump starts, so that it is the log's first line.
-            self._log.note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
+    def _execute(
+        self,
+        line: str,
+        variables: Mapping[str, str],
+        folder: Path,
+        *,
+        on_start: Callable[[], None] = lambda: None,
+        on_look: Callable[[], None] = lambda: None,
+        on_end: Callable[[int | None, float], None] = lambda _code, _at: None,
+    ) -> Watched:
+        """Runs a command line to its end, which may be one that this host has to bring about; all it prints is logged.
+
+        Args:
+            on_look: Called now and then while it runs and need not stop.
+            on_end: Called when it has ended by itself, with its exit code and when that was.
+
+        Raises:
+            OSError, ValueError: it could not be started.
+        """
+        command = Command.start(
+            line, variables=variables, folder=folder, marker=self._parts.marker, on_exit=self._parts.wakeup.set
+        )
+        on_start()
         pump = self._log.pump(command.pipes)
-        stop = self._watch(command, checkpoints)
-        gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
+        stop = self._watch(command, on_look)
         ended_at = self._clock.now()
+        if stop is None:
+            stop = self._host_goes(command.exit_code)
+        if stop is None:
+            on_end(command.exit_code, ended_at)
+        gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
         command.reap()
         pump.finish()
         self._wait(lambda: pump.done)
-        ending = self._ending(command, stop, checkpoints, ended_at)
-        if not gone:
-            ending = replace(ending, message=f"{ending.message} Some processes could not be ended.".strip())
-        self._flush()
-        return ending
-
-    def _ending(self, command: Command, stop: _Stop | None, checkpoints: CheckpointFile, ended_at: float) -> Ending:
-        code, started_at, checkpointed_at = command.exit_code, checkpoints.began_at, checkpoints.latest()
-        if stop is None and code in _SHUTDOWN_CODES and not self._is_shut_down():
-            self._wait(self._is_shut_down, at_most_seconds=SHUTDOWN_NEWS_SECONDS)
-        if stop is None and code != 0 and self._is_shut_down():
-            stop = self._shutdown_stop()
-        if stop is None:
-            return Ending(
-                phase=HostPhase.EXITED,
-                exit_code=code,
-                started_at=started_at,
-                ended_at=ended_at,
-                checkpointed_at=checkpointed_at,
-            )
-        return Ending(
-            phase=stop.phase,
-            exit_code=code,
-            error=stop.error,
-            message=stop.message,
-            started_at=started_at,
-            ended_at=ended_at,
-            checkpointed_at=checkpointed_at,
+        return Watched(
+            exit_code=command.exit_code, stop=stop, ended_at=self._clock.now() if stop else ended_at, gone=gone
         )
 
-    def _watch(self, command: Command, checkpoints: CheckpointFile) -> _Stop | None:
-        """Waits until the command's end; returns why it was ended, None if it ended by itself.
-
-        Checkpoints are told while it runs; one that it makes when it is asked to stop stands in the final report.
-        """
-        stop: _Stop | None = None
+    def _watch(self, command: Command, on_look: Callable[[], None]) -> Stop | None:
+        """Waits until the command's end; returns why it was ended, None if it ended by itself."""
+        stop: Stop | None = None
         while True:
-            reason = self._reason_to_stop(ended=command.exit_code is not None)
-            if stop is None:
-                if reason is None and command.exit_code is not None:
-                    return None
-                if reason is not None:
-                    stop = reason
-                    self._tell_command(stop)
-            elif reason is not None and reason.deadline < stop.deadline:
+            if stop is None and command.exit_code is not None:
+                return None
+            reason = self._parts.reasons.of_try(self._try)
+            if stop is None and reason is not None:
+                stop = reason
+                self._tell_command(stop)
+            elif stop is not None and reason is not None and reason.deadline < stop.deadline:
                 # A second stop may be more urgent than the first; what counts as the cause stays.
                 stop = replace(stop, deadline=reason.deadline)
             if stop is None:
-                checkpointed_at = checkpoints.news()
-                if checkpointed_at is not None:
-                    self._publish_running(checkpoints.began_at, checkpointed_at)
-                self._wakeup.wait(self._identity.arguments.poll_seconds)
+                on_look()
+                self._parts.wakeup.wait(self._parts.identity.arguments.poll_seconds)
                 continue
             if not command.ask_to_end() or self._clock.monotonic() >= stop.deadline:
                 return stop
-            self._wakeup.wait(_LOOK_SECONDS)
+            self._parts.wakeup.wait(_LOOK_SECONDS)
 
-    def _reason_to_stop(self, *, ended: bool) -> _Stop | None:
-        if self._is_shut_down():
-            return self._shutdown_stop()
-        if ended:
+    def _host_goes(self, exit_code: int | None) -> Stop | None:
+        """Whether a command that ended by itself may have done so because its host goes away."""
+        if exit_code == 0:
             return None
-        order = self._link.order
-        if order is not None and order.action is OrderAction.STOP:
-            return self._ordered_stop(order)
-        if self._is_order_lost():
-            return _Stop(
-                phase=HostPhase.FAILED,
-                error=host_errors.ORDER_LOST,
-                message=(
-                    f"the order could not be read for {self._identity.arguments.order_lost_seconds:.0f} s; the command "
-                    "was ended because another machine may start it again"
-                ),
-                deadline=self._clock.monotonic() + limits.EVICTION_GRACE_SECONDS,
-            )
-        return None
+        if exit_code in _SHUTDOWN_CODES:
+            self._wait(lambda: self._parts.reasons.urgent, at_most_seconds=SHUTDOWN_NEWS_SECONDS)
+        return self._parts.reasons.of_host()
 
-    def _shutdown_stop(self) -> _Stop:
-        return _Stop(
-            phase=HostPhase.STOPPED,
-            error=host_errors.HOST_SHUT_DOWN,
-            message="the host was shut down while the command ran",
-            deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
-        )
-
-    def _ordered_stop(self, order: Order) -> _Stop:
-        return _Stop(
-            phase=HostPhase.STOPPED,
-            error="",
-            message=order.reason,
-            deadline=self._clock.monotonic() + order.grace_seconds,
-        )
-
-    def _tell_command(self, stop: _Stop) -> None:
+    def _tell_command(self, stop: Stop) -> None:
         """The file comes before the signal, so that a handler of the signal finds the reason."""
         try:
-            self._state.ask_to_stop(stop.message or stop.error)
+            self._parts.state.ask_to_stop(stop.message or stop.error)
         except OSError as error:
             _log.warning("the pre-emption file could not be written: %s", error)
 
-    def _host_failed(self, started_at: float, message: str) -> Ending:
+    def _failed(self, error: str, message: str, *, exit_code: int | None = None) -> Ending:
+        """An ending before the command, which the log tells as well."""
+        self._log.note(message)
         return Ending(
-            phase=HostPhase.FAILED,
-            error=host_errors.HOST_FAILED,
-            message=message,
-            started_at=started_at,
-            ended_at=self._clock.now(),
+            phase=HostPhase.FAILED, error=error, message=message, exit_code=exit_code, ended_at=self._clock.now()
         )
 
-    def _flush(self) -> None:
-        """Waits until the log is stored; a shut-down host does not wait long."""
+    def _stopped(self, stop: Stop, done: Watched | None = None) -> Ending:
+        """An ending that this host was told to bring about."""
+        return Ending(
+            phase=stop.phase,
+            error=stop.error,
+            message=(stop.message + (done.remark if done else "")).strip(),
+            exit_code=done.exit_code if done else None,
+            ended_at=done.ended_at if done else self._clock.now(),
+        )
+
+    def _unless_stopped(self, condition: Callable[[], bool]) -> Stop | None:
+        """Waits for something that wakes us up; returns why it need not be waited for any more, if so."""
+        while not condition():
+            stop = self._parts.reasons.of_try(self._try)
+            if stop is not None:
+                return stop
+            self._parts.wakeup.wait(self._parts.identity.arguments.poll_seconds)
+        return None
+
+    def _flushed(self, ending: Ending) -> Ending:
+        """Waits until the log is stored; not long on a host that goes away, and not at all if another try begins."""
+        if self._parts.idle is not None:
+            self._parts.idle.idle()
+        reasons = self._parts.reasons
         self._log.close()
-        if not self._wait(lambda: self._log.done, at_most_seconds_if_shut_down=SHUTDOWN_FLUSH_SECONDS):
+
+        def next_try_waits() -> bool:
+            if not ending.may_be_followed:
+                return False
+            return ending.phase is HostPhase.WAITING or reasons.superseded(self._try)
+
+        self._wait(lambda: self._log.done or next_try_waits(), at_most_seconds_if_urgent=SHUTDOWN_FLUSH_SECONDS)
+        if next_try_waits():
+            # What is not stored yet stays in the spool, where that try's log finds it.
             self._log.abandon()
+            while self._log.is_uploading and not reasons.shut_down:
+                self._parts.wakeup.wait(_LOOK_SECONDS)
+            return replace(ending, phase=HostPhase.WAITING)
+        if reasons.shut_down:
+            self._log.abandon()
+        # Where the cloud takes the host away, the rest is uploaded as long as the host lives.
+        return ending
 
     def _wait(
         self,
         condition: Callable[[], bool],
         *,
         at_most_seconds: float | None = None,
-        at_most_seconds_if_shut_down: float | None = None,
+        at_most_seconds_if_urgent: float | None = None,
     ) -> bool:
         """Waits for something that wakes us up; returns whether it came true."""
         begun = self._clock.monotonic()
         limit = at_most_seconds
         while not condition():
-            if limit is None and self._is_shut_down():
-                limit = at_most_seconds_if_shut_down
+            if limit is None and at_most_seconds_if_urgent is not None and self._parts.reasons.urgent:
+                limit = at_most_seconds_if_urgent
                 begun = self._clock.monotonic()
             waited = self._clock.monotonic() - begun
             if limit is not None and waited >= limit:
                 return False
-            self._wakeup.wait(3600.0 if limit is None else limit - waited)
+            self._parts.wakeup.wait(3600.0 if limit is None else limit - waited)
         return True

@@ -6,7 +6,8 @@ this thread found last. `turn` is one round without waiting, for tests to drive.
 Invariants:
 
 * The report in the bucket ends up being the last one published; writing it is repeated for ever.
-* An order that is missing, unreadable or of another run changes nothing: the last good one stays in force.
+* An order that is missing, unreadable or of another run changes nothing: the last good one stays in force. Nor does one
+  for an earlier try, except that to stop is always obeyed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from random import Random
 
 from bastion.core import keys, protocol
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
-from bastion.core.protocol import Order, Report
+from bastion.core.protocol import Order, OrderAction, Report
 from bastion.ports import Clock, ObjectStore
 from bastion.worker.backoff import Backoff, jittered
 from bastion.worker.identity import HostIdentity
@@ -205,6 +206,9 @@ class BucketLink:
         order = protocol.read(Order, stored.data)
         if order.run != self._run:
             raise InvalidDocument(f"the order is for the run {order.run!r}, not {self._run!r}")
+        last = self._order.try_number if self._order is not None else 1
+        if order.action is not OrderAction.STOP and order.try_number < last:
+            raise InvalidDocument(f"the order is for try {order.try_number}, and try {last} has been ordered")
         self._order = order
         self._bad_generation = 0
         self._order_generation = stored.meta.generation

@@ -97,6 +97,7 @@ def _bastion_variables(order: Order, identity: HostIdentity, facts: HostFacts) -
         "BASTION_JOB": identity.arguments.job,
         "BASTION_RUN": identity.arguments.run,
         "BASTION_ATTEMPT": "" if run is None else str(run.attempt),
+        "BASTION_TRY": str(order.try_number),
         "BASTION_USER_ID": order.user_id,
         "BASTION_PROJECT_ID": order.project_id,
         "BASTION_HOST_INDEX": str(identity.host),
@@ -112,7 +113,8 @@ def _slice_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]
     if identity.arguments.num_slices > 1:
         host = facts.coordinator.rpartition(":")[0]
         variables |= {
-            "MEGASCALE_COORDINATOR_ADDRESS": f"{host}:{MEGASCALE_PORT}",
+            # The platform's own word first: what asks it directly must find the same.
+            "MEGASCALE_COORDINATOR_ADDRESS": identity.slices_address or f"{host}:{MEGASCALE_PORT}",
             "MEGASCALE_NUM_SLICES": str(identity.arguments.num_slices),
             "MEGASCALE_SLICE_ID": str(identity.slice_index),
         }

@@ -1,16 +1,16 @@
-"""The life of one host of one attempt: wait for the gate, run the command once, tell how it ended.
+"""The life of one host of one attempt: wait for the gate, run the command, tell how it ended, wait for another try.
 
 Layer: worker; the loop that decides. Threads beside it speak with the bucket (`bucket_link`), read the command's output
-and upload it (`host_log`), so that nothing here waits for a network while the command runs.
+and upload it (`host_log`), and watch the metadata server (`signals`) and the daemon's life (`power`), so that nothing
+here waits for a network while the command runs.
 
 Invariants:
 
-* The command is started at most once on a host, and only behind a claim that holds this attempt's token.
-* A running command ends only by itself, by a stop order, because this host is told to shut down (SIGTERM), or, where
-  the arguments say so (`order_lost_seconds`), because its order could not be read for so long. An unreachable bucket
-  or a dead daemon is none of these.
+* A try of the command is begun at most once on a host, in order, and only behind a claim that holds this attempt's
+  token. A host whose agent died in the middle of one begins no other.
+* A running command ends only by itself, or for a reason of `stopping`.
 * The final report is written after the last log segment is stored. Both are retried for ever, except when the host
-  itself is shut down.
+  itself goes away. It is final for its try: a later report is one of a later try.
 """
 
 from __future__ import annotations
@@ -20,28 +20,37 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from bastion import processes
-from bastion.core import host_errors, instants, limits
+from bastion.core import host_errors, limits
 from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
 from bastion.core.protocol import HostPhase, OrderAction, Report
 from bastion.ports import Clock, ObjectStore
-from bastion.worker import coordinator
-from bastion.worker.attempt import SHUTDOWN_FLUSH_SECONDS, Attempt
+from bastion.worker import coordinator, power
+from bastion.worker.attempt import SHUTDOWN_FLUSH_SECONDS, Attempt, may_be_followed
 from bastion.worker.backoff import Backoff, jittered
 from bastion.worker.bucket_link import BucketLink
 from bastion.worker.command import end_leftovers
 from bastion.worker.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.worker.gate import Gate, Passage, Verdict
 from bastion.worker.host_log import HostLog
+from bastion.worker.host_parts import HostParts
 from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
+from bastion.worker.power import IdleWatch
+from bastion.worker.reports import Reporter
+from bastion.worker.signals import HostSignals
+from bastion.worker.stopping import Stop, StopReasons
 from bastion.worker.wakeup import Wakeup
 
 _log = logging.getLogger(__name__)
 
 # A VM that is shut down gets some seconds; half of them are for the report.
 SHUTDOWN_REPORT_SECONDS = 3.0
+_FOREVER = 3600.0
+
+T = TypeVar("T")
 
 
 class Host:
@@ -56,25 +65,55 @@ class Host:
         rng: Random,
         environ: Mapping[str, str],
         state_dir: Path,
+        signals: HostSignals | None = None,
+        power_off: Callable[[], None] | None = None,
     ) -> None:
+        """`signals` are this VM's, if anybody tells any; `power_off` ends it, by default as its environment says."""
         arguments = identity.arguments
+        wakeup = Wakeup()
+        link = BucketLink(store, identity, clock=clock, rng=rng, on_change=wakeup.set)
+        boot_id = environ.get(BOOT_ID) or processes.boot_id()
+        idle: IdleWatch | None = None
+        if arguments.power_off_seconds > 0 and not identity.on_bastion:
+            idle = IdleWatch(
+                store,
+                limit_seconds=arguments.power_off_seconds,
+                clock=clock,
+                rng=rng,
+                power_off=power_off or (lambda: power.power_off(environ)),
+            )
+        self._signals = signals
+        self._parts = HostParts(
+            identity=identity,
+            store=store,
+            link=link,
+            state=HostState(state_dir, run=arguments.run, host=identity.host),
+            reporter=Reporter(identity, boot_id=boot_id, publish=link.publish),
+            reasons=StopReasons(identity, link, signals, clock=clock),
+            idle=idle,
+            wakeup=wakeup,
+            clock=clock,
+            rng=rng,
+            environ=dict(environ),
+            boot_id=boot_id,
+            # Not the whole token: environments show up in process listings.
+            marker=f"{arguments.run}.{identity.host}.{arguments.token[:8]}",
+            emulated=environ.get(EMULATED_TPU) == "1",
+            interpreter=sys.executable,
+            open_log=self._new_log,
+        )
         self._identity = identity
-        self._store = store
+        self._link = link
+        self._state = self._parts.state
+        self._reasons = self._parts.reasons
+        self._reporter = self._parts.reporter
+        self._wakeup = wakeup
         self._clock = clock
         self._rng = rng
-        self._environ = dict(environ)
-        self._boot_id = environ.get(BOOT_ID) or processes.boot_id()
-        self._emulated = environ.get(EMULATED_TPU) == "1"
-        self._state = HostState(state_dir, run=arguments.run, host=identity.host)
-        # Not the whole token: environments show up in process listings.
-        self._marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
-        self._wakeup = Wakeup()
-        self._shut_down = False
-        self._link = BucketLink(store, identity, clock=clock, rng=rng, on_change=self._wakeup.set)
 
     def shut_down(self) -> None:
         """The host is going away: end the command, say so, leave. Safe in a signal handler."""
-        self._shut_down = True
+        self._reasons.shut_down = True
         self._wakeup.set()
 
     def run(self) -> int:
@@ -88,41 +127,112 @@ class Host:
             return EXIT_INFRASTRUCTURE
         try:
             earlier = self._until_stored(self._link.load_report)
-            if self._shut_down:
+            if self._reasons.shut_down:
                 return EXIT_INFRASTRUCTURE
             if earlier is not None and earlier.token != self._identity.arguments.token:
                 earlier = None
-            self._link.start()
-            final = earlier is not None and earlier.phase.final
-            if final:
-                self._store_rest_of_log()
-            elif not self._settle(self._final_report(earlier)):
-                return EXIT_INFRASTRUCTURE
-            self._state.mark_reported()
-            self._link.stop_polling()
-            while not (self._identity.on_bastion or self._shut_down):
-                self._wakeup.wait(3600.0)
-            return 0
+            self._start_threads()
+            return self._live(earlier)
         finally:
-            self._link.stop()
+            self._stop_threads()
             self._state.close()
 
-    def _final_report(self, earlier: Report | None) -> Report:
-        if self._state.started:
-            return self._after_restart()
-        self._link.publish(self._report(HostPhase.WAITING))
-        gate = Gate(
-            self._store,
-            self._identity,
-            boot_id=self._boot_id,
-            coordinator=self._choose_coordinator,
-            reported_by_other_boot=earlier is not None and earlier.boot_id != self._boot_id,
+    def _start_threads(self) -> None:
+        self._link.start()
+        if self._signals is not None:
+            self._signals.start(self._wakeup.set)
+        if self._parts.idle is not None:
+            self._parts.idle.start()
+
+    def _stop_threads(self) -> None:
+        self._link.stop()
+        if self._signals is not None:
+            self._signals.stop()
+        if self._parts.idle is not None:
+            self._parts.idle.stop()
+
+    def _live(self, earlier: Report | None) -> int:
+        """From the report that an earlier agent left in the bucket to the last one of this host."""
+        report = self._known_end(earlier)
+        if report is None:
+            kept = self._state.outcome()
+            first = 1 if kept is None else kept.try_number
+            report = self._try(first, booted_again=self._is_of_other_boot(earlier))
+        while True:
+            if report != earlier and not self._settle(report):
+                return EXIT_INFRASTRUCTURE
+            self._state.mark_reported()
+            number = self._next_try(report)
+            if number is None:
+                return 0
+            report = self._try(number, booted_again=self._is_of_other_boot(report))
+
+    def _is_of_other_boot(self, report: Report | None) -> bool:
+        return report is not None and report.boot_id != self._parts.boot_id
+
+    def _known_end(self, earlier: Report | None) -> Report | None:
+        """The final report that follows from what an earlier agent left; None if there is a try to run."""
+        started, kept = self._state.started, self._state.outcome()
+        if earlier is not None and earlier.phase.final and earlier.try_number >= started:
+            self._store_rest_of_log()
+            return earlier
+        if started > (0 if kept is None else kept.try_number):
+            return self._after_restart(started)
+        if kept is not None and kept.phase.final:
+            end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+            self._store_rest_of_log()
+            return kept
+        return None
+
+    def _after_restart(self, number: int) -> Report:
+        """An agent was here before and died in the middle of that try, or the host booted again."""
+        gone = end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+        self._store_rest_of_log(gap=True)
+        left = "" if gone else "; some of its processes could not be ended"
+        self._reporter.try_number = number
+        return self._reporter.make(
+            HostPhase.FAILED,
+            error=host_errors.HOST_RESTARTED,
+            message=f"the agent of this host started again after the command had begun; it does not run twice{left}",
+            ended_at=self._clock.now(),
         )
-        passed = self._wait_at(gate)
-        if isinstance(passed, Report):
-            return passed
-        ending = self._attempt(passed.coordinator).run()
-        report = self._report(
+
+    def _try(self, number: int, *, booted_again: bool) -> Report:
+        """Waits for the order to run this try (or a later one), runs it; returns how the last one ended."""
+        self._reporter.try_number = number
+        gate = Gate(
+            self._parts.store,
+            self._identity,
+            boot_id=self._parts.boot_id,
+            coordinator=self._choose_coordinator,
+            reported_by_other_boot=booted_again,
+        )
+        while True:
+            self._reporter.publish(HostPhase.WAITING)
+            passed = self._wait_at(gate)
+            if isinstance(passed, Report):
+                return passed
+            report = self._run_try(passed)
+            self._state.keep_outcome(report)
+            if report.phase is not HostPhase.WAITING:
+                return report
+
+    def _run_try(self, passed: Passage) -> Report:
+        """One try behind the open gate; WAITING of the next one, if that was ordered meanwhile."""
+        log = self._parts.open_log()
+        try:
+            log.open()
+        except OSError as error:
+            return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, f"the host's disk refused: {error}")
+        if self._state.started:
+            self._until_stored(log.go_on)
+        if self._parts.idle is not None:
+            self._parts.idle.busy()
+        ending = Attempt(self._parts, log, coordinator=passed.coordinator).run()
+        if ending.phase is HostPhase.WAITING:
+            self._reporter.try_number += 1
+            return self._reporter.make(HostPhase.WAITING)
+        return self._reporter.make(
             ending.phase,
             exit_code=ending.exit_code,
             error=ending.error,
@@ -131,82 +241,20 @@ class Host:
             ended_at=ending.ended_at,
             checkpointed_at=ending.checkpointed_at,
         )
-        self._keep(report)
-        return report
-
-    def _after_restart(self) -> Report:
-        """An agent was here before and died, or the host booted again."""
-        gone = end_leftovers(self._marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
-        saved = self._state.outcome()
-        self._store_rest_of_log(gap=saved is None)
-        if saved is not None:
-            return saved
-        left = "" if gone else "; some of its processes could not be ended"
-        return self._report(
-            HostPhase.FAILED,
-            error=host_errors.HOST_RESTARTED,
-            message=f"the agent of this host started again after the command had begun; it does not run twice{left}",
-            ended_at=self._clock.now(),
-        )
-
-    def _store_rest_of_log(self, *, gap: bool = False) -> None:
-        """Uploads what an earlier agent left in the spool, and gives up only when the host is shut down.
-
-        Args:
-            gap: Whether output may be lost that had not come so far, which is then said.
-        """
-        log = self._log()
-        try:
-            log.open()
-        except OSError as error:
-            _log.warning("the spool of the log cannot be read, its rest is lost: %s", error)
-            return
-        if not gap and log.is_empty:
-            return
-        self._until_stored(log.go_on)
-        if gap:
-            log.gap("the agent of this host was restarted")
-        log.close()
-        log.start()
-        deadline: float | None = None
-        while not log.done:
-            now = self._clock.monotonic()
-            if self._shut_down and deadline is None:
-                deadline = now + SHUTDOWN_FLUSH_SECONDS
-            if deadline is not None and now >= deadline:
-                log.abandon()
-                return
-            self._wakeup.wait(3600.0 if deadline is None else deadline - now)
-
-    def _log(self) -> HostLog:
-        return HostLog(
-            self._store,
-            self._identity,
-            self._state.spool_dir,
-            clock=self._clock,
-            rng=self._rng,
-            drop_noise=self._emulated and not self._identity.on_bastion,
-            is_urgent=lambda: self._shut_down,
-            on_change=self._wakeup.set,
-        )
 
     def _wait_at(self, gate: Gate) -> Passage | Report:
-        """Waits until the command may run, or until it is certain that it will not."""
+        """Waits until the try may run, or until it is certain that none will."""
         backoff = Backoff(self._rng)
         while True:
             delay = jittered(self._identity.arguments.poll_seconds, self._rng)
-            order = self._link.order
-            if self._shut_down:
-                return self._never_ran(
-                    HostPhase.STOPPED, host_errors.HOST_SHUT_DOWN, "the host was shut down before the command ran"
-                )
-            if order is not None and order.action is OrderAction.STOP:
-                return self._never_ran(HostPhase.STOPPED, "", f"stopped before the command ran: {order.reason}")
-            if self.order_lost:
-                return self._never_ran(
-                    HostPhase.FAILED, host_errors.ORDER_LOST, "the order could not be read for too long"
-                )
-            if order is not None:
+            order, stop = self._link.order, self._reasons.of_try(self._reporter.try_number)
+            if stop is not None and stop.phase is not HostPhase.WAITING:
+                return self._stopped_before(stop)
+            if order is not None and order.try_number > self._reporter.try_number:
+                self._reporter.try_number = order.try_number
+                self._reporter.publish(HostPhase.WAITING)
+            ordered = order is not None and order.try_number == self._reporter.try_number
+            if order is not None and ordered and order.action is OrderAction.RUN:
                 try:
                     passage = gate.look()
                     backoff.reset()
@@ -222,92 +270,90 @@ class Host:
                         return self._never_ran(HostPhase.FAILED, host_errors.HOST_RESTARTED, passage.message)
             self._wakeup.wait(delay)
 
-    @property
-    def order_lost(self) -> bool:
-        """Whether the order has not been seen for longer than this host may go on without it."""
-        limit = self._identity.arguments.order_lost_seconds
-        return limit > 0 and self._link.seconds_without_order >= limit
+    def _next_try(self, report: Report) -> int | None:
+        """Waits for the order of another try after this report; None: there will be none, and the host was shut down.
 
-    def _attempt(self, coordinator_address: str) -> Attempt:
-        return Attempt(
+        On the bastion's own host nothing is waited for.
+        """
+        number = report.try_number
+        while not (self._identity.on_bastion or self._reasons.shut_down):
+            order = self._link.order
+            if not may_be_followed(report.phase, report.error) or (
+                order is not None and (order.action is OrderAction.STOP or order.max_tries <= number)
+            ):
+                self._link.stop_polling()
+            elif order is not None and order.try_number > number:
+                return order.try_number
+            self._wakeup.wait(_FOREVER)
+        return None
+
+    def _store_rest_of_log(self, *, gap: bool = False) -> None:
+        """Uploads what an earlier agent left in the spool, and gives up only when the host goes away.
+
+        Args:
+            gap: Whether output may be lost that had not come so far, which is then said.
+        """
+        log = self._parts.open_log()
+        try:
+            log.open()
+        except OSError as error:
+            _log.warning("the spool of the log cannot be read, its rest is lost: %s", error)
+            return
+        if not gap and log.is_empty:
+            return
+        self._until_stored(log.go_on)
+        if gap:
+            log.gap("the agent of this host was restarted")
+        log.close()
+        log.start()
+        if not self._wait(lambda: log.done, at_most_seconds_if_shut_down=SHUTDOWN_FLUSH_SECONDS):
+            log.abandon()
+
+    def _new_log(self) -> HostLog:
+        return HostLog(
+            self._parts.store,
             self._identity,
-            self._link,
-            self._state,
-            self._log(),
+            self._state.spool_dir,
             clock=self._clock,
             rng=self._rng,
-            wakeup=self._wakeup,
-            base_environ=self._environ,
-            boot_id=self._boot_id,
-            marker=self._marker,
-            coordinator=coordinator_address,
-            emulated=self._emulated,
-            interpreter=sys.executable,
-            is_shut_down=lambda: self._shut_down,
-            is_order_lost=lambda: self.order_lost,
-            publish_running=lambda started_at, checkpointed_at: self._link.publish(
-                self._report(HostPhase.RUNNING, started_at=started_at, checkpointed_at=checkpointed_at)
-            ),
+            drop_noise=self._parts.emulated and not self._identity.on_bastion,
+            is_urgent=lambda: self._reasons.urgent,
+            on_change=self._wakeup.set,
         )
 
     def _choose_coordinator(self) -> str:
         identity = self._identity
         if identity.on_bastion or not identity.peers:
             return ""
-        return coordinator.choose(identity.peers[0], run=identity.arguments.run, emulated=self._emulated)
+        return coordinator.choose(identity.peers[0], run=identity.arguments.run, emulated=self._parts.emulated)
+
+    def _stopped_before(self, stop: Stop) -> Report:
+        return self._never_ran(stop.phase, stop.error, f"before the command ran: {stop.message}")
 
     def _never_ran(self, phase: HostPhase, error: str, message: str) -> Report:
-        return self._report(phase, error=error, message=message, ended_at=self._clock.now())
-
-    def _report(
-        self,
-        phase: HostPhase,
-        *,
-        exit_code: int | None = None,
-        error: str = "",
-        message: str = "",
-        started_at: float | None = None,
-        ended_at: float | None = None,
-        checkpointed_at: float | None = None,
-    ) -> Report:
-        return Report(
-            run=self._identity.arguments.run,
-            host=self._identity.host,
-            token=self._identity.arguments.token,
-            boot_id=self._boot_id,
-            phase=phase,
-            exit_code=exit_code,
-            error=error,
-            message=message,
-            started_at="" if started_at is None else instants.to_rfc3339(started_at),
-            ended_at="" if ended_at is None else instants.to_rfc3339(ended_at),
-            checkpointed_at="" if checkpointed_at is None else instants.to_rfc3339(checkpointed_at),
-        )
-
-    def _keep(self, report: Report) -> None:
-        try:
-            self._state.save_outcome(report)
-        except OSError as error:
-            # The report still goes to the bucket; only a crash before that would now lose it.
-            _log.warning("the outcome could not be kept in %s: %s", self._state.folder, error)
+        return self._reporter.make(phase, error=error, message=message, ended_at=self._clock.now())
 
     def _settle(self, report: Report) -> bool:
         """Publishes the final report and waits until it is stored; gives up only when the host is shut down."""
         self._link.publish(report)
+        return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
+
+    def _wait(self, condition: Callable[[], bool], *, at_most_seconds_if_shut_down: float) -> bool:
+        """Waits for something that wakes us up; returns whether it came true."""
         deadline: float | None = None
-        while not self._link.settled:
+        while not condition():
             now = self._clock.monotonic()
-            if self._shut_down and deadline is None:
-                deadline = now + SHUTDOWN_REPORT_SECONDS
+            if self._reasons.shut_down and deadline is None:
+                deadline = now + at_most_seconds_if_shut_down
             if deadline is not None and now >= deadline:
                 return False
-            self._wakeup.wait(3600.0 if deadline is None else deadline - now)
+            self._wakeup.wait(_FOREVER if deadline is None else deadline - now)
         return True
 
-    def _until_stored(self, operation: Callable[[], Report | None]) -> Report | None:
+    def _until_stored(self, operation: Callable[[], T]) -> T | None:
         """Repeats a store operation until it succeeds; gives up (None) only when the host is shut down."""
         backoff = Backoff(self._rng)
-        while not self._shut_down:
+        while not self._reasons.shut_down:
             try:
                 return operation()
             except StoreError as error:  # noqa: PERF203 - repeating is what the loop is for

@@ -163,6 +163,11 @@ class HostLog:
         return all(uploader.done for uploader in self._uploaders)
 
     @property
+    def is_uploading(self) -> bool:
+        """Whether a thread is still at it: `done` and `abandon` take effect after the operation it is in."""
+        return any(uploader.is_alive for uploader in self._uploaders)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
         return all(spool.waiting() is None for spool in self._spools)

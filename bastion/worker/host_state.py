@@ -1,24 +1,30 @@
-"""What a host remembers on its own disk: whether the command was ever started here, and how it ended.
+"""What a host remembers on its own disk: which tries of the command were begun here, and how the last one ended.
 
 Layer: worker. One folder per run and host, `<state dir>/<run>.<i>/`, so that emulated hosts may share a state dir.
 
 Invariants:
 
-* `started` is on disk (fsync) before the command is spawned, and is never removed: the command runs here at most once.
-* `outcome` is on disk before the final report is uploaded, so that an agent that dies in between does not call a
-  finished command a restarted host.
+* `started-<try>` is on disk (fsync) before anything of that try is spawned, and is never removed: each runs at most
+  once.
+* `outcome` is on disk before the final report is uploaded, or the next try is waited for, so that an agent that dies
+  after it does not call a finished command a restarted host.
 * One agent at a time holds the folder's lock; the kernel frees it with the agent's death.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
 from bastion.core import protocol
 from bastion.core.errors import InvalidDocument
 from bastion.core.protocol import Report
+
+_log = logging.getLogger(__name__)
+
+_STARTED = "started-"
 
 
 class HostState:
@@ -52,7 +58,7 @@ class HostState:
 
     @property
     def work_dir(self) -> Path:
-        """The command's working folder."""
+        """The command's working folder; stays from try to try."""
         return self.folder / "work"
 
     @property
@@ -66,36 +72,55 @@ class HostState:
 
     @property
     def checkpoint_file(self) -> Path:
-        """The command's to create: the folder is a new one for each run."""
+        """The command's to create."""
         return self.folder / "checkpoint"
 
     @property
-    def started(self) -> bool:
-        """Whether the command may have run here before."""
-        return (self.folder / "started").exists()
+    def started(self) -> int:
+        """The last try that may have run here; 0: none."""
+        numbers = [path.name.removeprefix(_STARTED) for path in self.folder.glob(f"{_STARTED}*")]
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
-    def mark_started(self, boot_id: str) -> None:
-        """Notes that the command runs from now on.
+    def mark_started(self, boot_id: str, try_number: int) -> None:
+        """Notes that a try runs from now on, and takes away what an earlier one was told and has told.
 
         Raises:
             FileExistsError: it did before.
             OSError: the disk refuses; then nothing may be started.
         """
-        _write_durably(self.folder / "started", boot_id.encode(), os.O_EXCL)
+        _write_durably(self.folder / f"{_STARTED}{try_number}", boot_id.encode(), os.O_EXCL)
+        self.preempt_file.unlink(missing_ok=True)
+        if self.checkpoint_file.is_dir() and not self.checkpoint_file.is_symlink():
+            # Nobody's checkpoint; a command may make of this name what it likes.
+            self.checkpoint_file.rename(self.folder / f"checkpoint-{try_number}")
+        self.checkpoint_file.unlink(missing_ok=True)
 
-    def save_outcome(self, report: Report) -> None:
-        """Keeps the final report until it is in the bucket.
+    @property
+    def prepared(self) -> bool:
+        """Whether the command's folder is as the command needs it: code, packages."""
+        return (self.folder / "prepared").exists()
+
+    def mark_prepared(self) -> None:
+        """Notes that it is.
 
         Raises:
             OSError: the disk refuses.
         """
+        _write_durably(self.folder / "prepared", b"", os.O_TRUNC)
+
+    def keep_outcome(self, report: Report) -> None:
+        """Keeps how a try ended: its final report, or the one that waits for the next. A disk that refuses is no harm
+        to the report that goes to the bucket; only a crash before that would lose it."""
         temporary = self.folder / "outcome.new"
-        _write_durably(temporary, report.to_bytes(), os.O_TRUNC)
-        temporary.replace(self.folder / "outcome")
-        _sync_folder(self.folder)
+        try:
+            _write_durably(temporary, report.to_bytes(), os.O_TRUNC)
+            temporary.replace(self.folder / "outcome")
+            _sync_folder(self.folder)
+        except OSError as error:
+            _log.warning("the outcome could not be kept in %s: %s", self.folder, error)
 
     def outcome(self) -> Report | None:
-        """The final report of an earlier agent; None if there is none to read."""
+        """What an earlier agent kept; None if there is nothing to read."""
         try:
             return protocol.read(Report, (self.folder / "outcome").read_bytes())
         except (OSError, InvalidDocument):

@@ -20,11 +20,13 @@ class HostIdentity:
         arguments: What the node was created with, and which slice it is; the same on all its hosts.
         worker: This host's number in its slice, from 0.
         peers: Addresses of the slice's hosts, in order of worker number; empty on the bastion's own host.
+        slices_address: `host:port` where several slices meet, if the platform made them together and says so.
     """
 
     arguments: AgentArguments
     worker: int
     peers: tuple[str, ...] = ()
+    slices_address: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker < self.arguments.hosts_per_slice:
@@ -63,11 +65,20 @@ def parse_slice_index(tpu_env: str) -> int:
     Raises:
         InvalidDocument: neither of them.
     """
-    values = dict(re.findall(r"^(\w+): '?([^'\n]*)'?$", tpu_env, re.MULTILINE))
+    values = _parse_tpu_env(tpu_env)
     number = values.get("MEGASCALE_SLICE_ID") or values.get("NODE_ID", "").rpartition("-")[2]
     if not number.isdecimal():
         raise InvalidDocument("tpu-env tells neither MEGASCALE_SLICE_ID nor a NODE_ID that ends in the slice's number")
     return int(number)
+
+
+def parse_slices_address(tpu_env: str) -> str:
+    """Where the slices that the platform made together meet; empty if it does not say."""
+    return _parse_tpu_env(tpu_env).get("MEGASCALE_COORDINATOR_ADDRESS", "")
+
+
+def _parse_tpu_env(tpu_env: str) -> dict[str, str]:
+    return dict(re.findall(r"^(\w+): '?([^'\n]*)'?$", tpu_env, re.MULTILINE))
 
 
 def parse_peers(endpoints: str) -> tuple[str, ...]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import http.client
 import logging
 from collections.abc import Callable, Mapping
+from urllib.parse import urlencode
 
 from bastion.core import protocol
 from bastion.core.errors import BastionError, InvalidDocument, NotFound, StoreUnavailable
 from bastion.core.protocol import AgentArguments
 from bastion.worker.backoff import Backoff
-from bastion.worker.identity import HostIdentity, parse_peers, parse_slice_index
+from bastion.worker.identity import HostIdentity, parse_peers, parse_slice_index, parse_slices_address
 
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 10.0
 _MAX_BYTES = 1024 * 1024
+_INSTANCE = "/computeMetadata/v1/instance/"
 AGENT_ATTRIBUTE = "bastion-agent"
 
 
@@ -40,10 +42,24 @@ class MetadataServer:
             NotFound: the instance has no such attribute.
             StoreUnavailable: the server did not answer, or not as a metadata server does.
         """
-        path = f"/computeMetadata/v1/instance/attributes/{name}"
-        connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_SECONDS)
+        return self._get(f"attributes/{name}", timeout_seconds=_TIMEOUT_SECONDS)[0]
+
+    def watch(self, path: str, *, tag: str, wait_seconds: float) -> tuple[str, str]:
+        """A value of the instance and its tag; with the tag of an earlier answer, waits so long for another value.
+
+        Raises:
+            NotFound: the instance has no such value.
+            StoreUnavailable: the server did not answer, or not as a metadata server does.
+        """
+        if not tag:
+            return self._get(path, timeout_seconds=_TIMEOUT_SECONDS)
+        query = {"wait_for_change": "true", "last_etag": tag, "timeout_sec": f"{wait_seconds:.0f}"}
+        return self._get(f"{path}?{urlencode(query)}", timeout_seconds=wait_seconds + _TIMEOUT_SECONDS)
+
+    def _get(self, path: str, *, timeout_seconds: float) -> tuple[str, str]:
+        connection = http.client.HTTPConnection(self._address, timeout=timeout_seconds)
         try:
-            connection.request("GET", path, headers={"Metadata-Flavor": "Google"})
+            connection.request("GET", _INSTANCE + path, headers={"Metadata-Flavor": "Google"})
             response = connection.getresponse()
             body = response.read(_MAX_BYTES)
         except (OSError, http.client.HTTPException) as error:
@@ -51,10 +67,10 @@ class MetadataServer:
         finally:
             connection.close()
         if response.status == http.client.NOT_FOUND:
-            raise NotFound(f"this VM has no metadata attribute {name}")
+            raise NotFound(f"this VM's metadata has no {path}")
         if response.status != http.client.OK:
-            raise StoreUnavailable(f"the metadata server answered {response.status} for {name}")
-        return body.decode("utf-8", "replace")
+            raise StoreUnavailable(f"the metadata server answered {response.status} for {path}")
+        return body.decode("utf-8", "replace"), response.getheader("ETag") or ""
 
 
 def read_identity(server: MetadataServer) -> HostIdentity:
@@ -64,9 +80,11 @@ def read_identity(server: MetadataServer) -> HostIdentity:
         BastionError: something is missing, malformed or not there yet.
     """
     arguments = protocol.read(AgentArguments, server.attribute(AGENT_ATTRIBUTE).encode())
+    slices_address = ""
     if arguments.slice_index is None and arguments.num_slices > 1:
-        index = parse_slice_index(server.attribute("tpu-env"))
-        arguments = arguments.model_copy(update={"slice_index": index})
+        environment = server.attribute("tpu-env")
+        slices_address = parse_slices_address(environment)
+        arguments = arguments.model_copy(update={"slice_index": parse_slice_index(environment)})
     number = server.attribute("agent-worker-number").strip()
     if not number.isdecimal():
         raise InvalidDocument(f"agent-worker-number is {number[:40]!r}, not a number")
@@ -76,7 +94,7 @@ def read_identity(server: MetadataServer) -> HostIdentity:
         raise InvalidDocument(
             f"worker-network-endpoints names {len(peers)} hosts, but the slice has {arguments.hosts_per_slice}"
         )
-    return HostIdentity(arguments=arguments, worker=int(number), peers=peers)
+    return HostIdentity(arguments=arguments, worker=int(number), peers=peers, slices_address=slices_address)
 
 
 def wait_for_identity(server: MetadataServer, backoff: Backoff, sleep: Callable[[float], None]) -> HostIdentity:

@@ -299,6 +299,16 @@ def test_the_end_of_a_vm_ends_the_command(bastion: Bastion, vm: Vm) -> None:
     assert (report.phase, report.error) == (HostPhase.STOPPED, "HostShutDown")
 
 
+def test_a_node_whose_command_has_ended_powers_itself_off_when_no_daemon_lives(bastion: Bastion, vm: Vm) -> None:
+    bastion.order("sleep 2.5")
+    vm.describe(bastion.arguments(accelerator_type="v4-8", devices_per_host=4, raw_log="", power_off_seconds=2.0))
+    with vm.boot() as script:
+        # Not while it runs, though that takes longer.
+        assert (bastion.final().phase, bastion.final().exit_code) == (HostPhase.EXITED, 0)
+        script.communicate(timeout=20)
+    assert processes.marked("BASTION_VM", vm.vm_id) == []
+
+
 def test_a_node_without_an_interpreter_says_what_is_missing(bastion: Bastion, vm: Vm) -> None:
     vm.describe(bastion.arguments(interpreter=""))
     with vm.boot() as script:

@@ -37,9 +37,9 @@ class Bench:
     def changed(self) -> None:
         self.changes += 1
 
-    def order(self, action: OrderAction = OrderAction.RUN, run: str = RUN) -> None:
+    def order(self, action: OrderAction = OrderAction.RUN, run: str = RUN, *, number: int = 1) -> None:
         meta = self.memory.head(keys.order(RUN))
-        data = Order(run=run, action=action, command="c").to_bytes()
+        data = Order(run=run, action=action, command="c", try_number=number).to_bytes()
         self.memory.put(keys.order(RUN), data, generation=0 if meta is None else meta.generation)
 
     def live(self, seconds: float) -> None:
@@ -158,3 +158,22 @@ def test_after_the_last_word_orders_are_not_read_and_beats_go_on():
     bench.live(60.0)
     assert bench.link.order.action is OrderAction.RUN
     assert bench.memory.head(keys.beat(RUN, 0)).generation > before
+
+
+@pytest.mark.parametrize("action", [OrderAction.RUN, OrderAction.RESTART])
+def test_an_order_for_an_earlier_try_does_not_count(action: OrderAction):
+    bench = Bench()
+    bench.order(number=2)
+    bench.live(1.0)
+    bench.order(action, number=1)
+    bench.live(20.0)
+    assert (bench.link.order.action, bench.link.order.try_number) == (OrderAction.RUN, 2)
+
+
+def test_an_order_to_stop_counts_whatever_its_try():
+    bench = Bench()
+    bench.order(number=2)
+    bench.live(1.0)
+    bench.order(OrderAction.STOP, number=1)
+    bench.live(20.0)
+    assert bench.link.order.action is OrderAction.STOP

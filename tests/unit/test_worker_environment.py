@@ -19,6 +19,7 @@ def build(
     slice_index: int = 0,
     emulated: bool = False,
     cpus: int = 2,
+    slices_address: str = "",
 ) -> CommandEnvironment:
     hosts = 2 if accelerator else 1
     arguments = AgentArguments(
@@ -33,7 +34,9 @@ def build(
         num_slices=num_slices,
         slice_index=slice_index,
     )
-    identity = HostIdentity(arguments=arguments, worker=hosts - 1, peers=PEERS if accelerator else ())
+    identity = HostIdentity(
+        arguments=arguments, worker=hosts - 1, peers=PEERS if accelerator else (), slices_address=slices_address
+    )
     order = Order(run=RUN, action=OrderAction.RUN, command="x", env=env or {}, user_id="ann", project_id="vision")
     facts = HostFacts(
         marker="marker",
@@ -56,6 +59,7 @@ def test_a_job_without_a_slice_learns_who_it_is_and_no_tpu_names():
         "BASTION_JOB": "train",
         "BASTION_RUN": RUN,
         "BASTION_ATTEMPT": "2",
+        "BASTION_TRY": "1",
         "BASTION_USER_ID": "ann",
         "BASTION_PROJECT_ID": "vision",
         "BASTION_HOST_INDEX": "0",
@@ -83,6 +87,11 @@ def test_several_slices_find_each_other_at_host_0_of_slice_0():
     assert added["MEGASCALE_SLICE_ID"] == "1"
     assert added["BASTION_HOST_INDEX"] == "3"
     assert added["BASTION_NUM_HOSTS"] == "4"
+
+
+def test_slices_that_the_platform_made_together_meet_where_it_says():
+    added = build(num_slices=2, slices_address="10.0.0.9:8470").variables
+    assert added["MEGASCALE_COORDINATOR_ADDRESS"] == "10.0.0.9:8470"
 
 
 def test_an_emulated_slice_gets_the_cpu_recipe():

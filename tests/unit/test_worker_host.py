@@ -1,138 +1,19 @@
 """A whole host against a store in memory: real commands, no daemon."""
 
-import os
-import secrets
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from bastion import processes
-from bastion.adapters.system_clock import SystemClock
 from bastion.core import keys, protocol
-from bastion.core.errors import NotFound
-from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
-from bastion.testing.counting_store import CountingStore
+from bastion.core.protocol import Claim, HostPhase, Report
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
 from bastion.worker import attempt
-from bastion.worker.host import Host
 from bastion.worker.host_state import HostState
-from bastion.worker.identity import HostIdentity
 from bastion.worker.log_lines import LogRecord, text_bytes_at_most
 from bastion.worker.log_spool import LogSpool
-
-RUN = "abcdefghij-1"
-# Of this test process alone: commands are found, and ended, by it.
-TOKEN = secrets.token_hex(16)
-
-
-class Stage:
-    """One run's keys, and the hosts that a test lets live."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self.memory = MemoryStore()
-        self.counting = CountingStore(self.memory)
-        self.store = FaultyStore(self.counting)
-        self.state_dir = state_dir
-        self._live: list[tuple[Host, threading.Thread]] = []
-
-    def order(self, command: str = "true", *, stop: str = "", grace: float = 5.0, env: dict[str, str] | None = None):
-        meta = self.memory.head(keys.order(RUN))
-        order = Order(
-            run=RUN,
-            action=OrderAction.STOP if stop else OrderAction.RUN,
-            command=command,
-            reason=stop,
-            grace_seconds=grace,
-            env=env or {},
-        )
-        self.memory.put(keys.order(RUN), order.to_bytes(), generation=0 if meta is None else meta.generation)
-
-    def host(
-        self,
-        *,
-        worker: int = 0,
-        hosts: int = 1,
-        boot: str = "boot-1",
-        raw_log: str = "",
-        order_lost_seconds: float = 0.0,
-        on_vm: bool = False,
-        state_dir: Path | None = None,
-        token: str = TOKEN,
-    ) -> Host:
-        arguments = AgentArguments(
-            root="/b/t-bastion",
-            bastion="t-bastion",
-            job="job",
-            run=RUN,
-            token=token,
-            hosts_per_slice=hosts,
-            accelerator_type="v4-16" if on_vm else "",
-            devices_per_host=4 if on_vm else 0,
-            raw_log=raw_log,
-            poll_seconds=0.03,
-            beat_seconds=1.0,
-            order_lost_seconds=order_lost_seconds,
-        )
-        peers = tuple(f"127.0.0.{n + 1}" for n in range(hosts)) if on_vm else ()
-        identity = HostIdentity(arguments=arguments, worker=worker, peers=peers)
-        environ = {"PATH": os.environ["PATH"], "BASTION_EMULATED_BOOT_ID": boot}
-        return Host(
-            identity,
-            self.store,
-            clock=SystemClock(),
-            rng=Random(1),
-            environ=environ,
-            state_dir=state_dir or self.state_dir,
-        )
-
-    def start(self, host: Host) -> threading.Thread:
-        thread = threading.Thread(target=host.run, daemon=True)
-        thread.start()
-        self._live.append((host, thread))
-        return thread
-
-    def end(self) -> None:
-        self.store.enabled = False
-        for host, thread in self._live:
-            host.shut_down()
-            thread.join(20.0)
-            assert not thread.is_alive()
-        for worker in range(2):
-            assert processes.end_marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}", grace_seconds=0)
-
-    def report(self, worker: int = 0) -> Report | None:
-        try:
-            return protocol.read(Report, self.memory.get(keys.report(RUN, worker)).data)
-        except NotFound:
-            return None
-
-    def phase(self, worker: int = 0) -> HostPhase | None:
-        report = self.report(worker)
-        return None if report is None else report.phase
-
-    def final(self, worker: int = 0) -> Report:
-        until(lambda: (report := self.report(worker)) is not None and report.phase.final)
-        report = self.report(worker)
-        assert report is not None
-        return report
-
-    def log(self, worker: int = 0) -> list[str]:
-        """The log's lines without their instants."""
-        metas = self.memory.list(keys.log_segments("job", RUN, worker))
-        text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
-        return [line.split(" ", 1)[1] for line in text.splitlines()]
-
-
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
+from tests.unit.worker_stage import RUN, TOKEN, Stage, command_processes, until
 
 
 @pytest.fixture
@@ -140,10 +21,6 @@ def stage(tmp_path: Path):
     stage = Stage(tmp_path / "state")
     yield stage
     stage.end()
-
-
-def command_processes(worker: int = 0) -> list[processes.ProcessId]:
-    return processes.marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}")
 
 
 def test_a_command_runs_once_behind_its_claim_and_its_end_is_reported_after_its_output(stage: Stage):
@@ -237,7 +114,7 @@ def test_a_command_that_touches_its_file_all_the_time_causes_one_report_beside_t
     time.sleep(0.3)
     (tmp_path / "go").touch()
     stage.final()
-    assert stage.counting.written.count(keys.report(RUN, 0)) <= 4  # waiting, running, a checkpoint, the end
+    assert stage.counting.written.count(keys.report(RUN, 0)) <= 5  # waiting, running, a checkpoint, ended, stored
 
 
 @pytest.mark.parametrize("thing", ["mkdir", "mkfifo", "ln -s /proc/self/mem"])
@@ -316,7 +193,7 @@ def test_an_agent_that_starts_again_after_its_command_began_reports_it_and_does_
     # As an agent that was killed leaves it: the mark, a process of the command, a first segment.
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
-    first.mark_started("boot-1")
+    first.mark_started("boot-1", 1)
     first.close()
     leave_in_spool(first, "y", "z")
     stage.memory.put(keys.log_segment("job", RUN, 0, 1), b"2027-01-15T08:00:00.000000Z stdout F x\n", generation=0)
@@ -332,9 +209,9 @@ def test_an_agent_that_starts_again_after_its_command_began_reports_it_and_does_
 def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage: Stage):
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
-    first.mark_started("boot-1")
+    first.mark_started("boot-1", 1)
     ended = Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.EXITED, exit_code=5)
-    first.save_outcome(ended)
+    first.keep_outcome(ended)
     first.close()
     stage.start(stage.host())
     assert stage.final() == ended
@@ -344,9 +221,9 @@ def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage
 def test_what_a_shut_down_host_could_not_store_of_its_log_follows_when_it_boots_again(stage: Stage, reported: bool):
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
-    first.mark_started("boot-1")
+    first.mark_started("boot-1", 1)
     ended = Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.STOPPED, exit_code=143)
-    first.save_outcome(ended)
+    first.keep_outcome(ended)
     first.close()
     leave_in_spool(first, "last words")
     if reported:

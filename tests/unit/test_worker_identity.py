@@ -125,6 +125,9 @@ def test_a_node_of_a_gang_is_told_its_slice_by_the_platform(metadata):
         read_identity(client)
     attributes["tpu-env"] = "NODE_ID: 'b-abcdefghij-1-1'\n"
     assert read_identity(client).host == 6
+    assert read_identity(client).slices_address == ""
+    attributes["tpu-env"] += "MEGASCALE_COORDINATOR_ADDRESS: '10.0.0.9:8080'\n"
+    assert read_identity(client).slices_address == "10.0.0.9:8080"
 
 
 def test_a_host_waits_until_its_metadata_is_complete(metadata):

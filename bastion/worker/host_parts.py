@@ -1,0 +1,53 @@
+"""What the parts of one host's agent share.
+
+Layer: worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from bastion.ports import Clock, ObjectStore
+from bastion.worker.bucket_link import BucketLink
+from bastion.worker.host_log import HostLog
+from bastion.worker.host_state import HostState
+from bastion.worker.identity import HostIdentity
+from bastion.worker.power import IdleWatch
+from bastion.worker.reports import Reporter
+from bastion.worker.stopping import StopReasons
+from bastion.worker.wakeup import Wakeup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostParts:
+    """One host of one run, while its agent lives.
+
+    Attributes:
+        wakeup: Wakes the loop that decides; everything that it waits for sets it.
+        reasons: Why to stop.
+        idle: Powers the node off one day; None where nothing is powered off.
+        environ: The agent's own environment.
+        marker: By which everything that a command starts is found.
+        emulated: Whether the host is a process group of this machine.
+        interpreter: The Python of commands of hosts that share our file system.
+        open_log: A log over what the host's spool holds; one at a time.
+    """
+
+    identity: HostIdentity
+    store: ObjectStore
+    link: BucketLink
+    state: HostState
+    reporter: Reporter
+    reasons: StopReasons
+    idle: IdleWatch | None
+    wakeup: Wakeup
+    clock: Clock
+    rng: Random
+    environ: Mapping[str, str]
+    boot_id: str
+    marker: str
+    emulated: bool
+    interpreter: str
+    open_log: Callable[[], HostLog]

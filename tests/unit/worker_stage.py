@@ -1,0 +1,160 @@
+"""One host of a run, or several, as threads of a test: real commands on a store in memory, and no daemon."""
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from bastion import processes
+from bastion.adapters.system_clock import SystemClock
+from bastion.core import keys, protocol
+from bastion.core.errors import NotFound
+from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
+from bastion.testing.counting_store import CountingStore
+from bastion.testing.faulty_store import FaultyStore
+from bastion.testing.memory_store import MemoryStore
+from bastion.worker.host import Host
+from bastion.worker.identity import HostIdentity
+from bastion.worker.signals import HostSignals
+
+RUN = "abcdefghij-1"
+# Of this test process alone: commands are found, and ended, by it.
+TOKEN = secrets.token_hex(16)
+
+
+class Stage:
+    """One run's keys, and the hosts that a test lets live."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.memory = MemoryStore()
+        self.counting = CountingStore(self.memory)
+        self.store = FaultyStore(self.counting)
+        self.state_dir = state_dir
+        self._live: list[tuple[Host, threading.Thread]] = []
+
+    def order(
+        self,
+        command: str = "true",
+        *,
+        stop: str = "",
+        restart: str = "",
+        grace: float = 5.0,
+        env: dict[str, str] | None = None,
+        number: int = 1,
+        most: int = 1,
+        setup: str | None = None,
+    ):
+        """Writes the order to run a try of the command; or to stop, or restart, for a reason."""
+        action = OrderAction.STOP if stop else OrderAction.RESTART if restart else OrderAction.RUN
+        order = Order(
+            run=RUN,
+            action=action,
+            command=command,
+            reason=stop or restart,
+            grace_seconds=grace,
+            env=env or {},
+            try_number=number,
+            max_tries=most,
+            setup=setup,
+        )
+        meta = self.memory.head(keys.order(RUN))
+        self.memory.put(keys.order(RUN), order.to_bytes(), generation=0 if meta is None else meta.generation)
+
+    def host(
+        self,
+        *,
+        worker: int = 0,
+        hosts: int = 1,
+        boot: str = "boot-1",
+        raw_log: str = "",
+        order_lost_seconds: float = 0.0,
+        on_vm: bool = False,
+        state_dir: Path | None = None,
+        token: str = TOKEN,
+        signals: HostSignals | None = None,
+    ) -> Host:
+        arguments = AgentArguments(
+            root="/b/t-bastion",
+            bastion="t-bastion",
+            job="job",
+            run=RUN,
+            token=token,
+            hosts_per_slice=hosts,
+            accelerator_type="v4-16" if on_vm else "",
+            devices_per_host=4 if on_vm else 0,
+            raw_log=raw_log,
+            poll_seconds=0.03,
+            beat_seconds=1.0,
+            order_lost_seconds=order_lost_seconds,
+        )
+        peers = tuple(f"127.0.0.{n + 1}" for n in range(hosts)) if on_vm else ()
+        identity = HostIdentity(arguments=arguments, worker=worker, peers=peers)
+        environ = {"PATH": os.environ["PATH"], "BASTION_EMULATED_BOOT_ID": boot}
+        return Host(
+            identity,
+            self.store,
+            clock=SystemClock(),
+            rng=Random(1),
+            environ=environ,
+            state_dir=state_dir or self.state_dir,
+            signals=signals,
+        )
+
+    def start(self, host: Host) -> threading.Thread:
+        thread = threading.Thread(target=host.run, daemon=True)
+        thread.start()
+        self._live.append((host, thread))
+        return thread
+
+    def end(self) -> None:
+        self.store.enabled = False
+        for host, thread in self._live:
+            host.shut_down()
+            thread.join(20.0)
+            assert not thread.is_alive()
+        for worker in range(2):
+            assert processes.end_marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}", grace_seconds=0)
+
+    def report(self, worker: int = 0) -> Report | None:
+        try:
+            return protocol.read(Report, self.memory.get(keys.report(RUN, worker)).data)
+        except NotFound:
+            return None
+
+    def phase(self, worker: int = 0) -> HostPhase | None:
+        report = self.report(worker)
+        return None if report is None else report.phase
+
+    def waits_for(self, number: int, worker: int = 0) -> bool:
+        """Whether the host waits for that try."""
+        report = self.report(worker)
+        return report is not None and (report.phase, report.try_number) == (HostPhase.WAITING, number)
+
+    def final(self, worker: int = 0, *, number: int = 1) -> Report:
+        """The final report of a try."""
+        until(
+            lambda: (report := self.report(worker)) is not None and report.phase.final and report.try_number == number
+        )
+        report = self.report(worker)
+        assert report is not None
+        return report
+
+    def log(self, worker: int = 0) -> list[str]:
+        """The log's lines without their instants."""
+        metas = self.memory.list(keys.log_segments("job", RUN, worker))
+        text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
+        return [line.split(" ", 1)[1] for line in text.splitlines()]
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def command_processes(worker: int = 0) -> list[processes.ProcessId]:
+    return processes.marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}")
