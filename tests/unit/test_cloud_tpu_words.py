@@ -37,7 +37,12 @@ def test_a_lost_node_says_what_is_wrong_with_it() -> None:
     ("code", "message", "kind"),
     [
         (8, 'There is no more capacity in the zone "us-central2-b"', Stockout),
+        (8, "Quota limit 'X' has been exceeded. Limit: 16 in region us-east1.", Stockout),
+        (8, "Quota limit 'X' has been exceeded. Limit: 0 in region us-east1.", ProvisionerRefused),
+        (8, "Quota limit 'X' has been exceeded. Limit: 0.", ProvisionerRefused),
         (13, "an internal error has occurred", Stockout),
+        (4, "the 'valid until' constraint expired", Stockout),
+        (9, "the request has expired", Stockout),
         (9, "Insufficient reserved capacity", Stockout),
         (9, "the network is gone", ProvisionerRefused),
         (3, "reservation for request queue x", ProvisionerRefused),
