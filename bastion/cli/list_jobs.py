@@ -73,7 +73,7 @@ def _run(call: Invocation) -> int:
 
 def _live(entry: Mapping[str, Any], now: float) -> Sequence[str]:
     phase = str(entry.get("phase"))
-    text = words.progress(phase, entry)
+    text = words.progress(phase, entry, now)
     detail = text.removeprefix("ending" if phase == "stopping" else phase).removeprefix(phase).removeprefix(":").strip()
     problem = entry.get("problem")
     if problem:

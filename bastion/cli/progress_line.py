@@ -19,9 +19,13 @@ class ProgressLine:
         self._shown = False
         self._last = ""
 
-    def update(self, text: str) -> None:
-        """Shows `text`, if it is news."""
-        if text == self._last:
+    def update(self, text: str, *, again: bool = False) -> None:
+        """Shows `text`, if it is news.
+
+        Args:
+            again: It says the same as before but for the time: worth a terminal's line, not another line elsewhere.
+        """
+        if text == self._last or (again and not self._live):
             return
         self._last = text
         if not self._live:

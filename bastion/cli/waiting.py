@@ -15,6 +15,7 @@ from bastion.cli.target import Target
 from bastion.cli.words import ending, progress
 from bastion.client import CaughtUp, Client, Ended, Event, Followed, Logged, Noted, Progressed, StartedAttempt, follow
 from bastion.core.errors import EXIT_DETACHED, EXIT_INFRASTRUCTURE
+from bastion.ports import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ def wait_for(
         hint: Say after Ctrl-C how to go on.
     """
     line = ProgressLine()
-    shown = _Shown(line, printer)
+    shown = _Shown(line, printer, client.clock)
     try:
         for event in follow(client, name, uid, generation=generation, what=what):
             shown.show(event)
@@ -90,15 +91,16 @@ def tell_end(name: str, ended: Ended, tell: Callable[[str], None] = say) -> None
 class _Shown:
     """What was shown of the job so far."""
 
-    def __init__(self, line: ProgressLine, printer: LogPrinter | None) -> None:
+    def __init__(self, line: ProgressLine, printer: LogPrinter | None, clock: Clock) -> None:
         self._line = line
+        self._clock = clock
         self._printer = printer
         self.ended: Ended | None = None
 
     def show(self, event: Event) -> None:
         match event:
-            case Progressed(phase=phase, entry=entry):
-                self._line.update(progress(phase, entry))
+            case Progressed(phase=phase, entry=entry, again=again):
+                self._line.update(progress(phase, entry, self._clock.now()), again=again)
             case StartedAttempt(run=run, hosts=hosts, slices=slices):
                 self._line.clear()
                 if self._printer is not None:

@@ -95,7 +95,7 @@ def _lines(client: Client, sight: Sight) -> Iterator[str]:
 def _live(name: str, entry: Mapping[str, Any], now: float) -> Iterator[str]:
     phase = str(entry.get("phase"))
     yield (
-        f"{name} is {words.progress(phase, entry)}"
+        f"{name} is {words.progress(phase, entry, now)}"
         if phase != "queued"
         else f"{name} is queued since {plain(entry.get('queued_at'))} ({words.age(entry.get('queued_at'), now)})"
     )
@@ -146,6 +146,8 @@ def _ended(name: str, result: Result, now: float) -> Iterator[str]:
             "cause": a.cause,
             "message": a.message,
             "ended_at": a.ended_at,
+            "zone": a.zone,
+            "tries": [{"number": n, "exit_code": code, "failed_worker": worker} for n, code, worker in a.tries],
         }
         for a in result.attempts
     ]
@@ -156,8 +158,14 @@ def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str
     for attempt in attempts:
         saved = attempt.get("checkpointed_at")
         known = f"; its last checkpoint was {words.age(saved, now)} ago" if saved else ""
+        where = f" in {plain(attempt['zone'])}" if attempt.get("zone") else ""
+        for each in attempt.get("tries") or ():
+            yield (
+                f"  attempt {plain(attempt.get('number'))}, try {plain(each.get('number'))}: worker "
+                f"{plain(each.get('failed_worker'))} exited with {plain(each.get('exit_code'))}"
+            )
         yield (
-            f"  attempt {plain(attempt.get('number'))} ended {words.age(attempt.get('ended_at'), now)} ago, "
+            f"  attempt {plain(attempt.get('number'))}{where} ended {words.age(attempt.get('ended_at'), now)} ago, "
             f"{words.ending(str(attempt.get('cause')), str(attempt.get('message')))}{known}"
         )
 

@@ -54,17 +54,35 @@ def ending(outcome: str, message: str) -> str:
     return f"{outcome}: {message}" if message else outcome
 
 
-def progress(phase: str, entry: Mapping[str, Any] | None) -> str:
-    """A job's progress in a line: `provisioning 3/4 hosts`."""
+def waiting(entry: Mapping[str, Any], now: float) -> str:
+    """`WAITING_FOR_RESOURCES for 12 min in us-central2-b`; empty if it does not wait for capacity."""
+    what = entry.get("waiting")
+    if not isinstance(what, Mapping):
+        return ""
+    where = f" in {what['zone']}" if what.get("zone") else ""
+    return plain(f"{what.get('state')} for {age(what.get('since'), now)}{where}")
+
+
+def _again(entry: Mapping[str, Any]) -> str:
+    """` (attempt 2, try 2 of 3)`; empty the first time."""
+    attempt, number = entry.get("attempt"), entry.get("try_number")
+    parts = [f"attempt {attempt}"] if isinstance(attempt, int) and attempt > 1 else []
+    parts += [f"try {number} of {plain(entry.get('max_tries'))}"] if isinstance(number, int) and number > 1 else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def progress(phase: str, entry: Mapping[str, Any] | None, now: float) -> str:
+    """A job's progress in a line: `provisioning 3/4 hosts`, `provisioning: WAITING_FOR_RESOURCES for 12 min`."""
     if entry is None:
         return "submitted; the bastion has not read it yet"
-    attempt = entry.get("attempt")
-    again = f" (attempt {attempt})" if isinstance(attempt, int) and attempt > 1 else ""
+    again = _again(entry)
     hosts = entry.get("hosts")
     match phase:
         case "queued":
             why = reason(entry)
             return f"queued: {why}" if why else "queued"
+        case "provisioning" if entry.get("waiting"):
+            return f"provisioning: {waiting(entry, now)}{again}"
         case "provisioning":
             up = entry.get("hosts_up") or 0
             return f"provisioning {up}/{hosts} hosts{again}" if hosts else f"provisioning{again}"

@@ -51,10 +51,16 @@ _RUNNING = {Look.LOGS: 2.0, Look.STATE: 5.0, Look.STATUS: 60.0, Look.LEASE: _LEA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """The job's progress changed. `entry` is its entry in the status document, None before there is one."""
+    """The job's progress changed.
+
+    Attributes:
+        entry: Its entry in the status document; None before there is one.
+        again: Nothing has changed but the time for which it has been waiting for capacity.
+    """
 
     phase: str
     entry: Mapping[str, Any] | None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +185,7 @@ class _Following:
         self._pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
         self._daemon_problem = ""
         self._shown: tuple[object, ...] | None = None
+        self._minute: float | None = None  # in which that was, while it waits for capacity
         self._run: Run | None = None
         self._logs: RunLogs | None = None
         self._caught_up = False
@@ -353,10 +360,15 @@ class _Following:
         if entry is not None:
             reason = entry.get("reason")
             text = (reason.get("code"), reason.get("message")) if isinstance(reason, dict) else None
+            waiting = entry.get("waiting")
+            waits_for = (waiting.get("state"), waiting.get("since")) if isinstance(waiting, dict) else None
             shown = (phase, entry.get("attempt"), entry.get("hosts_up"), entry.get("stopping"), text)
-        if shown != self._shown:
-            self._shown = shown
-            yield Progressed(phase=phase, entry=entry)
+            shown += (waits_for, entry.get("try_number"))
+        minute = self._client.clock.now() // 60 if entry is not None and entry.get("waiting") else None
+        if shown != self._shown or minute != self._minute:
+            again = shown == self._shown
+            self._shown, self._minute = shown, minute
+            yield Progressed(phase=phase, entry=entry, again=again)
 
     # -- output -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,12 @@ from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, InvalidDocument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAttempt:
-    """One attempt that is over. Instants are RFC 3339; `running_since` is empty if no host ever ran the command."""
+    """One attempt that is over. Instants are RFC 3339; `running_since` is empty if no host ever ran the command.
+
+    Attributes:
+        zone: Empty if it was on the bastion, or if nobody wrote it down.
+        tries: Its tries that failed before the last, as (number, exit code, worker that failed first).
+    """
 
     number: int
     started_at: str
@@ -26,6 +31,8 @@ class PastAttempt:
     message: str
     exit_code: int | None
     failed_worker: int | None
+    zone: str = ""
+    tries: tuple[tuple[int, int | None, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,7 @@ def read_result(data: bytes, *, name: str) -> Result:
 
 
 def _attempt(fields: Mapping[str, Any]) -> PastAttempt:
+    tries = fields.get("tries")
     return PastAttempt(
         number=_integer(fields.get("number")) or 0,
         started_at=_text(fields.get("started_at")),
@@ -90,6 +98,16 @@ def _attempt(fields: Mapping[str, Any]) -> PastAttempt:
         message=_text(fields.get("message")),
         exit_code=_integer(fields.get("exit_code")),
         failed_worker=_integer(fields.get("failed_worker")),
+        zone=_text(fields.get("zone")),
+        tries=tuple(_try(_mapping(each)) for each in tries) if isinstance(tries, list) else (),
+    )
+
+
+def _try(fields: Mapping[str, Any]) -> tuple[int, int | None, int | None]:
+    return (
+        _integer(fields.get("number")) or 0,
+        _integer(fields.get("exit_code")),
+        _integer(fields.get("failed_worker")),
     )
 
 

@@ -72,6 +72,22 @@ def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, An
     return to_rfc3339(saved_at)
 
 
+def _place(record: JobRecord) -> dict[str, Any]:
+    """Where the attempt is, for what capacity it waits there, and at which try it is."""
+    attempt, runner = record.attempt, record.job.runner
+    if attempt is None:
+        return {}
+    found: dict[str, Any] = {}
+    if attempt.place is not None and attempt.place.zone:
+        found["zone"] = attempt.place.zone
+    if attempt.waiting is not None and attempt.ending is None:
+        waiting = attempt.waiting
+        found["waiting"] = {"state": waiting.state, "zone": waiting.zone, "since": to_rfc3339(waiting.since)}
+    if runner is not None and runner.max_tries > 1:
+        found |= {"try_number": attempt.try_number + (attempt.restart is not None), "max_tries": runner.max_tries}
+    return found
+
+
 def job_entry(
     record: JobRecord,
     view: JobView | None,
@@ -119,6 +135,7 @@ def job_entry(
         # Few jobs have them, and every entry costs.
         **({} if expected is None else {"expected_duration_seconds": expected}),
         **({} if checkpointed_at is None else {"checkpointed_at": checkpointed_at}),
+        **_place(record),
     }
 
 

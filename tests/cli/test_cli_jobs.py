@@ -348,3 +348,17 @@ def test_a_broken_quota_file_is_told_line_by_line(run, tmp_path: Path, monkeypat
     document = json.loads(run("quota", "check", "q.toml", "--output=json").out)
     assert document["valid"] is False
     assert {problem["line"] for problem in document["problems"]} >= {5, 7}
+
+
+def test_why_tells_each_attempts_tries_and_where_it_was(run, bastion) -> None:
+    bastion.write_settings(
+        b'project = "p"\n[types.v4]\nzones = ["us-central2-b"]\nservice_account = "w@p"\n[[tiers]]\nmodel = "spot"\n'
+    )
+    bastion.hosts.scripts["job"] = runs_for(1, code=4)
+    bastion.hosts.later_scripts["job", 2] = runs_for(1, code=6)
+    bastion.submit("job", instance_type="tpu-v4-8", max_tries=2)
+    bastion.run_until(lambda: bastion.result("job"))
+    shown = run("why", "job").out
+    assert "attempt 1, try 1: worker 0 exited with 4" in shown
+    assert "attempt 1 in us-central2-b ended" in shown
+    assert "worker 0 exited with 6" in shown

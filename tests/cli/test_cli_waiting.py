@@ -186,3 +186,28 @@ def test_a_dead_daemon_is_reported_once(run, bastion) -> None:
     bastion.on_sleep.append(give_up)
     done = run("launch", "--name=job", "--wait", "--", "x")
     assert done.err.count("the daemon has not renewed its lease for") == 1
+
+
+def test_a_wait_for_capacity_is_told_once_and_where_it_ends(run, bastion) -> None:
+    bastion.slices.waits[""] = "WAITING_FOR_RESOURCES"
+    bastion.hosts.scripts["job"] = runs_for(1)
+    began = bastion.clock.now()
+
+    def end_of_the_stockout() -> None:
+        if bastion.clock.now() - began > 300:
+            bastion.slices.waits.clear()
+
+    bastion.on_sleep.append(end_of_the_stockout)
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x")
+    assert done.code == 0
+    assert done.err.count("provisioning: WAITING_FOR_RESOURCES for ") == 1
+
+
+def test_list_and_why_show_for_how_long_a_job_has_waited_for_capacity(run, bastion) -> None:
+    bastion.slices.waits[""] = "WAITING_FOR_RESOURCES"
+    bastion.submit("job", instance_type="tpu-v4-16")
+    bastion.settle(4)
+    bastion.clock.advance(720)
+    bastion.settle(2)
+    assert "WAITING_FOR_RESOURCES for 12 min" in run("list").out
+    assert "job is provisioning: WAITING_FOR_RESOURCES for 12 min" in run("why", "job").out

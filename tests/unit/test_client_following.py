@@ -126,7 +126,7 @@ def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_on
     for seq in range(1, 11):
         segment(cluster.store, seq, f"stdout F {seq}", run=Run(submitted, 1))
     for node in cluster.slices.live_requests():
-        cluster.slices.lose(node.node_id)
+        cluster.slices.lose(node.ref.name)
     cluster.run_until(lambda: (record := cluster.record("job")) and record.attempt is None)
     events: list[Event] = []
     for event in follow(client_of(cluster), "job", submitted, what=Followed(tail=3)):
