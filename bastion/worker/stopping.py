@@ -100,4 +100,7 @@ class StopReasons:
         return None
 
     def _ordered(self, order: Order, phase: HostPhase) -> Stop:
-        return Stop(phase=phase, error="", message=order.reason, deadline=self._clock.monotonic() + order.grace_seconds)
+        message = order.reason
+        if phase is HostPhase.WAITING:
+            message = message or f"try {order.try_number} begins, on all hosts together"
+        return Stop(phase=phase, error="", message=message, deadline=self._clock.monotonic() + order.grace_seconds)

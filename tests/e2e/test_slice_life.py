@@ -1,0 +1,139 @@
+"""What happens to a command on an emulated slice: it is tried again in place, or the cloud takes its hosts away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bastion.core import jobspec, keys, protocol
+from bastion.core.errors import NotFound
+from bastion.core.protocol import HostPhase, Report
+from bastion.emulator.tpu.address import locate
+from bastion.emulator.tpu.faults import Faults
+from bastion.local import LocalHome, down
+from tests.e2e.conftest import USER, LocalRoot, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHome]:
+    """As `conftest.home`, with an emulator that gives hosts notice of what is done to them."""
+    home = LocalHome(tmp_path_factory.mktemp("home"))
+    home.run_dir.mkdir()
+    command = [sys.executable, "-m", "bastion.cli.main", "emulator", "tpu", f"--state_dir={home.emulator_dir}"]
+    with (home.run_dir / "emulator.log").open("wb") as log:
+        emulator = subprocess.Popen([*command, "--notice_seconds=60"], stdout=log, stderr=log)
+    wait_for(lambda: locate(home.emulator_dir), 30)
+    yield home
+    down(home, say=lambda _: None)
+    emulator.wait(30)
+
+
+class Job:
+    """A job of a root, as the bucket shows it."""
+
+    def __init__(self, root: LocalRoot, name: str, command: str, *, instance_type: str, max_tries: int = 1) -> None:
+        self.name, self.store = name, root.store
+        spec = jobspec.new(
+            name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
+            instance_type=instance_type, max_tries=max_tries,
+        )  # fmt: skip
+        self.store.put(keys.active(name), spec.to_bytes(), generation=0)
+
+    def result(self) -> dict | None:  # type: ignore[type-arg]
+        try:
+            return json.loads(self.store.get(keys.complete(self.name)).data)["result"]
+        except NotFound:
+            return None
+
+    def history(self) -> str:
+        try:
+            return self.store.get(keys.job_history(self.name)).data.decode()
+        except NotFound:
+            return ""
+
+    def runs(self) -> list[str]:
+        """Runs that have a log."""
+        logs = keys.worker_logs(self.name)
+        return sorted({meta.key.removeprefix(logs).split("/")[0] for meta in self.store.list(logs)})
+
+    def report(self, run: str, host: int) -> Report | None:
+        try:
+            return protocol.read(Report, self.store.get(keys.report(run, host)).data)
+        except NotFound:
+            return None
+
+    def output(self, run: str, host: int) -> list[str]:
+        metas = list(self.store.list(keys.log_segments(self.name, run, host)))
+        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        return [line.split(" ", 3)[3] for line in text.splitlines()]
+
+
+def test_a_command_that_fails_on_one_host_runs_again_on_all_of_them_in_place(
+    new_root: Callable[[str], LocalRoot],
+) -> None:
+    root = new_root("tries")
+    root.start_daemon()
+    command = (
+        'echo try $BASTION_TRY; if [ "$BASTION_TRY" = 2 ]; then cat left; exit 0; fi; '
+        'echo "left by $BASTION_HOST_INDEX" > left; [ "$BASTION_HOST_INDEX" = 2 ] && exit 5; sleep 600'
+    )
+    job = Job(root, "again", command, instance_type="tpu-v4-32", max_tries=2)
+    wait_for(job.runs, 60)
+    (run,) = job.runs()
+    claim = root.store.head(keys.claim(run))
+    wait_for(lambda: (report := job.report(run, 2)) is not None and report.try_number == 2, 60)
+    again = root.store.head(keys.claim(run))
+    wait_for(job.result, 60)
+    result = job.result()
+    assert result is not None
+    assert (result["outcome"], result["exit_code"]) == ("succeeded", 0)
+    assert claim is not None
+    assert claim == again
+    assert job.runs() == [run], "it ran on other nodes"
+    (attempt,) = result["attempts"]
+    (failed,) = attempt["tries"]
+    assert (failed["number"], failed["exit_code"], failed["failed_worker"]) == (1, 5, 2)
+    for host in range(4):
+        lines = [line for line in job.output(run, host) if "erminated" not in line]
+        assert lines == ["try 1", "bastion: try 2 of 2", "try 2", f"left by {host}"]
+
+
+@pytest.mark.parametrize(("kind", "error"), [("preempt", "Preempted"), ("maintain", "Maintenance")])
+def test_a_host_that_the_cloud_takes_away_lets_its_command_save_and_says_why(
+    new_root: Callable[[str], LocalRoot], kind: str, error: str
+) -> None:
+    root = new_root(kind)
+    root.start_daemon()
+    command = "trap 'cat \"$BASTION_PREEMPT_FILE\"; echo saved; exit 1' TERM; echo up; while :; do sleep 0.1; done"
+    job = Job(root, kind, command, instance_type="tpu-v4-16")
+    wait_for(lambda: job.runs() and all("up" in job.output(job.runs()[0], host) for host in (0, 1)), 60)
+    (run,) = job.runs()
+    faults = Faults(root.home.emulator_dir / "faults")
+    getattr(faults, kind)(keys.gang(run))
+    seen: dict[int, Report] = {}
+
+    def both_said_why() -> bool:
+        for host in (0, 1):
+            report = job.report(run, host)
+            if report is not None and report.phase.final:
+                seen[host] = report
+        return len(seen) == 2
+
+    wait_for(both_said_why, 30)
+    assert {(report.phase, report.error) for report in seen.values()} == {(HostPhase.STOPPED, error)}
+    for host in (0, 1):
+        assert job.output(run, host)[-2:] == [seen[host].message, "saved"]
+    wait_for(lambda: error in job.history(), 30)
+    root.store.put(keys.user_state(kind), b'{"status": "CANCELLING"}', generation=0)
+    wait_for(job.result, 60)
+    result = job.result()
+    assert result is not None
+    assert result["outcome"] == "cancelled"
+    assert result["attempts"][0]["cause"] == "infrastructure"
