@@ -138,14 +138,18 @@ def test_every_file_of_the_deploy_folder_is_mentioned() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Permissions on what lies under a folder, relative to the ROOT; `within` narrows it: what a condition extracts."""
+    """Permissions on what lies under a folder, relative to the ROOT.
+
+    Conditions narrow it: `within` is what one extracts, `named` the one object that one allows.
+    """
 
     folder: str
     permissions: frozenset[str]
     within: str = ""
+    named: str = ""
 
     def covers(self, permission: str, name: str) -> bool:
-        if permission not in self.permissions or not name.startswith(self.folder):
+        if permission not in self.permissions or not name.startswith(self.folder) or self.named not in ("", name):
             return False
         before, _, rest = self.within.partition("{")
         pattern = re.escape(before) + ".+" + re.escape(rest.partition("}")[2])
@@ -174,12 +178,16 @@ def grants(member: str, bucket: str) -> list[Grant]:
         if words[:3] != ["storage", "managed-folders", "add-iam-policy-binding"]:
             continue
         if member in flag(words, "--member") and words[3].startswith(start):
-            condition = re.search(r'extract\("(.*)"\) != ""', flag(words, "--condition"))
+            condition = flag(words, "--condition")
+            within = re.search(r'extract\("(.*)"\) != ""', condition)
+            named = re.search(r'endsWith\("/alice-bastion/(.*)"\)', condition)
+            assert within or named or condition in ("", "None"), condition
             found.append(
                 Grant(
                     folder=words[3].removeprefix(start),
                     permissions=roles[flag(words, "--role").rpartition("/")[2]],
-                    within=condition[1] if condition else "",
+                    within=within[1] if within else "",
+                    named=named[1] if named else "",
                 )
             )
     return found
@@ -349,6 +357,12 @@ def test_users_read_everything_of_the_bastion_and_nobody_but_administrators_writ
     assert list(daemon.list(keys.PROJECT_QUOTAS)) == []
     with pytest.raises(AccessDenied):
         daemon.put(keys.PROJECT_QUOTAS, b"", generation=0)
+
+
+def test_workers_see_whether_the_daemon_lives() -> None:
+    bucket = MemoryStore()
+    bucket.put(keys.LEASE, b"", generation=0)
+    assert GuardedStore(bucket, grants(WORKERS, TEAM)).head(keys.LEASE) is not None
 
 
 def test_workers_read_no_specs_and_no_states() -> None:
