@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bastion import processes
+from bastion.adapters import agent_folder
 from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.no_slices import NoSlices
 from bastion.adapters.reconnecting import ReconnectingProvisioner
@@ -24,6 +25,7 @@ from bastion.core import keys
 from bastion.core.errors import Refused
 from bastion.core.provisioning import BUILT_IN
 from bastion.core.world import Settings
+from bastion.daemon.agents import Agents
 from bastion.daemon.daemon import Daemon, DaemonSettings
 from bastion.daemon.observe import Provisioners
 from bastion.emulator.tpu.address import EmulatorAddress, locate
@@ -99,6 +101,8 @@ def build_daemon(
     cloud = CloudSlices(_connect_to(root), bucket_is_near=near) if slices == "cloud" else None
     me = processes.ProcessId.of(os.getpid())
     tick = tick_seconds or pace.tick_seconds
+    clock = SystemClock()
+    agents = Agents(store, lambda: agent_folder.pack(home.agent_dir), clock, narrate=narrate)
     return Daemon(
         store=store,
         quota_store=quota_store,
@@ -110,7 +114,8 @@ def build_daemon(
             else NoSlices(),
             bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
         ),
-        clock=SystemClock(),
+        clock=clock,
+        agents=None if slices == "none" else agents,
         settings=DaemonSettings(
             world=Settings(
                 root=root.url,

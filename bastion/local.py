@@ -5,6 +5,7 @@ Everything lives under one home folder:
     buckets/permanent/local-bastion/   the bastion's ROOT, quota file included
     emulator/                          the Cloud TPU emulator's state and its VMs
     hosts/                             jobs without a slice, one folder each
+    agent/                             the agent that slices run, as it was last packed
     run/                               pid files and output of the daemon, the emulator and the storage endpoint
 
 The storage endpoint serves the folders in `buckets/` as `gs://` buckets: jobs use them with the libraries they use in
@@ -70,6 +71,10 @@ class LocalHome:
     @property
     def buckets_dir(self) -> Path:
         return self.path / "buckets"
+
+    @property
+    def agent_dir(self) -> Path:
+        return self.path / "agent"
 
     @property
     def run_dir(self) -> Path:

@@ -80,3 +80,9 @@ class ProvisionerUnavailable(ProvisionerError):
 
 class ProvisionerRefused(ProvisionerError):
     """The provisioning API will never accept this request; the message holds its own words."""
+
+
+class AgentNotPacked(BastionError):
+    """The worker agent cannot be packed for the nodes out of this installation."""
+
+    exit_code = EXIT_INFRASTRUCTURE

@@ -237,6 +237,8 @@ class _Turn:
         place = next_place(self.world, runner.instance_type, self.decision.tier, record.zone_turn) if runner else None
         if runner and place is None:
             return record  # the settings changed, or none of its zones answers
+        if runner and self.world.agent is None:
+            return record  # its nodes would find no agent to run
         number = record.next_attempt
         attempt = Attempt(
             number=number,
@@ -247,6 +249,7 @@ class _Turn:
             host_identity="" if runner else self.settings.host_identity,
             place=place,
             try_number=tries.first_number(record),
+            agent=(self.world.agent or "") if runner else "",
         )
         what = f"{runner.num_replicas} x {runner.instance_type.name}" if runner else "on the bastion"
         if attempt.place is not None and attempt.place.zone:

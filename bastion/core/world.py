@@ -113,7 +113,7 @@ class Settings:
         root, bastion: Where the bucket is, for the agents.
         host_identity: This bastion VM's, boot's and process namespace's name.
         poll_seconds, beat_seconds: How often agents read orders, and beat.
-        interpreter: Python for agents that share our file system; empty where nodes bring their own.
+        interpreter: Python for the commands of nodes that share our file system; empty where nodes bring their own.
         budgets: The operator's, or the defaults.
     """
 
@@ -135,6 +135,8 @@ class World:
         policy: The quota file in force; None if there never was one.
         provisioning: Where slices may be created; None if that was never known: none are.
         silent_zones: Zones of it that did not answer in this tick: no gang is created there.
+        agent: Digest of the agent that new attempts on slices begin with; empty: their nodes fetch none; None: it is
+            not in the bucket yet, and such attempts wait for it.
     """
 
     jobs: Mapping[str, JobView]
@@ -144,6 +146,7 @@ class World:
     policy: Policy | None = None
     provisioning: Provisioning | None = BUILT_IN
     silent_zones: frozenset[str] = frozenset()
+    agent: str | None = ""
 
 
 def next_place(world: World, kind: InstanceType, tier: int | None, turn: int) -> Place | None:

@@ -19,6 +19,7 @@ from bastion.core.provisioning import BUILT_IN, Provisioning, tiers_without_sett
 from bastion.core.reconcile import reconcile
 from bastion.core.scheduling_view import SchedulingView
 from bastion.core.world import Settings, World
+from bastion.daemon.agents import Agents
 from bastion.daemon.crew import Crew
 from bastion.daemon.daemon_log import DaemonLog
 from bastion.daemon.execute import Executor, Outcome
@@ -104,14 +105,21 @@ class Daemon:
         entropy: Callable[[], bytes],
         narrate: Callable[[str], None] = lambda _: None,
         heed: Callable[[Provisioning], str] = lambda _: "",
+        agents: Agents | None = None,
     ) -> None:
-        """`heed`: told the operator's settings in every tick, before anything is asked of the provisioners; returns
-        what of them cannot be heeded."""
+        """What the ports are for.
+
+        Args:
+            agents: What nodes fetch from the bucket; None: they bring their agent along.
+            heed: Told the operator's settings in every tick, before anything is asked of the provisioners; returns
+                what of them cannot be heeded.
+        """
         self._store = store
         self._clock = clock
         self._settings = settings
         self._entropy = entropy
         self._narrate = narrate
+        self._agents = agents
         self._heed = heed
         self._unheeded = ""
         self._crew = Crew(_WORKERS)
@@ -240,6 +248,8 @@ class Daemon:
         if world.policy is not None and world.provisioning is not None:
             problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
         problems += [*self._observer.problems, *outcome.problems]
+        if self._agents is not None and world.agent is None and self._agents.problem:
+            problems.append(self._agents.problem)
         self._say(outcome, plan, problems)
         records = self._records(world, outcome)
         if self._lease.may_act():  # else what we know may be older than what our successor published
@@ -288,6 +298,8 @@ class Daemon:
                 usage = self._usage.note(jobs.jobs, now, policy.policy)
                 jobs = replace(jobs, held_recently=recently, user_usage=usage)
             plan = self._scheduler.schedule(jobs, now)
+            if self._agents is not None and any(decision.verdict is Verdict.START for decision in plan.acting):
+                world = replace(world, agent=self._agents.current())
             turns = reconcile(world, plan, now)
             if not world.dry_run:
                 turns |= self._sweeper.sweep(world, self._ticks)

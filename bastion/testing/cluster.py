@@ -19,6 +19,7 @@ from bastion.core.job_record import JobRecord
 from bastion.core.job_record import read as read_record
 from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.core.world import Settings
+from bastion.daemon.agents import Agents
 from bastion.daemon.daemon import Daemon, DaemonSettings, TickReport
 from bastion.daemon.observe import Provisioners
 from bastion.ports import ObjectStore
@@ -50,6 +51,7 @@ class Cluster:
     Attributes:
         store: The bucket, as users and hosts see it.
         hosts: The hosts of live slices; give them `scripts`.
+        agents: What daemons from now on upload for the nodes; None: nothing.
         daemon: The present daemon; `restart_daemon` replaces it by one that knows nothing.
     """
 
@@ -73,6 +75,7 @@ class Cluster:
         self._lease_ttl_seconds = lease_ttl_seconds
         self._without_settings = without_settings
         self.host_identity = "host-1"
+        self.agents: Agents | None = None
         if quota is not None:
             self.write_quota(quota)
         self.daemon = self.new_daemon()
@@ -97,6 +100,7 @@ class Cluster:
                 without_file=self._without_settings,
             ),
             entropy=lambda: f"entropy {next(self._names)}".encode(),
+            agents=self.agents,
         )
 
     def restart_daemon(self) -> None:

@@ -52,7 +52,7 @@ class HostFacts:
         coordinator: `host:port` of host 0 of slice 0, from the claim; empty where nothing coordinates.
         emulated: Whether the host is a process group of this machine.
         cpus: Processors of the machine.
-        interpreter: The Python that runs the agent.
+        interpreter: The Python that the command finds as `python3`.
     """
 
     marker: str

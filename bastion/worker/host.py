@@ -99,7 +99,7 @@ class Host:
             # Not the whole token: environments show up in process listings.
             marker=f"{arguments.run}.{identity.host}.{arguments.token[:8]}",
             emulated=environ.get(EMULATED_TPU) == "1",
-            interpreter=sys.executable,
+            interpreter=arguments.interpreter or sys.executable,
             open_log=self._new_log,
         )
         self._identity = identity

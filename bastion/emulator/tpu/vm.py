@@ -160,6 +160,8 @@ def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, s
     """
     metadata = f"{spec.address}:{spec.port}"
     return {
+        # One for all hosts: sixteen of them should not each unpack the same agent.
+        "BASTION_AGENT_DIR": str(Path(spec.state_dir) / "agents"),
         "BASTION_EMULATED_BOOT_ID": boot_id,
         "BASTION_EMULATED_TPU": "1",
         "BASTION_STATE_DIR": str(folder.disk),
