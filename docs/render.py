@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bastion.cli import reference
-from bastion.core import limits
+from bastion.core import limits, slice_table
 from bastion.core.lifecycle import TRANSITIONS
 
 DOCS = Path(__file__).resolve().parent
@@ -44,6 +44,31 @@ def transitions_table() -> str:
     return "\n".join(["| from | to | when |", "|---|---|---|", *rows]) + "\n"
 
 
+def slice_states_page() -> str:
+    """The table of what is done about a slice, with a legend of its phases and actions."""
+    lines = [
+        "# What is done about a slice in each state",
+        "",
+        "Generated from `bastion/core/slice_table.py`; each cell is a test. Rows are the states of the Cloud TPU API",
+        "(v2), columns how far the job's attempt is. A gang is all slices of an attempt. The queued resource of a gang",
+        "that has one counts until it is ACTIVE; then its nodes do, the worst of them: a gang that lost a node is lost.",
+        "A state that this version does not know counts as CREATING, which stops no running job.",
+        "",
+        "| phase | what it means |",
+        "|---|---|",
+        *(f"| {phase.value} | {meaning} |" for phase, meaning in slice_table.PHASES.items()),
+        "",
+        "| what exists | " + " | ".join(phase.value for phase in slice_table.Phase) + " |",
+        "|---|" + "---|" * len(slice_table.Phase),
+    ]
+    for name, seen in slice_table.rows():
+        cells = slice_table.TABLE[seen]
+        lines.append(f"| {name} | " + " | ".join(cells[phase].value for phase in slice_table.Phase) + " |")
+    lines += ["", "| in the table | what is done |", "|---|---|"]
+    lines += [f"| {action.value} | {meaning} |" for action, meaning in slice_table.ACTIONS.items()]
+    return "\n".join(lines) + "\n"
+
+
 def between(page: str, name: str, content: str) -> str:
     """The page with what lies between its `name:begin` and `name:end` marks replaced."""
     pattern = re.compile(rf"(<!-- {name}:begin[^\n]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
@@ -55,6 +80,7 @@ def pages() -> dict[Path, str]:
     concepts = DOCS / "concepts.md"
     return {
         DOCS / "reference" / "limits.md": limits_page(),
+        DOCS / "reference" / "slice-states.md": slice_states_page(),
         DOCS / "reference" / "cli.md": reference.render(),
         concepts: between(concepts.read_text("utf-8"), "transitions", transitions_table()),
     }

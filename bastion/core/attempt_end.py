@@ -93,14 +93,15 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     """Whether the run's gang was never created, or is not what it was."""
     node, name = view.node, plan.ref.name
+    claimed = view.claim is not None and view.claim.token == plan.attempt.token
     if view.failure is not None and (node is None or node.state is SliceState.FAILED):
         cause, message = view.failure
-        return _ending(plan, Cause(cause), f"{name}: {message}", now)
+        # What has run was created, whatever the API calls its end.
+        return _ending(plan, Cause.INFRASTRUCTURE if claimed else Cause(cause), f"{name}: {message}", now)
     if plan.foreign_host:
         return None  # it is not seen from here
     if node is not None and node.state in (SliceState.LOST, SliceState.DELETING, SliceState.FAILED):
         return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {node.message or node.state.value}", now)
-    claimed = view.claim is not None and view.claim.token == plan.attempt.token
     if claimed and view.node_gone:
         return _ending(plan, Cause.INFRASTRUCTURE, f"{name} is gone though nobody here deleted it", now)
     return None
