@@ -98,7 +98,7 @@ def _no_capacity(record: JobRecord, over: Over, waited: float, now: float) -> tu
     changes: dict[str, Any] = {"capacity_failures": failures, "zone_turn": over.following_turn(record.zone_turn)}
     most = capacity.max_wait(record)
     if most is not None and waited >= most:
-        message = f"no capacity for {duration(most)}, as long as it may wait (max_wait_seconds): {ending.message}"
+        message = f"no capacity for {duration(most)}, as long as it may wait (--max_wait): {ending.message}"
         ending = ending.model_copy(update={"message": message[: limits.MESSAGE_MAX_CHARS]})
         text, outcome = _outcome("failed", EXIT_INFRASTRUCTURE, ending)
         return text, {**changes, **outcome, "waited_seconds": waited}
