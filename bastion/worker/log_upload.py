@@ -48,7 +48,7 @@ class Uploader:
         Args:
             text_of: What is stored for a record.
             write: Stores bytes behind those before. After a `StoreError` it is called with the same bytes again.
-            is_urgent: Whether the host goes away, so that no turn is waited for.
+            is_urgent: Whether the host goes away, so that the end of the log waits for no turn.
             on_done: Called in this thread once `done` is true.
         """
         self._spool = spool
@@ -97,7 +97,8 @@ class Uploader:
             if waiting is None:
                 return None if closed else _IDLE_SECONDS
             due = pace.next_turn(ready_at=waiting.ready_at, last_at=self._last_at, behind=waiting.full or closed)
-            if due > now and not self._is_urgent():
+            # Until the command has ended its output takes turns even then: every host of the job may go away at once.
+            if due > now and not (closed and self._is_urgent()):
                 return due - now
             self._text = b"".join(map(self._text_of, self._spool.take()))
         elif self._retry_at > now:

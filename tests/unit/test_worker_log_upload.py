@@ -191,6 +191,17 @@ def test_a_host_that_goes_away_waits_for_no_turn(tmp_path: Path, clock: ManualCl
     assert len(lane.log()) == 5
 
 
+def test_a_command_that_still_saves_its_work_takes_turns_though_its_host_goes_away(tmp_path: Path, clock: ManualClock):
+    lane = Lane(tmp_path, MemoryStore(), clock)
+    lane.urgent = True
+    for number in range(100):
+        lane.put(str(number))
+        lane.run(0.1)
+    assert len(lane.began) <= 9
+    lane.finish()
+    assert len(lane.log()) == 100
+
+
 def test_an_agent_that_dies_between_a_segment_and_its_note_of_it_stores_nothing_twice(
     tmp_path: Path, clock: ManualClock
 ):
