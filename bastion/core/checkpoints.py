@@ -19,6 +19,7 @@ def saved_until(attempt: Attempt, view: RunView) -> float | None:
     that the hosts report. Hosts that never touched the file do not count: many programs save from one host only.
     """
     since = attempt.started_at if attempt.running_since is None else attempt.running_since
+    since = attempt.try_since or since
     known = [
         # No report knows of what came after it was written, whatever its host's clock did.
         max(since, min(since + seconds, view.reported_at[host]))

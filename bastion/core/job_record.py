@@ -127,6 +127,7 @@ class Attempt(_Part):
         try_number: The present try, counted over all attempts of the job; a user's failure with tries left restarts
             the command in place, as the next one.
         tries: Tries of this attempt that failed before the present one.
+        try_since: When the present try began, if it is not the attempt's first.
         restart: The present try has failed and another one follows, once all hosts are ready for it.
         waiting: The gang waits for capacity; None: it does not, or not any more.
         up_since: When the gang was first seen not to wait: what has to come up counts its time from here.
@@ -144,6 +145,7 @@ class Attempt(_Part):
     agent: str = ""
     try_number: int = Field(default=1, ge=1)
     tries: tuple[PastTry, ...] = ()
+    try_since: Instant | None = None
     restart: Restart | None = None
     waiting: Waiting | None = None
     up_since: Instant | None = None

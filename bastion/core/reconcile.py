@@ -412,7 +412,10 @@ class _Turn:
                 self.effects += runs.keep_going(plan, view)
                 return record
             return self._evolve(record, cleanup=attempt.model_copy(update={"ending": ending}))
-        if not runs.stopped(plan, view):
+        settled = attempt_end.classify(plan, view, attempt.ending, self.now) if attempt.ending.provisional else None
+        if settled is not None:
+            return self._evolve(record, cleanup=attempt.model_copy(update={"ending": settled}))
+        if attempt.ending.provisional or not runs.stopped(plan, view):
             self.effects += runs.stop(plan, view, attempt.ending, self.now)
             return record
         text = f"the cleanup command {attempt.ending.cause.value}: {attempt.ending.message}"

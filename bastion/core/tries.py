@@ -33,7 +33,8 @@ def go_on(plan: RunPlan, view: RunView, now: float) -> Attempt:
     following = attempt.try_number + 1
     if len(view.reports) == plan.hosts and all(r.try_number >= following for r in view.reports.values()):
         tries = (*attempt.tries, restart.failed)
-        return attempt.model_copy(update={"try_number": following, "tries": tries, "restart": None})
+        changes = {"try_number": following, "tries": tries, "try_since": now, "restart": None}
+        return attempt.model_copy(update=changes)
     report = attempt_end.first_failure(plan, view)
     earlier = attempt_end.past_try(plan, view, report, now) if report is not None else None
     if earlier is None or earlier.ended_at >= restart.failed.ended_at:

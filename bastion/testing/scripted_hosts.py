@@ -110,6 +110,15 @@ class ScriptedHosts:
             }
         )
 
+    def live_tries(self, job: str) -> set[tuple[str, int]]:
+        """The same with the number of the try; more than one of a run are two tries at once."""
+        return {
+            (host.arguments.run, host.try_number)
+            for hosts in self._hosts.values()
+            for host in hosts
+            if host.arguments.job == job and host.phase is HostPhase.RUNNING
+        }
+
     def step(self, slices: Iterable[tuple[SliceRequest, int]]) -> None:
         """Lets every host of these slices look and act once; hosts of other ones are dead from now on.
 

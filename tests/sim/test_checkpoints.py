@@ -107,3 +107,20 @@ def test_what_is_saved_when_told_to_stop_counts_as_saved() -> None:
     assert record is not None
     (attempt,) = record.attempts
     assert attempt.checkpointed_at == pytest.approx(attempt.ended_at, abs=30)
+
+
+def test_what_a_later_try_saves_counts_from_its_own_beginning() -> None:
+    cluster = Cluster()
+    cluster.submit("job", instance_type="tpu-v4-8", max_tries=2)
+    cluster.hosts.scripts["job"] = runs_for(3000, code=1)
+    cluster.hosts.later_scripts["job", 2] = runs_for(1e9)
+    cluster.run_until(lambda: len(cluster.hosts.began) == 1)
+    for _ in range(620):
+        cluster.step(5)
+    second = cluster.hosts.began[-1]
+    assert second.try_number == 2
+    cluster.hosts.savings["job"] = saves_every(50)
+    for _ in range(30):
+        cluster.step(5)
+    [job] = cluster.json(STATUS)["jobs"]
+    assert second.at < from_rfc3339(job["checkpointed_at"]) <= cluster.clock.now()

@@ -323,3 +323,12 @@ def test_a_stockout_is_waited_out_with_pauses_of_at_most_five_minutes_and_for_ev
     assert limits.CAPACITY_BACKOFF_MAX_SECONDS * 0.7 <= max(waits) <= limits.CAPACITY_BACKOFF_MAX_SECONDS + 10
     assert record.status.value in ("PENDING", "ACTIVE")
     assert record.infrastructure_failures == 0
+
+
+def test_a_cleanup_command_that_fails_and_stores_output_ends_like_any_other() -> None:
+    cluster = Cluster()
+    cluster.submit("job", cleanup_command="false")
+    cluster.hosts.storing["job", 0] = 5
+    cluster.hosts.scripts["job"] = runs_for(2, code=3)
+    result(cluster, steps=60)
+    assert any("the cleanup command failed: worker 0 exited with 3" in line for line in cluster.history("job"))

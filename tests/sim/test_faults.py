@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bastion.core import keys, limits
+from bastion.core import host_errors, keys, limits
 from bastion.core.job_record import JobRecord
 from bastion.core.objects import ObjectMeta
 from bastion.core.slices import SliceState
@@ -23,7 +23,7 @@ from bastion.daemon.daemon import Daemon
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.faulty_store import FaultyStore
-from bastion.testing.scripted_hosts import runs_for
+from bastion.testing.scripted_hosts import Script, runs_for
 
 POOL = 64
 # `make soak` runs thousands.
@@ -96,7 +96,7 @@ class History:
         self.attempts: dict[str, int] = {}
         self.pools = {self._quota_generation(): POOL}
         self.charged = 0
-        self.once: Counter[tuple[str, int]] = Counter()
+        self.once: Counter[tuple[str, int, int]] = Counter()
         self._results: dict[str, dict[str, object]] = {}
         self._began = 0
 
@@ -144,7 +144,11 @@ class History:
         user, project = self.random.choice([("alice", "a"), ("bob", "b")])
         size = self.random.choice(["", "tpu-v4-8", "tpu-v4-16", "tpu-v4-32"])
         seconds = self.random.choice([1.0, 8.0, 40.0])
-        self.cluster.hosts.scripts[name] = runs_for(seconds, self.random.choice([0, 0, 3]))
+        code, failing = self.random.choice([0, 0, 3]), self.random.choice([None, 0, 1])
+        self.cluster.hosts.scripts[name] = self._script(seconds, code, failing)
+        for number in (2, 3):
+            self.cluster.hosts.later_scripts[name, number] = self._script(seconds, self.random.choice([0, 3]), failing)
+        self.cluster.hosts.storing[name, self.random.randrange(4)] = self.random.choice([0.0, 5.0, 30.0])
         cleanup = self.random.choice([None, None, "echo bye"])
         command = f"run {self.random.random()}"  # else two submissions are the same bytes: a touched spec
         uid = self.cluster.submit(
@@ -155,8 +159,16 @@ class History:
             version=version,
             cleanup_command=cleanup,
             command=command,
+            max_tries=self.random.choice([None, 2, 3]),
         )
         self.uids[name].add(uid)
+
+    def _script(self, seconds: float, code: int, failing: int | None) -> Script:
+        """A command that ends after so long; with a code other than 0 that host first (None: all at once)."""
+        if code == 0 or failing is None:
+            return runs_for(seconds, code)
+        fails, ends = runs_for(seconds, code), runs_for(3 * seconds)
+        return lambda host, elapsed: (fails if host == failing else ends)(host, elapsed)
 
     def _update(self, name: str) -> None:
         record = self.cluster.record(name)
@@ -194,6 +206,11 @@ class History:
             slices.late_creates += 1
         elif chance < 0.10:
             slices.stockouts += 1
+        elif chance < 0.12:
+            name, host = f"job-{self.random.randrange(NAMES)}", self.random.randrange(4)
+            self.cluster.hosts.errors[name, host] = self.random.choice([host_errors.PREEMPTED, host_errors.HOST_FAILED])
+        elif chance < 0.13:
+            slices.waits = {} if slices.waits else {"": "WAITING_FOR_RESOURCES"}
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
@@ -219,6 +236,8 @@ class History:
         for name, uids in self.uids.items():
             live = self.cluster.hosts.live(name)
             assert len(live) <= 1, f"two incarnations of {name} run at once: {live}"
+            tries = self.cluster.hosts.live_tries(name)
+            assert len(tries) <= 1, f"two tries of {name} run at once: {tries}"
             record = records.get(name)
             if record is not None:
                 self._check_record(record, uids)
@@ -226,8 +245,9 @@ class History:
             if name not in records or records[name].uid != uid:
                 assert self.result(uid), f"{name} of {uid} is lost"
         for began in self.cluster.hosts.began[self._began :]:
-            self.once[began.run, began.host] += 1
-            assert self.once[began.run, began.host] == 1, f"a host ran a run twice: {began}"
+            key = began.run, began.try_number, began.host
+            self.once[key] += 1
+            assert self.once[key] == 1, f"a host ran a try twice: {began}"
             assert began.run.partition("-")[0] in self.uids[began.job], "it belongs to no spec that was ever written"
         self._began = len(self.cluster.hosts.began)
 
@@ -254,6 +274,8 @@ class History:
     def finish(self) -> None:
         """The trouble ends; everything must end well."""
         self.faulty.enabled = False
+        self.cluster.slices.waits = {}
+        self.cluster.hosts.errors.clear()
         self._change_quota(POOL)
         for _ in range(1500):
             if not self.cluster.listed("jobs/active/") and not self.cluster.listed("jobs/states/"):
@@ -265,6 +287,10 @@ class History:
             assert result is not None, f"{uid} has no result"
             if uid in self.acknowledged:
                 assert result["outcome"] == "cancelled"
+            attempts = result["attempts"]
+            assert isinstance(attempts, list)
+            failed = [number for attempt in attempts for number in (past["number"] for past in attempt["tries"])]
+            assert len(failed) <= 2, f"more tries of {uid} failed than it has"
         for name in self.uids:
             marks = [re.search(r" (\w{10})#(\d+) ", line) for line in self.cluster.history(name)]
             numbers: dict[str, list[int]] = defaultdict(list)
