@@ -19,7 +19,7 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.core import protocol
 from bastion.core.errors import EXIT_REFUSED, BastionError, InvalidDocument
 from bastion.core.protocol import AgentArguments
-from bastion.wiring import open_root
+from bastion.wiring import fetch_asset, open_root
 from bastion.worker.backoff import Backoff
 from bastion.worker.host import Host, state_dir_of
 from bastion.worker.identity import HostIdentity
@@ -66,7 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The agent starts nothing but the command, so what it adopts was the command's and ends with it.
     processes.become_subreaper()
     state_dir = state_dir_of(os.environ)
-    host = Host(identity, store, clock=clock, rng=rng, environ=os.environ, state_dir=state_dir, signals=signals)
+    host = Host(
+        identity,
+        store,
+        clock=clock,
+        rng=rng,
+        environ=os.environ,
+        state_dir=state_dir,
+        fetch=fetch_asset,
+        signals=signals,
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: host.shut_down())
     return host.run()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bastion.core.errors import Refused
+from bastion.core import limits
+from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
 from bastion.ports import ObjectStore
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -97,6 +99,59 @@ def open_root(url: str) -> ObjectStore:
     interval = 0.0 if storage_emulator() else 1.0
     store = GcsStore(bucket, parts_prefix=f"{folder}/{_APPEND_PARTS}", write_interval_seconds=interval)
     return PrefixedStore(store, f"{folder}/")
+
+
+def fetch_asset(url: str) -> bytes:
+    """A file that a job's spec names (`code_asset_path`): `gs://BUCKET/KEY`, `file://...`, or an absolute path.
+
+    Raises:
+        NotFound: there is none.
+        AccessDenied: it may not be read.
+        Refused: the URL is of another form, or the file is larger than any bundle.
+        StoreError: try again.
+    """
+    if not url.startswith("gs://"):
+        return _fetch_file(unquote(urlsplit(url).path) if url.startswith("file://") else url)
+    from bastion.adapters.gcs_store import GcsStore
+
+    bucket, _, key = url.removeprefix("gs://").partition("/")
+    if not _BUCKET_NAME.fullmatch(bucket) or not key:
+        raise Refused(f"{url} names no object; write gs://BUCKET/KEY")
+    store = GcsStore(bucket)
+    try:
+        meta = store.head(key)
+        if meta is None:
+            raise NotFound(f"there is no {url}")
+        _check_asset_size(url, meta.size)
+        return store.get(key).data
+    except ValueError as error:
+        raise Refused(f"{url}: {error}") from error
+
+
+def _fetch_file(path: str) -> bytes:
+    if not path.startswith("/"):
+        raise Refused(f"{path} is neither a gs:// URL nor an absolute path")
+    try:
+        # Never waits: a pipe has no other end here.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused(f"{path} is no file")
+            _check_asset_size(path, status.st_size)
+            return file.read(limits.BUNDLE_MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(f"there is no {path}") from error
+    except PermissionError as error:
+        raise AccessDenied(f"{path} may not be read") from error
+    except IsADirectoryError as error:
+        raise Refused(f"{path} is a folder; a tar file is needed") from error
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
+
+
+def _check_asset_size(url: str, size: int) -> None:
+    if size > limits.BUNDLE_MAX_BYTES:
+        raise Refused(f"{url} has {size} bytes; {limits.BUNDLE_MAX_BYTES} are the most of a bundle")
 
 
 def make_folders(root: Root) -> None:

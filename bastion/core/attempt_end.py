@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bastion.core import host_errors, limits
+from bastion.core.errors import EXIT_NO_CODE
 from bastion.core.instants import from_rfc3339
 from bastion.core.job_record import Cause, Ending, PastTry
 from bastion.core.protocol import HostPhase, Report
 from bastion.core.runs import RunPlan
 from bastion.core.slices import SliceState
 from bastion.core.world import RunView
-
-# What `sysexits.h` calls an input that cannot be had: a setup that has no exit code of its own.
-_NO_INPUT = 66
 
 
 def _failed_by_itself(report: Report) -> bool:
@@ -84,7 +82,7 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
     code = report.exit_code
     if report.phase is HostPhase.FAILED:
         text = f"worker {report.host} {report.error}: {report.message}".rstrip(": ")
-        code = code or _NO_INPUT
+        code = code or EXIT_NO_CODE
     else:
         text = f"worker {report.host} exited with {code}"
     return _ending(plan, Cause.FAILED, text, now, exit_code=code, failed_worker=report.host, provisional=provisional)

@@ -9,6 +9,8 @@ Quota files have an error of their own, `quota.QuotaFileError`, because `quota/`
 from __future__ import annotations
 
 EXIT_REFUSED = 64
+# Of a job whose code is missing or cannot be used: what sysexits.h calls EX_NOINPUT.
+EXIT_NO_CODE = 66
 EXIT_INFRASTRUCTURE = 75
 EXIT_DETACHED = 130
 EXIT_CANCELLED = 143

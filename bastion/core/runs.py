@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from bastion.core import capacity, keys, limits
+from bastion.core import bundles, capacity, keys, limits
 from bastion.core.effects import CloseGate, CreateSlice, DeleteSlice, Effect, PutOrder
 from bastion.core.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.jobspec import JobSpec
@@ -74,6 +74,7 @@ class RunPlan:
         spec = self.spec
         runner = None if self.cleanup else spec.runner
         restarts = self.attempt.restart is not None
+        code = "" if self.cleanup else spec.code_asset_path or ""
         return Order(
             run=self.run,
             action=OrderAction.STOP if stop else OrderAction.RESTART if restarts else OrderAction.RUN,
@@ -91,8 +92,10 @@ class RunPlan:
             # Hosts that were told of the next try do not listen to an order of this one any more.
             try_number=self.attempt.try_number + restarts,
             max_tries=runner.max_tries if runner else 1,
-            code="" if self.cleanup else spec.code_asset_path or "",
-            setup=runner.setup if runner else None,
+            code=code,
+            code_sha256=bundles.digest_in(code),
+            # On the bastion itself nothing is installed for a job that says nothing about it: it is shared.
+            setup=runner.setup if runner else "",
             output_dir=runner.output_dir if runner else "",
             output_sync=runner.output_sync if runner else "each",
         )

@@ -1,10 +1,12 @@
-"""Running one try of the command on this host, from the marker on disk to the last uploaded log line.
+"""Running one try of the command on this host, from the marker on disk to the last uploaded log line; before the first,
+the job's code is fetched and set up.
 
 Layer: worker.
 
 Invariants:
 
 * `started-<try>` is on disk before anything is spawned.
+* The command runs only where all of the code has come and the setup has ended with 0.
 * That the command ended by itself is published before anything else is done about it: whoever sees the reports of
   several hosts must be able to tell who was first.
 * When `run` returns, nothing of the command is alive (or the message says so) and all its output is stored; a host that
@@ -21,12 +23,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bastion.core import host_errors
+from bastion.core.errors import EXIT_NO_CODE
 from bastion.core.protocol import HostPhase, Order
+from bastion.worker.backoff import Backoff
 from bastion.worker.checkpoint_file import CheckpointFile
+from bastion.worker.code import CodeArrival, CodeProblem
 from bastion.worker.command import Command
-from bastion.worker.environment import HostFacts, command_environment
+from bastion.worker.environment import CommandEnvironment, HostFacts, command_environment
 from bastion.worker.host_log import HostLog
 from bastion.worker.host_parts import HostParts
+from bastion.worker.setup_step import setup_of, with_environment
 from bastion.worker.stopping import Stop
 
 _log = logging.getLogger(__name__)
@@ -118,7 +124,6 @@ class Attempt:
         self._log.start()
         try:
             self._parts.state.mark_started(self._parts.boot_id, self._try)
-            self._parts.state.work_dir.mkdir(exist_ok=True)
         except OSError as error:
             return self._flushed(self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}"))
         if self._try > 1:
@@ -126,32 +131,77 @@ class Attempt:
         return self._flushed(self._prepare(order) or self._run_command(order))
 
     def _prepare(self, order: Order) -> Ending | None:
-        """What is done once per host before the first try: code, packages, earlier outputs. None: all is well.
+        """What is done once per host before the first try: code, packages, earlier outputs. None: all is well."""
+        if self._parts.state.prepared:
+            return None
+        try:
+            ending = self._get_code(order) or self._set_up(order)
+            if ending is None:
+                self._parts.state.mark_prepared()
+        except CodeProblem as problem:
+            code = EXIT_NO_CODE if problem.error in host_errors.OF_THE_USER else None
+            return self._failed(problem.error, str(problem), exit_code=code)
+        except OSError as error:
+            return self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}")
+        return ending
 
-        What is fetched comes in a thread and is waited for with `_unless_stopped`; what is run is run with `_execute`.
+    def _get_code(self, order: Order) -> Ending | None:
+        """Makes the command's folder, with the job's code in it.
+
+        Raises:
+            CodeProblem, OSError: it cannot be made.
         """
-        if self._parts.state.prepared or not order.setup:
+        parts = self._parts
+        if not order.code or parts.state.work_dir.exists():
+            parts.state.work_dir.mkdir(exist_ok=True)
+            return None
+        parts.reporter.publish(HostPhase.PREPARING)
+        backoff = Backoff(parts.rng, last_seconds=max(1.0, min(30.0, parts.identity.arguments.poll_seconds * 6)))
+        arrival = CodeArrival(order, parts.state.work_dir, parts.fetch, backoff=backoff, on_done=parts.wakeup.set)
+        arrival.start()
+        stop = self._unless_stopped(lambda: arrival.done)
+        if stop is not None:
+            arrival.give_up()
+            return self._stopped(stop)
+        if arrival.problem is not None:
+            raise arrival.problem
+        return None
+
+    def _set_up(self, order: Order) -> Ending | None:
+        """Runs the setup, if there is one.
+
+        Raises:
+            CodeProblem: what it depends on cannot be read.
+        """
+        state = self._parts.state
+        setup = setup_of(order, state.work_dir, state.environment_dir)
+        if setup is None:
             return None
         self._parts.reporter.publish(HostPhase.PREPARING)
-        environment = command_environment(self._parts.environ, order, self._parts.identity, self._facts)
+        self._log.note(f"setup: {setup.title}")
+        variables = with_environment(self._environment(order).variables, state.environment_dir)
         try:
-            done = self._execute(order.setup, environment.variables, self._parts.state.work_dir)
+            done = self._execute(setup.line, variables, state.work_dir)
         except (OSError, ValueError) as error:
-            return self._failed(host_errors.HOST_FAILED, f"the setup command could not be started: {error}")
+            raise CodeProblem(host_errors.SETUP_FAILED, f"{setup.label} could not be started: {error}") from error
         if done.stop is not None:
             return self._stopped(done.stop, done)
         if done.exit_code != 0:
-            message = f"the setup command ended with {done.exit_code}"
+            message = f"{setup.label} ended with {done.exit_code}; the job's log has its output{setup.advice}"
             return self._failed(host_errors.SETUP_FAILED, message, exit_code=done.exit_code)
-        try:
-            self._parts.state.mark_prepared()
-        except OSError as error:
-            return self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}")
         return None
+
+    def _environment(self, order: Order) -> CommandEnvironment:
+        """Of the command; with the job's own packages, if it has any."""
+        parts = self._parts
+        environment = command_environment(parts.environ, order, parts.identity, self._facts)
+        if not parts.state.environment_dir.is_dir():
+            return environment
+        return replace(environment, variables=with_environment(environment.variables, parts.state.environment_dir))
 
     def _run_command(self, order: Order) -> Ending:
         parts = self._parts
-        environment = command_environment(parts.environ, order, parts.identity, self._facts)
+        environment = self._environment(order)
         if environment.overridden:
             self._log.note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
         checkpoints = CheckpointFile(parts.state.checkpoint_file, clock=self._clock, rng=parts.rng)

@@ -31,6 +31,7 @@ from bastion.worker import coordinator, power
 from bastion.worker.attempt import SHUTDOWN_FLUSH_SECONDS, Attempt, may_be_followed
 from bastion.worker.backoff import Backoff, jittered
 from bastion.worker.bucket_link import BucketLink
+from bastion.worker.code import Fetch
 from bastion.worker.command import end_leftovers
 from bastion.worker.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.worker.gate import Gate, Passage, Verdict
@@ -65,10 +66,13 @@ class Host:
         rng: Random,
         environ: Mapping[str, str],
         state_dir: Path,
+        fetch: Fetch,
         signals: HostSignals | None = None,
         power_off: Callable[[], None] | None = None,
     ) -> None:
-        """`signals` are this VM's, if anybody tells any; `power_off` ends it, by default as its environment says."""
+        """`fetch` gets the job's code. `signals` are this VM's, if anybody tells any; `power_off` ends it, by default
+        as its environment says.
+        """
         arguments = identity.arguments
         wakeup = Wakeup()
         link = BucketLink(store, identity, clock=clock, rng=rng, on_change=wakeup.set)
@@ -100,6 +104,7 @@ class Host:
             marker=f"{arguments.run}.{identity.host}.{arguments.token[:8]}",
             emulated=environ.get(EMULATED_TPU) == "1",
             interpreter=arguments.interpreter or sys.executable,
+            fetch=fetch,
             open_log=self._new_log,
         )
         self._identity = identity

@@ -11,6 +11,7 @@ from random import Random
 
 from bastion.ports import Clock, ObjectStore
 from bastion.worker.bucket_link import BucketLink
+from bastion.worker.code import Fetch
 from bastion.worker.host_log import HostLog
 from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
@@ -32,6 +33,7 @@ class HostParts:
         marker: By which everything that a command starts is found.
         emulated: Whether the host is a process group of this machine.
         interpreter: The Python of commands of hosts that share our file system.
+        fetch: Gets the job's code.
         open_log: A log over what the host's spool holds; one at a time.
     """
 
@@ -50,4 +52,5 @@ class HostParts:
     marker: str
     emulated: bool
     interpreter: str
+    fetch: Fetch
     open_log: Callable[[], HostLog]

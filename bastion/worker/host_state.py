@@ -58,8 +58,13 @@ class HostState:
 
     @property
     def work_dir(self) -> Path:
-        """The command's working folder; stays from try to try."""
+        """The command's working folder, with the job's code in it; stays from try to try."""
         return self.folder / "work"
+
+    @property
+    def environment_dir(self) -> Path:
+        """The job's own Python environment, if it has one."""
+        return self.folder / "env"
 
     @property
     def spool_dir(self) -> Path:

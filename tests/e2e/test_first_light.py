@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,6 +121,25 @@ def test_a_job_without_an_instance_type_returns_its_exit_code(user: User) -> Non
     done = user.bastion("launch", "--wait", "--", "bash", "-c", "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout) == (7, "out\n")
     assert "err\n" in done.stderr
+
+
+def test_a_folder_goes_along_to_the_bastion_itself_and_a_clients_own_tar_file_is_taken(user: User) -> None:
+    folder = user.home.parent / "code"
+    folder.mkdir()
+    (folder / "said.py").write_text("text = 'from the tree'\n")
+    program = ("--", "python3", "-c", "import said; print(said.text)")
+    done = user.bastion("launch", f"--bundle={folder}", "--wait", *program)
+    assert (done.returncode, done.stdout) == (0, "from the tree\n"), done.stderr
+
+    with tarfile.open(user.home / "own.tar", "w") as tar:
+        tar.add(folder / "said.py", "said.py")
+    spec = json.loads(user.bastion("launch", "--dry_run", "--name=own", *program).stdout)
+    for name, asset in (("own", "own.tar"), ("gone", "gone.tar")):
+        document = {**spec, "name": name, "code_asset_path": str(user.home / asset)}
+        (user.home / f"{name}.json").write_text(json.dumps(document))
+    own, gone = (user.bastion("submit", f"--spec={name}.json", "--wait") for name in ("own", "gone"))
+    assert (own.returncode, own.stdout) == (0, "from the tree\n"), own.stderr
+    assert (gone.returncode, "BundleMissing" in gone.stderr) == (66, True), gone.stderr
 
 
 def test_the_worker_that_fails_first_is_named_with_its_code_and_the_others_end_at_once(user: User) -> None:

@@ -69,10 +69,11 @@ class Machine:
         down(self.home, say=lambda _: None)
         self.storage.stop()
 
-    def bastion(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def bastion(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "bastion.cli.main", *arguments],
             env=self.environment,
+            cwd=folder or self.home.path,
             capture_output=True,
             text=True,
             timeout=90,
@@ -107,6 +108,32 @@ def test_every_host_of_a_slice_uses_gs_for_its_own_data(machine: Machine) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("['from 0', 'from 1']") == 2, done.stdout
     assert (machine.buckets / "team" / "data" / "host-1").read_text() == "from 1"
+
+
+def test_the_code_of_a_git_tree_reaches_every_host_of_a_slice(machine: Machine, tmp_path: Path) -> None:
+    tree = tmp_path / "project"
+    (tree / "src" / "model").mkdir(parents=True)
+    (tree / "src" / "model" / "__init__.py").write_text("def size():\n    return open('size.txt').read()\n")
+    (tree / "train.py").write_text("import os, model\nprint('size', model.size(), 'on', os.environ['TPU_WORKER_ID'])\n")
+    (tree / "pyproject.toml").write_text("[project]\nname = 'model'\nversion = '1'\n")
+    (tree / "size.txt").write_text("huge")
+    (tree / "noise.log").write_text("ignored")
+    (tree / ".gitignore").write_text("*.log\n")
+    subprocess.run(["git", "init", "-q", str(tree)], check=True)
+    launch = ("launch", "--instance_type=tpu-v4-16", "--wait")
+    done = machine.bastion(*launch, "--", "bash", "-c", "ls; python3 train.py", folder=tree)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for worker in (0, 1):
+        assert f"size huge on {worker}" in done.stdout
+    assert "noise.log" not in done.stdout
+    bundles = list((machine.buckets / "team" / "e2e-bastion" / "bundles").iterdir())
+    assert len(bundles) == 1
+
+    failed = machine.bastion(*launch, "--name=broken", "--setup=echo not here; exit 9", "--", "true", folder=tree)
+    assert failed.returncode == 9, failed.stderr
+    assert "SetupFailed: the setup (echo not here; exit 9) ended with 9" in failed.stderr
+    assert "not here" in failed.stdout
+    assert list((machine.buckets / "team" / "e2e-bastion" / "bundles").iterdir()) == bundles
 
 
 def test_following_cancelling_listing_and_asking_why_work_on_gs(machine: Machine) -> None:

@@ -20,6 +20,7 @@ from bastion.core import keys, protocol
 from bastion.core.errors import NotFound
 from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.testing.memory_store import MemoryStore
+from bastion.wiring import fetch_asset
 from bastion.worker.host import Host
 from bastion.worker.identity import HostIdentity
 
@@ -107,6 +108,7 @@ class Slices:
             rng=Random(1),
             environ=environ,
             state_dir=self.folder / "state",
+            fetch=fetch_asset,
         )
 
     def _report(self, host: int) -> Report | None:

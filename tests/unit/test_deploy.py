@@ -304,6 +304,7 @@ AGES = [
     (keys.job_history("job"), 365),
     (keys.project_history("research", "20260102"), 365),
     (keys.complete("job"), 365),
+    (keys.bundle("0" * 64), 365),
     (keys.active("job"), None),
     (keys.user_state("job"), None),
     (keys.state("job"), None),

@@ -52,4 +52,15 @@ def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> Non
     cleanup = plan(cleanup=True)
     assert cleanup.ref == SliceRef(name="b-aaaaaaaaaa-cleanup")
     order = cleanup.order()
-    assert (order.command, order.max_tries, order.setup, order.code, order.output_dir) == ("false", 1, None, "", "")
+    assert (order.command, order.max_tries, order.setup, order.code, order.output_dir) == ("false", 1, "", "", "")
+
+
+def test_the_digest_of_a_bundle_is_ordered_with_it_and_on_the_bastion_nothing_is_set_up() -> None:
+    digest = "0123456789abcdef" * 4
+    url = f"gs://b/b-bastion/bundles/{digest}.tar.gz"
+    spec = jobspec.new(
+        name="job", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, code_asset_path=url
+    )
+    record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, spec=dict(spec.document), queued_at=1.0)
+    order = plan_attempt(record, Attempt(number=1, token="t", started_at=2.0), SETTINGS).order()
+    assert (order.code, order.code_sha256, order.setup) == (url, digest, "")

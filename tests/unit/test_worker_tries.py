@@ -228,7 +228,8 @@ def test_a_setup_command_runs_once_on_a_host_and_its_output_is_logged(stage: Sta
     until(lambda: stage.waits_for(2))
     stage.order("ls", number=2, most=2, setup="echo setting up; touch ready")
     stage.final(number=2)
-    assert stage.log() == ["stdout F setting up", "stdout F 1", "stderr F bastion: try 2 of 2", "stdout F ready"]
+    assert stage.log()[0] == "stderr F bastion: setup: echo setting up; touch ready"
+    assert stage.log()[1:] == ["stdout F setting up", "stdout F 1", "stderr F bastion: try 2 of 2", "stdout F ready"]
 
 
 def test_a_setup_command_that_fails_is_named_and_the_command_does_not_run(stage: Stage):
@@ -237,7 +238,8 @@ def test_a_setup_command_that_fails_is_named_and_the_command_does_not_run(stage:
     final = stage.final()
     assert (final.phase, final.error, final.exit_code) == (HostPhase.FAILED, "SetupFailed", 9)
     assert final.started_at == ""
-    assert stage.log() == ["stdout F oh", "stderr F bastion: the setup command ended with 9"]
+    assert stage.log()[1] == "stdout F oh"
+    assert stage.log()[2].startswith("stderr F bastion: the setup (echo oh; exit 9) ended with 9")
 
 
 def test_a_host_tells_that_it_prepares_and_a_stop_ends_that_too(stage: Stage):

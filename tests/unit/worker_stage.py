@@ -16,6 +16,7 @@ from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction,
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
+from bastion.worker.code import Fetch
 from bastion.worker.host import Host
 from bastion.worker.identity import HostIdentity
 from bastion.worker.signals import HostSignals
@@ -33,7 +34,11 @@ class Stage:
         self.counting = CountingStore(self.memory)
         self.store = FaultyStore(self.counting)
         self.state_dir = state_dir
+        self.fetch: Fetch = self._no_code
         self._live: list[tuple[Host, threading.Thread]] = []
+
+    def _no_code(self, url: str) -> bytes:
+        raise NotFound(f"there is no {url}")
 
     def order(
         self,
@@ -45,8 +50,10 @@ class Stage:
         env: dict[str, str] | None = None,
         number: int = 1,
         most: int = 1,
+        code: str = "",
+        code_sha256: str = "",
         setup: str | None = None,
-    ):
+    ) -> None:
         """Writes the order to run a try of the command; or to stop, or restart, for a reason."""
         action = OrderAction.STOP if stop else OrderAction.RESTART if restart else OrderAction.RUN
         order = Order(
@@ -58,6 +65,8 @@ class Stage:
             env=env or {},
             try_number=number,
             max_tries=most,
+            code=code,
+            code_sha256=code_sha256,
             setup=setup,
         )
         meta = self.memory.head(keys.order(RUN))
@@ -100,6 +109,7 @@ class Stage:
             rng=Random(1),
             environ=environ,
             state_dir=state_dir or self.state_dir,
+            fetch=self.fetch,
             signals=signals,
         )
 
