@@ -30,7 +30,7 @@ from bastion.core.errors import AgentNotPacked
 from bastion.core.packed_agent import MANIFEST, WHEELS, Manifest, PackedAgent, Wheel
 
 # What the agent itself imports, of the packages that bastion needs as a whole.
-NEEDS = ("google-cloud-storage", "pydantic", "tenacity")
+NEEDS = ("google-cloud-storage", "pydantic", "tenacity", "tomli")
 _OURS = ("bastion", "quota", "scheduler")
 # Notes of an installer about this machine.
 _INSTALLERS_NOTES = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_build.json", "uv_cache.json"}
