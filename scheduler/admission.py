@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from quota import Policy
 from scheduler.capacity import amounts_of
 from scheduler.model import Job, Reason, ReasonCode
+from scheduler.rest import rests_until
 
 _PRECEDENCE = tuple(ReasonCode)
 
@@ -170,7 +171,10 @@ def backoff_code(job: Job) -> ReasonCode:
 
 
 def backoff_reason(job: Job) -> Reason:
-    """Of a job that only its backoff keeps from starting."""
+    """Of a job that only its backoff keeps from starting, or its rest from borrowing."""
+    rested = rests_until(job)
+    if rested is not None and rested > (job.not_before or 0.0):
+        return _rest_reason(job, _instant(rested))
     until = _instant(job.not_before or 0.0)
     why = "the cloud had no capacity for it" if job.stockout else "its last attempt was lost"
     return Reason(
@@ -178,6 +182,16 @@ def backoff_reason(job: Job) -> Reason:
         message=f"{why}; it is tried again at {until}",
         since=waiting_since(job),
         unblock=f"the clock reaches {until}",
+    )
+
+
+def _rest_reason(job: Job, until: str) -> Reason:
+    return Reason(
+        code=ReasonCode.BACKOFF,
+        message=f"it was stopped {job.futile_evictions} times in a row before any of its work was saved, so it does "
+        f"not borrow idle capacity again before {until}; within project {job.project_id}'s share it starts at once",
+        since=waiting_since(job),
+        unblock=f"the clock reaches {until}, or the share of project {job.project_id} has room for it",
     )
 
 

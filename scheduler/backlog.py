@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from scheduler.admission import Admission, backs_off
+from scheduler.capacity import amounts_of
 from scheduler.model import Job, JobStatus
+from scheduler.rest import rests, rests_until
+from scheduler.shares import Shares
 from scheduler.turns import Turns
 from scheduler.waiting import Line, Request
 
@@ -22,7 +25,8 @@ class Backlog:
     Attributes:
         lines: Per project, those that compete without a claim, by what they ask; no line and no project is empty.
         claimants: By name, those that room was ordered for.
-        backing_off: By name, those that must not start yet.
+        backing_off: By name, those that must not start yet; those that must not borrow yet among them, unless their
+            project's share covers them.
         beyond: By name, those that ask for more than their project may ever hold.
         too_large: By name, those that ask for more than the whole pool has.
         refused: By name, those that cannot start whatever is free.
@@ -54,7 +58,7 @@ class Backlog:
             self.too_large[job.name] = job
         elif admission.exceeds_project(job):
             self.beyond[job.name] = job
-        elif job.not_before is not None:
+        elif job.not_before is not None or rests_until(job) is not None:
             self.backing_off[job.name] = job
         else:
             self._compete(job)
@@ -69,18 +73,28 @@ class Backlog:
                 return
         self._leave_line(job)
 
-    def settle(self, now: float, order: Turns, leaving_for: Collection[str], jobs: Mapping[str, Job]) -> None:
+    def settle(
+        self, now: float, order: Turns, leaving_for: Collection[str], jobs: Mapping[str, Job], shares: Shares
+    ) -> None:
         """Brings everything up to this instant, after all has been added and removed.
 
         Args:
+            shares: What running jobs hold.
             order: The order inside the projects.
             leaving_for: Names of the jobs that others are being stopped for.
             jobs: By name, all jobs, the backlog's among them.
         """
-        for job in [job for job in self._awake.values() if backs_off(job, now)]:
+
+        def must_wait(job: Job) -> bool:
+            if backs_off(job, now):
+                return True
+            has_claim = job.promised or job.name in leaving_for
+            return rests(job, now) and not has_claim and not shares.covers(job.project_id, amounts_of(job.demand))
+
+        for job in [job for job in self._awake.values() if must_wait(job)]:
             self.remove(job)
             self.backing_off[job.name] = job
-        for job in [job for job in self.backing_off.values() if not backs_off(job, now)]:
+        for job in [job for job in self.backing_off.values() if not must_wait(job)]:
             del self.backing_off[job.name]
             self._awake[job.name] = job
             self._compete(job)

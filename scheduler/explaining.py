@@ -6,8 +6,9 @@ by what `Reason.over_limit` says. The queue is the order in which jobs would
 start if the pool grew (`scheduler.lending.queue_order`), counting what the jobs ahead would hold.
 
 Known limits: where another project has a job ahead that is too big for what is granted, the jobs behind that one may
-move up and be in the way; the same where several projects await what is being freed. `missing` does not foresee this,
-and the next pass then says what is missing still.
+move up and be in the way; the same where several projects await what is being freed, and where somebody has waited
+too long and takes what is granted. `missing` does not foresee this, and the next pass then says what is missing
+still.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from quota import Policy
-from scheduler.admission import backoff_code, backoff_reason, waiting_since
+from scheduler.admission import backoff_reason, waiting_since
 from scheduler.ahead import Ahead
 from scheduler.capacity import Amounts, amounts_of
 from scheduler.ledger import Ledger, Promise
 from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 from scheduler.queue_order import queue_order
-from scheduler.reasons import Cases, behind_first, jobs_in_words, more_free
+from scheduler.reasons import Cases, behind_first, behind_overdue, jobs_in_words, more_free
 from scheduler.turns import Turns
 from scheduler.waiting import ProjectQueue, Request
 
@@ -48,7 +49,17 @@ class _InFront:
 class Explainer:
     """Turns the end of a pass into decisions for those who wait."""
 
-    def __init__(self, policy: Policy, ledger: Ledger, turns: Turns, backing_off: Sequence[Job]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        ledger: Ledger,
+        turns: Turns,
+        backing_off: Sequence[Job],
+        waiting: Mapping[str, ProjectQueue],
+    ) -> None:
+        """`waiting`: per project, the jobs that compete and were promised nothing."""
+        self._waiting = waiting
+        self._overdue = {project: queue.overdue for project, queue in waiting.items() if queue.overdue is not None}
         self._policy = policy
         self._ledger = ledger
         self._turns = turns
@@ -68,7 +79,6 @@ class Explainer:
     def queue(
         self,
         promised: Sequence[Promise],
-        waiting: Mapping[str, ProjectQueue],
         too_large: Sequence[Job],
         beyond: Sequence[tuple[Job, Reason]],
     ) -> list[Decision]:
@@ -76,7 +86,6 @@ class Explainer:
 
         Args:
             promised: The promises that could not be kept yet, claims first, each group in order.
-            waiting: The other jobs that compete, per project.
             too_large: Jobs that ask for more than the pool has.
             beyond: Jobs that ask for more than their project may ever hold, with what is known of why.
         """
@@ -93,7 +102,7 @@ class Explainer:
             decisions.append(self._wait(promise.job, reason, slots=False))
         impossible: dict[str, Reason | None] = {job.name: None for job in too_large}
         impossible.update((job.name, reason) for job, reason in beyond)
-        queues = self._with_impossible(waiting, [*too_large, *(job for job, _ in beyond)])
+        queues = self._with_impossible([*too_large, *(job for job, _ in beyond)])
         for _, request, job in queue_order(queues, self._ledger.shares, self._policy, self._turns):
             competes = not impossible or job.name not in impossible
             has_slot = self._ledger.has_slot(request)
@@ -108,8 +117,9 @@ class Explainer:
             self._put_in_front(job, request, competes=competes, has_slot=has_slot)
         return decisions + outside
 
-    def _with_impossible(self, waiting: Mapping[str, ProjectQueue], jobs: Sequence[Job]) -> dict[str, ProjectQueue]:
+    def _with_impossible(self, jobs: Sequence[Job]) -> dict[str, ProjectQueue]:
         """What is left of the queues, and those jobs."""
+        waiting = self._waiting
         besides: dict[str, list[Job]] = {}
         for job in jobs:
             besides.setdefault(job.project_id, []).append(job)
@@ -118,7 +128,13 @@ class Explainer:
             queue = waiting[project].left() if project in waiting else {}
             if queue or project in besides:
                 fifo = self._policy.rules(project).fifo
-                queues[project] = ProjectQueue(queue, self._turns.place, besides=besides.get(project, ()), fifo=fifo)
+                queues[project] = ProjectQueue(
+                    queue,
+                    self._turns.place,
+                    besides=besides.get(project, ()),
+                    fifo=fifo,
+                    overdue=self._overdue.get(project),
+                )
         return queues
 
     def _put_in_front(self, job: Job, request: Request, *, competes: bool, has_slot: bool) -> None:
@@ -145,7 +161,8 @@ class Explainer:
         plain = self._plain.get(project)
         if plain is None:
             rules = self._policy.rules(project)
-            plain = not (rules.fifo or rules.borrowing_limit or self._ledger.lending_little)
+            strict = rules.fifo or project in self._overdue
+            plain = not (strict or rules.borrowing_limit or self._ledger.lending_little)
             self._plain[project] = plain
         return plain
 
@@ -172,7 +189,9 @@ class Explainer:
             return missing, {}
         front = self._front.get(job.project_id) or _InFront()
         if not self._policy.rules(job.project_id).fifo:
-            return self._lacking_for(job, request, wanted, front.asked, {})
+            overdue = self._held_by(job)
+            largest = {} if overdue is None else dict(amounts_of(overdue.demand))
+            return self._lacking_for(job, request, wanted, front.asked, largest)
         largest = dict(front.largest)
         for other in self._outside.get(job.project_id, ()):
             if self._turns.place(other) < self._turns.place(job):
@@ -213,18 +232,18 @@ class Explainer:
 
     def backing_off(self, job: Job) -> Decision:
         """A job that must not start yet, and perhaps could not."""
-        request = Request.of(job)
+        request, backoff = Request.of(job), backoff_reason(job)
         shares, project = self._ledger.shares, job.project_id
         lent = shares.permits(project, request.amounts) and self._ledger.leaves_unlent(project, request)
         fits = self._ledger.fits_now(request) and (lent or shares.covers(project, request.amounts))
-        if fits and not self._before(job):
-            reason = backoff_reason(job)
+        if fits and not self._before(job) and self._held_by(job) is None:
+            reason = backoff
         else:
             reason = self._reason(job, request)
             reason = replace(
                 reason,
-                also=(*reason.also, backoff_code(job)),
-                unblock=f"{reason.unblock}, and {backoff_reason(job).unblock}",
+                also=(*reason.also, backoff.code),
+                unblock=f"{reason.unblock}, and {backoff.unblock}",
             )
         return Decision(name=job.name, verdict=Verdict.WAIT, reason=reason)
 
@@ -253,7 +272,7 @@ class Explainer:
             message=text,
             since=waiting_since(job),
             holders=case.holders,
-            unblock=case.unblock + more_free(missing) if missing else case.unblock,
+            unblock=_and_more_free(case.unblock, missing),
             also=case.also,
             missing=missing,
             over_limit=over or NOTHING,
@@ -263,6 +282,9 @@ class Explainer:
         first = self._before(job)
         if first:
             return behind_first(reason, job.project_id, first)
+        overdue = self._held_by(job)
+        if overdue is not None:
+            return behind_overdue(reason, overdue.name)
         return self._at_limit(reason, job.project_id, over) if over else reason
 
     def _before(self, job: Job) -> str:
@@ -277,6 +299,11 @@ class Explainer:
         if front is None or front.first is None or self._turns.place(front.first) > place:
             return ""
         return front.first.name
+
+    def _held_by(self, job: Job) -> Job | None:
+        """The job of its project that has waited too long, where this one may not pass it."""
+        overdue = self._overdue.get(job.project_id)
+        return None if overdue is None or job.priority <= overdue.priority else overdue
 
     def _at_limit(self, reason: Reason, project: str, over: Mapping[str, int]) -> Reason:
         """Of a job for which its project would have to hold more than its borrowing limit allows."""
@@ -306,3 +333,11 @@ class Explainer:
 
     def _lacking(self, request: Request) -> bool:
         return not (self._ledger.now.fits(request.amounts) and self._ledger.later.fits(request.amounts))
+
+
+def _and_more_free(unblock: str, missing: Mapping[str, int]) -> str:
+    """`unblock` is a whole condition, or ends with the word that joins it with what is missing."""
+    if not missing:
+        return unblock
+    whole = unblock and not unblock.endswith(" ")
+    return f"{unblock}, and {more_free(missing)}" if whole else unblock + more_free(missing)

@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from quota import Policy
+from scheduler.deadline import DEADLINE_SECONDS
 from scheduler.lending import RecentHoldings
 from scheduler.model import Job, JobStatus, Plan, Reason, Snapshot, Verdict
-from scheduler.recall import DEADLINE_SECONDS
+from scheduler.rest import rests_until
 from scheduler.scheduling import Scheduler
 from scheduler.usage_history import UsageHistory
 
@@ -93,6 +94,8 @@ class Future:
                 self._end(job.name, now + self._stopping_seconds(job))
             elif job.not_before is not None and job.not_before > now:
                 self._end("", job.not_before)
+            elif (rested := rests_until(job)) is not None and rested > now:
+                self._end("", rested)
 
     @property
     def jobs(self) -> Collection[Job]:
@@ -228,6 +231,8 @@ class Future:
             self._end("", self.now + kept + _MOMENT_SECONDS)
         if job.status is JobStatus.STOPPING and job.evicted_for is not None:
             # It competes again.
+            if (rested := rests_until(job)) is not None:
+                self._end("", rested)
             self._jobs[name] = replace(
                 job,
                 status=JobStatus.PENDING,

@@ -181,19 +181,23 @@ class Ledger:
         return self.has_slot(request) and self.later.fits(request.amounts)
 
     def start(self, job: Job, request: Request, message: str, *, claimed: bool = False) -> None:
-        """Starts a job that fits, on the best tiers it can get; `claimed` where `claim_fits_now` was asked."""
+        """Starts a job that fits, on the best tiers it can get; `claimed` where `claim_fits_now` was asked.
+
+        Args:
+            message: Why; what its project then holds is added to it.
+        """
         tier = (self.physical if claimed else self.now).best_tier(request.amounts, self.later)
         self.physical.take(request.amounts, tier)
         self.now.take(request.amounts, tier)
         self.later.take(request.amounts, tier)
         self.taken.update(dict(request.amounts))
+        self.messages[job.name] = message + self.shares.holding(job.project_id, request.amounts)
         self.shares.hold(job.project_id, request.amounts)
         self._take_slot(request, 1)
         self.starts[job.name] = tier
         if job.scaling:
             self.extra[job.name] = [0] * len(job.scaling)
         self.holders[job.name] = job
-        self.messages[job.name] = message
 
     def evict(self, victim: Job, claimant: Job, message: str) -> None:
         """Orders a running job to stop for another one; its chips stay taken until its nodes are gone."""

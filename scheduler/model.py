@@ -248,6 +248,7 @@ class Plan:
 
     Attributes:
         acting: A decision for every job that holds capacity, by start; then for those that start, in the order granted.
+        evicted: Names of those that are evicted, in the order in which that was decided.
         promised: Names of the waiting jobs that room was ordered for (`Job.promised` of the next pass).
         impossible: Names of the waiting jobs that no free capacity could start: only another quota file, or another
             spec.
@@ -257,6 +258,7 @@ class Plan:
     """
 
     acting: tuple[Decision, ...] = ()
+    evicted: tuple[str, ...] = ()
     promised: frozenset[str] = frozenset()
     impossible: frozenset[str] = frozenset()
     pool: Mapping[str, PoolUsage] = field(default_factory=dict)

@@ -7,7 +7,8 @@ Layer: `scheduler`, pure. The steps, each of which only adds to what the ones be
 3. Owners: projects in order of what they hold; a job within its project's entitlement starts on free capacity, or
    else on what is being freed, or else extra replicas are taken back and borrowers evicted for it, enough and no more.
 4. Lending: what is left goes to any job that fits, projects in the same order, except those that await their own.
-   Within a project, smaller jobs may pass one that does not fit, unless its rules say `fifo`.
+   Within a project, smaller jobs may pass one that does not fit, unless its rules say `fifo`; or it is overdue, and
+   their priority is lower.
 5. Priorities: where a project has a minimum runtime, who waits takes the place of its lower ones within its share.
 6. What is left even then goes to elastic jobs as extra replicas.
 7. Reasons for all who wait, when somebody asks.
@@ -23,19 +24,20 @@ import heapq
 from collections.abc import Callable, Mapping
 
 from scheduler.admission import backs_off, waiting_since
-from scheduler.capacity import Amounts, amounts_of
+from scheduler.capacity import amounts_of
+from scheduler.deadline import is_overdue, overdue_since
 from scheduler.elastic import given_back, lend_replicas, reclaimable, take_back
 from scheduler.explaining import Explainer
 from scheduler.ledger import Ledger
 from scheduler.lending import Borrower, first_borrower, held_back
 from scheduler.model import Decision, Job, Plan, ProjectUsage, Snapshot, Verdict
-from scheduler.recall import is_overdue, overdue_since
+from scheduler.recall import Recall
 from scheduler.remembering import Remembered
 from scheduler.shares import Shares, Standing
 from scheduler.turns import Turns, order_across
 from scheduler.usage import pool_usages, project_usages
 from scheduler.victims import Victims
-from scheduler.waiting import ProjectQueue, Request, age
+from scheduler.waiting import ProjectQueue, Request
 
 
 class Pass:
@@ -53,7 +55,7 @@ class Pass:
         self._ledger = Ledger.of(remembered.incumbents, policy, snapshot.bastion_slots, self._shares)
         self._victims = Victims(policy, self._shares, remembered.incumbents.running_of, now, self._order)
         backlog = remembered.backlog
-        backlog.settle(now, self._order, self._ledger.leaving_for, remembered.jobs)
+        backlog.settle(now, self._order, self._ledger.leaving_for, remembered.jobs, self._shares)
         self._lines = dict(backlog.lines)
         self._promised_jobs = dict(backlog.claimants)
         self._backing_off = tuple(sorted(backlog.backing_off.values(), key=order_across))
@@ -68,8 +70,13 @@ class Pass:
 
     def plan(self) -> Plan:
         self._keep_promises()
+        recall = Recall(
+            self._now, self._ledger, self._shares, self._victims, self._incumbents, self._queues, self._hold_behind
+        )
+        recall.let_none_pass_the_overdue()
         self._serve_owners()
-        self._recall()
+        if recall.for_the_oldest():
+            self._serve_owners()
         if self._ledger.evictions or self._ledger.resized:
             self._renew_promises()
         self._lend()
@@ -78,6 +85,7 @@ class Pass:
         promises = self._ledger.promises.values()
         return Plan(
             acting=(*self._incumbent_decisions(), *self._start_decisions()),
+            evicted=(*self._ledger.evictions,),
             promised=frozenset(promise.job.name for promise in promises if promise.claim),
             impossible=self._impossible,
             pool=pool_usages(self._policy, self._ledger.taken),
@@ -132,7 +140,7 @@ class Pass:
                 request = Request.of(job)
                 self._ledger.unpromise(job, request)
                 if self._ledger.claim_fits_now(job, request):
-                    message = f"the room ordered for it is free{self._holding(job, request)}"
+                    message = "the room ordered for it is free"
                     self._ledger.start(job, request, message, claimed=True)
                 else:
                     self._ledger.promise(job, request)
@@ -225,7 +233,7 @@ class Pass:
     def _serve_owner(self, job: Job, request: Request) -> tuple[Job, ...] | None:
         """Starts the job or makes room for it; returns whom that evicts, or None if it cannot be done."""
         if self._ledger.fits_now(request):
-            self._ledger.start(job, request, f"within its project's share{self._holding(job, request)}")
+            self._ledger.start(job, request, "within its project's share")
             return ()
         lacking = self._ledger.later.lacking(request.amounts)
         replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
@@ -234,80 +242,10 @@ class Pass:
             return None
         take_back(self._ledger, replicas, victims, job, lacking)
         for victim in victims:
-            self._evict(victim, job, self._eviction_message(victim, job, lacking))
+            self._victims.evict(self._ledger, victim, job, self._eviction_message(victim, job, lacking))
         self._ledger.promise(job, request)
         self._hold_behind(job)
         return victims
-
-    # Step 4
-
-    def _recall(self) -> None:
-        """Makes room for one job that has waited beyond the deadline, all at once or not at all.
-
-        The one that has waited longest; one for which no eviction at all would make room now is passed.
-        """
-        since = overdue_since(self._now)
-        lines = [
-            (request, line)
-            for queue in self._queues.values()
-            if queue.oldest <= since
-            for request, line in queue.candidates()
-        ]
-        # Of jobs that ask the same only the first one matters, unless it may not be recalled again.
-        line_up = [(age(line[0]), place, 0) for place, (_, line) in enumerate(lines)]
-        heapq.heapify(line_up)
-        hopeless: set[Request] = set()
-        while line_up and line_up[0][0][0] <= since:
-            _, place, at = heapq.heappop(line_up)
-            request, line = lines[place]
-            job = line[at]
-            if request in hopeless or not self._shares.permits(job.project_id, request.amounts):
-                continue
-            if not is_overdue(job, self._shares, self._now):
-                if at + 1 < len(line):
-                    heapq.heappush(line_up, (age(line[at + 1]), place, at + 1))
-            elif self._recall_for(job, request):
-                self._queues[job.project_id].remove(job)
-                return
-            elif self._may_ever_fit(request):
-                return
-            else:
-                hopeless.add(request)
-
-    def _may_ever_fit(self, request: Request) -> bool:
-        """Whether there would be room if nobody were spared."""
-        if not self._ledger.has_slot(request):
-            return False
-        lacking = self._ledger.later.lacking(request.amounts)
-        _, lacking = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        return not lacking or self._victims.for_recall(lacking, self._asked_by, spared_too=True) is not None
-
-    def _asked_by(self, project: str) -> list[Amounts]:
-        """What the waiting jobs of the project ask, each amount once."""
-        queue = self._queues.get(project)
-        return [request.amounts for request in queue.left()] if queue is not None else []
-
-    def _recall_for(self, job: Job, request: Request) -> bool:
-        if not self._ledger.has_slot(request):
-            return False
-        if self._ledger.fits_now(request):
-            self._ledger.start(job, request, f"has waited for more than a day{self._holding(job, request)}")
-            return True
-        lacking = self._ledger.later.lacking(request.amounts)
-        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        victims = self._victims.for_recall(rest, self._asked_by) if rest else ()
-        if victims is None:
-            return False
-        take_back(self._ledger, replicas, victims, job, lacking)
-        for victim in victims:
-            self._evict(victim, job, self._recall_message(victim, job))
-        self._ledger.promise(job, request)
-        self._hold_behind(job)
-        return True
-
-    def _evict(self, victim: Job, claimant: Job, message: str) -> None:
-        self._victims.forget(victim)
-        self._ledger.evict(victim, claimant, message)
 
     # Step 4, lending
 
@@ -327,7 +265,7 @@ class Pass:
                 return
             _, project, request, job = best
             self._queues[project].remove_first(request)
-            self._ledger.start(job, request, f"borrows idle capacity{self._holding(job, request)}")
+            self._ledger.start(job, request, "borrows idle capacity")
             first[project] = self._first_borrower(project)
 
     # Step 5
@@ -351,9 +289,9 @@ class Pass:
             if victims is None:
                 continue
             for victim in victims:
-                self._evict(victim, job, self._priority_message(victim, job))
+                self._victims.evict(self._ledger, victim, job, self._priority_message(victim, job))
             if self._ledger.fits_now(request):  # only its project's share or limit was in the way
-                message = f"takes the place of jobs of a lower priority{self._holding(job, request)}"
+                message = "takes the place of jobs of a lower priority"
                 self._ledger.start(job, request, message)
             else:
                 self._ledger.promise(job, request)
@@ -402,11 +340,11 @@ class Pass:
     # Step 7
 
     def _waiting_decisions(self) -> tuple[Decision, ...]:
-        explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off)
+        explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off, self._queues)
         # In the order in which they were made, claims first.
         promised = sorted(self._ledger.promises.values(), key=lambda promise: not promise.claim)
         beyond = [(job, self._admission.beyond_project(job, self._now)) for job in self._beyond]
-        decisions = explainer.queue(promised, self._queues, self._too_large, beyond)
+        decisions = explainer.queue(promised, self._too_large, beyond)
         decisions += [explainer.backing_off(job) for job in self._backing_off]
         for job in sorted(self._refused, key=order_across):
             reason = self._admission.refusal(job, self._now)
@@ -454,20 +392,6 @@ class Pass:
             )
             for name, tier in self._ledger.starts.items()
         ]
-
-    def _holding(self, job: Job, request: Request) -> str:
-        shares, project = self._shares, job.project_id
-        parts = [
-            f"{shares.held(project, kind) + amount} of its {shares.entitlement(project, kind)} {kind}"
-            for kind, amount in request.amounts
-        ]
-        return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
-
-    def _recall_message(self, victim: Job, claimant: Job) -> str:
-        return (
-            f"makes room for {claimant.name} of project {claimant.project_id}, which has waited for more than a day; "
-            f"project {victim.project_id} holds more than it is entitled to"
-        )
 
     def _priority_message(self, victim: Job, claimant: Job) -> str:
         return (

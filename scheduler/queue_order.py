@@ -32,7 +32,7 @@ def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Poli
     owners = []
     for number, (project, queue) in enumerate(queues.items()):
         rules = policy.rules(project)
-        strict = rules.fifo or bool(rules.borrowing_limit)
+        strict = rules.fifo or bool(rules.borrowing_limit) or queue.overdue is not None
         line = (_WeighedLine if strict else _SortedLine)(project, queue, shares, turns)
         lines.append(line)
         owners.append((line.standing.rank(), queue.oldest, project, number))
@@ -111,7 +111,7 @@ class _SortedLine(_Line):
 
 
 class _WeighedLine(_Line):
-    """A project whose rules may forbid a job to start, or to pass others."""
+    """A project in which a job may be forbidden to start, or to pass others."""
 
     _limited = True
 

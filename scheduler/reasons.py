@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from quota import Policy
 from scheduler.admission import waiting_since
+from scheduler.deadline import TOO_LONG
 from scheduler.ledger import Ledger, Promise
 from scheduler.model import Job, JobStatus, Reason, ReasonCode
 from scheduler.replicas import units_of
@@ -249,6 +250,19 @@ def behind_first(reason: Reason, project: str, first: str) -> Reason:
         code=ReasonCode.BEHIND_HIGHER_PRIORITY,
         message=f"{first} is in front of it, and in project {project} nobody passes the job in front (fifo); "
         + reason.message,
+        holders=(first,),
+        unblock=f"{first} starts" + (f" and {more_free(reason.missing)}" if reason.missing else ""),
+        also=(),
+    )
+
+
+def behind_overdue(reason: Reason, first: str) -> Reason:
+    """Of a job behind one of its project that has a higher priority and has waited too long."""
+    return replace(
+        reason,
+        code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+        message=f"{first} of the same project has a higher priority and has waited for {TOO_LONG}, so this job "
+        "may not pass it any more; " + reason.message,
         holders=(first,),
         unblock=f"{first} starts" + (f" and {more_free(reason.missing)}" if reason.missing else ""),
         also=(),

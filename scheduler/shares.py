@@ -69,6 +69,14 @@ class Shares:
             for kind, amount in amounts
         )
 
+    def holding(self, project: str, amounts: Amounts) -> str:
+        """What the project holds with so much more, as the end of a sentence about the job that asks it."""
+        parts = [
+            f"{self.held(project, kind) + amount} of its {self.entitlement(project, kind)} {kind}"
+            for kind, amount in amounts
+        ]
+        return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
+
     def limit(self, project: str, kind: str) -> int | None:
         """The most units that its borrowing limit lets the project hold; None: it may borrow without limit."""
         borrowing = self._policy.rules(project).borrowing_limit.get(kind)

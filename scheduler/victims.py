@@ -25,8 +25,11 @@ from dataclasses import dataclass, field
 
 from quota import Policy
 from scheduler.capacity import Amounts, amounts_of
+from scheduler.deadline import started_late
+from scheduler.ledger import Ledger
 from scheduler.loans import covering
 from scheduler.model import Job
+from scheduler.rest import FUTILE_MAX
 from scheduler.shares import Shares
 from scheduler.turns import Turns
 
@@ -36,7 +39,8 @@ RESTART_SECONDS = 300.0
 # Work that a program which checkpoints at all may lose.
 CHECKPOINT_SECONDS = 1800.0
 EVICTIONS_MAX = 7
-_FUTILE_MAX = 2
+# Who had to wait too long runs for so long before a recall may take its place for another one in that plight.
+_TURN_SECONDS = 1800.0
 # The power of running time and debt by which unsaved work is divided. The less, the less is wasted and the longer the
 # waits, for those who borrow much keep it (docs/adr/0010).
 LENIENCE = 0.7
@@ -86,7 +90,7 @@ class _Borrower:
 
 
 class Victims:
-    """Chooses victims for the claims of one pass; `forget` is told of each that went."""
+    """Chooses victims for the claims of one pass; `evict` is told of each that goes."""
 
     def __init__(
         self, policy: Policy, shares: Shares, running_of: Mapping[str, Mapping[str, Job]], now: float, turns: Turns
@@ -102,8 +106,9 @@ class Victims:
         self._borrowers: dict[tuple[str, str], _Borrower] = {}
         self._lower: dict[tuple[str, int], tuple[list[_Candidate], Counter[str]]] = {}
 
-    def forget(self, victim: Job) -> None:
-        """That job was evicted."""
+    def evict(self, ledger: Ledger, victim: Job, claimant: Job, message: str) -> None:
+        """Orders the job to stop for another one."""
+        ledger.evict(victim, claimant, message)
         self._gone.add(victim.name)
         self._lower = {place: known for place, known in self._lower.items() if place[0] != victim.project_id}
         for kind in victim.charged:
@@ -141,6 +146,8 @@ class Victims:
         """
 
         def may_go(candidate: _Candidate, chosen: Iterable[_Candidate]) -> bool:
+            if not spared_too and self._has_its_turn(candidate.job):
+                return False
             project = candidate.job.project_id
             going = [other.job for other in (*chosen, candidate) if other.job.project_id == project]
             below: dict[str, int] = {}
@@ -241,7 +248,7 @@ class Victims:
                 for candidate in self._candidates_of(project)
                 if candidate.job.owned.keys() == {kind}
                 and candidate.job.name not in self._gone
-                and (spared_too or not candidate.spared)
+                and (spared_too or not (candidate.spared or self._has_its_turn(candidate.job)))
             ]
             for project, _ in over
         ]
@@ -319,9 +326,13 @@ class Victims:
     def _spared(self, job: Job) -> int:
         if any(amount > self._shares.entitlement(job.project_id, kind) for kind, amount in job.owned.items()):
             return 3
-        if job.futile_evictions >= _FUTILE_MAX or job.evictions >= EVICTIONS_MAX:
+        if job.futile_evictions >= FUTILE_MAX or job.evictions >= EVICTIONS_MAX:
             return 2
         return 1 if self._age(job) < self._policy.rules(job.project_id).minimum_runtime_seconds else 0
+
+    def _has_its_turn(self, job: Job) -> bool:
+        """Whether a recall may not take its place, for it was made room for by one itself."""
+        return started_late(job) and self._age(job) < _TURN_SECONDS
 
     def _age(self, job: Job) -> float:
         """Seconds since it was started."""

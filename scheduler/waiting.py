@@ -85,6 +85,7 @@ class ProjectQueue:
 
     Attributes:
         oldest: When the oldest of the jobs that it began with was queued; settles ties between projects.
+        overdue: The job that those of a lower priority may not pass any more.
     """
 
     def __init__(
@@ -94,13 +95,16 @@ class ProjectQueue:
         *,
         besides: Sequence[Job],
         fifo: bool,
+        overdue: Job | None = None,
     ) -> None:
         """The jobs of the lines and those `besides`, one of them at least.
 
         Args:
             fifo: Only the job in front may be taken by `first` and `heads`.
+            overdue: One of the jobs; until it is taken, `first` and `heads` give none of a lower priority.
         """
         self._place = place
+        self.overdue = overdue
         self._fifo = fifo
         self._barrier: Place | None = None
         self._lines = dict(lines)
@@ -124,10 +128,21 @@ class ProjectQueue:
     def heads(self) -> list[tuple[Request, Job]]:
         """The first job of each request."""
         heads = [(request, line.by_place[self._at[request]]) for request, line in self._lines.items()]
+        if self.overdue is not None:
+            heads = [head for head in heads if not self.may_not_pass(head[1])]
         if not self._fifo or not heads:
             return heads
         front = min(heads, key=lambda head: self._place(head[1]))
         return [front] if self._barrier is None or self._place(front[1]) < self._barrier else []
+
+    def may_not_pass(self, job: Job) -> bool:
+        """Whether the job has a lower priority than one that is overdue."""
+        return self.overdue is not None and job.priority > self.overdue.priority
+
+    def priorities(self) -> int:
+        """How many different priorities its jobs have; exact up to one, else at least two."""
+        ends = (job.priority for line in self._lines.values() for job in (line.by_place[0], line.by_place[-1]))
+        return len({*ends})
 
     def hold_behind(self, job: Job) -> None:
         """In a queue in which nobody passes: `job` is not in it, and nobody behind it may be taken."""
@@ -136,6 +151,8 @@ class ProjectQueue:
 
     def remove_first(self, request: Request) -> None:
         """Takes out the first job with that request."""
+        if self.overdue is not None and self._lines[request].by_place[self._at[request]].name == self.overdue.name:
+            self.overdue = None
         self._at[request] += 1
         if self._at[request] == len(self._lines[request].by_place):
             del self._lines[request], self._at[request]
@@ -148,6 +165,8 @@ class ProjectQueue:
             self.remove_first(request)
         else:
             self._lines[request] = line.changed((job.name,), (), self._place)
+            if self.overdue is not None and job.name == self.overdue.name:
+                self.overdue = None
 
     def candidates(self) -> list[tuple[Request, Sequence[Job]]]:
         """The jobs that may start before others of the queue: all of them by what they ask and age, or the front."""

@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from scheduler.replay.trace import TraceJob, Window
 
@@ -94,6 +94,13 @@ class State:
     changed: set[int] = field(default_factory=set)
 
 
+class Round(NamedTuple):
+    """Indices of jobs to stop, and then of jobs to start."""
+
+    stop: Sequence[int]
+    start: Sequence[int]
+
+
 class ReplayPolicy(Protocol):
     """Decides which jobs stop and which start at a tick.
 
@@ -104,8 +111,8 @@ class ReplayPolicy(Protocol):
     @property
     def restless(self) -> bool: ...
 
-    def decide(self, state: State, now: float, /) -> tuple[Sequence[int], Sequence[int]]:
-        """Indices of jobs to stop, and then of jobs to start; both together must fit the pool."""
+    def decide(self, state: State, now: float, /) -> Sequence[Round]:
+        """What is done at this tick, in order; after each round everything must fit the pool."""
         ...
 
 
@@ -244,15 +251,16 @@ class Replay:
     def _decide(self, now: float) -> bool:
         self._look(now)
         began = self._timer()
-        stop, start = self._policy.decide(self._state, now)
+        rounds = self._policy.decide(self._state, now)
         self._outcome.decision_seconds.append(self._timer() - began)
         self._state.changed.clear()
-        for index in stop:
-            self._stop(self._jobs[index], now)
-        for index in start:
-            self._start(self._jobs[index], now)
-        assert self._state.free >= 0, "the policy gave away more than there is"
-        return bool(stop or start)
+        for stop, start in rounds:
+            for index in stop:
+                self._stop(self._jobs[index], now)
+            for index in start:
+                self._start(self._jobs[index], now)
+            assert self._state.free >= 0, "the policy gave away more than there is"
+        return any(stop or start for stop, start in rounds)
 
     def _stop(self, job: ReplayJob, now: float) -> None:
         project = job.trace.project

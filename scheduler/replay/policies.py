@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scheduler.replay.engine import State
+from scheduler.replay.engine import Round, State
 from scheduler.replay.trace import Window
 
 
@@ -15,7 +15,7 @@ class Fifo:
 
     restless = False
 
-    def decide(self, state: State, _now: float, /) -> tuple[Sequence[int], Sequence[int]]:
+    def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         start, free = [], state.free
         for index in heapq.merge(*state.pending.values()):
             chips = state.jobs[index].chips
@@ -23,7 +23,7 @@ class Fifo:
                 break
             free -= chips
             start.append(index)
-        return (), start
+        return (Round((), start),)
 
 
 class Static:
@@ -34,7 +34,7 @@ class Static:
 
     restless = False
 
-    def decide(self, state: State, _now: float, /) -> tuple[Sequence[int], Sequence[int]]:
+    def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         start = []
         for project, pending in state.pending.items():
             room = state.window.entitlements[project] - state.held[project]
@@ -44,7 +44,7 @@ class Static:
                 if state.jobs[index].chips <= room:
                     room -= state.jobs[index].chips
                     start.append(index)
-        return (), start
+        return (Round((), start),)
 
 
 class Greedy:
@@ -56,7 +56,7 @@ class Greedy:
 
     restless = False
 
-    def decide(self, state: State, _now: float, /) -> tuple[Sequence[int], Sequence[int]]:
+    def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         pool, shares, jobs = state.window.pool, state.window.shares, state.jobs
         queues = {p: [*heapq.merge(state.pending[p], sorted(state.running[p]))] for p in state.pending}
         granted = dict.fromkeys(queues, 0)
@@ -79,7 +79,7 @@ class Greedy:
                 rank = _part(granted[project] + jobs[following].chips, shares[project])
                 heapq.heappush(heap, (rank, following, project))
         running = {index for indices in state.running.values() for index in indices}
-        return sorted(running - admitted), sorted(admitted - running)
+        return (Round(sorted(running - admitted), sorted(admitted - running)),)
 
 
 def private_window(window: Window) -> Window:

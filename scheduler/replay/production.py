@@ -1,8 +1,9 @@
 """The production scheduler as a policy of the replay: `schedule()` decides, as it would for a daemon.
 
 Layer: scheduler, pure. In the replay an eviction is immediate, while a plan orders evictions first and starts the
-claimant in a later pass, once the chips are free. So a tick asks for plans until one evicts nobody. Whom the tick
-evicted is left out of its further plans and waits from the next tick on, as a daemon would see it.
+claimant in a later pass, once the chips are free. So after evictions a tick asks for a second plan, of which it carries
+out only the starts. A plan starts jobs on what is free already and weighs whom to evict with these running, so they
+start first. Whom the tick evicted waits from the next tick on, as a daemon would see it.
 
 A job's value is made anew only when something about it changed, so that a scheduler that remembers jobs recognises
 them.
@@ -18,7 +19,7 @@ from typing import Any
 from quota import Policy
 from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot, Verdict
 from scheduler.lending import RecentHoldings
-from scheduler.replay.engine import ReplayJob, State
+from scheduler.replay.engine import ReplayJob, Round, State
 from scheduler.replay.trace import TraceError, Window
 
 _JOB_FIELDS = frozenset(field.name for field in fields(Job))
@@ -68,8 +69,6 @@ class Production:
         self._jobs: dict[int, Job] = {}
         self._index: dict[str, int] = {}
         self._promised: set[int] = set()
-        # Started and evicted in one tick, so the replay knows of no change.
-        self._cut_short: set[int] = set()
         self._amounts: dict[int, Mapping[str, int]] = {}
         # When each running job makes its next checkpoint: instant, index, segment.
         self._checkpoints: list[tuple[float, int, int]] = []
@@ -77,57 +76,56 @@ class Production:
         self._recent = RecentHoldings()
         self._held_recently: Mapping[str, Mapping[str, int]] = {}
 
-    def decide(self, state: State, now: float, /) -> tuple[Sequence[int], Sequence[int]]:
-        for index in sorted(state.changed | self._cut_short):
+    def decide(self, state: State, now: float, /) -> Sequence[Round]:
+        for index in sorted(state.changed):
             self._refresh(state, index)
-        self._cut_short.clear()
         self._make_checkpoints(state, now)
         self._held_recently = self._recent.note(self._jobs.values(), now, self._policy)
-        stopped: list[int] = []
-        started: dict[int, None] = {}
-        while self._carry_out(now, stopped, started):
-            pass
-        self.restless = bool(stopped or self._cut_short) or any(
-            job.status is JobStatus.PENDING for job in self._jobs.values()
-        )
-        return stopped, list(started)
+        plan = self._ask(now)
+        started = self._start(plan, now)
+        stopped = self._stop(plan)
+        self._note_promises(plan.promised)
+        claimants: list[int] = []
+        if stopped:
+            # Only whom the first plan made room for, and who fits besides.
+            claimants = self._start(self._ask(now), now)
+            self._note_promises(plan.promised - {state.jobs[index].trace.name for index in claimants})
+        self.restless = bool(stopped) or any(job.status is JobStatus.PENDING for job in self._jobs.values())
+        return Round((), started), Round(stopped, claimants)
 
-    def _carry_out(self, now: float, stopped: list[int], started: dict[int, None]) -> bool:
-        """Asks for one plan and does what it says; returns whether it evicted anybody."""
+    def _ask(self, now: float) -> Plan:
         snapshot = Snapshot(
             policy=self._policy,
             jobs=(*self._jobs.values(),),
             check_membership=False,
             held_recently=self._held_recently,
         )
-        plan = self._plan(snapshot, now)
-        evicted = False
-        for decision in plan.acting:
-            index = self._index[decision.name]
-            if decision.verdict is Verdict.START:
-                started[index] = None
-                self._jobs[index] = replace(
-                    self._jobs[index],
-                    status=JobStatus.RUNNING,
-                    tier=0,
-                    charged=self._jobs[index].demand,
-                    started_at=now,
-                )
-            elif decision.verdict is Verdict.EVICT:
-                evicted = True
-                del self._jobs[index]
-                if index in started:  # in this very tick: it never ran
-                    del started[index]
-                    self._cut_short.add(index)
-                else:
-                    stopped.append(index)
-        promised = {self._index[name] for name in plan.promised}
+        return self._plan(snapshot, now)
+
+    def _start(self, plan: Plan, now: float) -> list[int]:
+        """Starts whom the plan starts."""
+        started = [self._index[d.name] for d in plan.acting if d.verdict is Verdict.START]
+        for index in started:
+            job = self._jobs[index]
+            self._jobs[index] = replace(
+                job, status=JobStatus.RUNNING, tier=0, charged=job.demand, started_at=now, promised=False
+            )
+        return started
+
+    def _stop(self, plan: Plan) -> list[int]:
+        """Stops whom the plan stops: they are as good as gone until the next tick."""
+        stopped = [self._index[name] for name in plan.evicted]
+        for index in stopped:
+            del self._jobs[index]
+        return stopped
+
+    def _note_promises(self, names: frozenset[str]) -> None:
+        promised = {self._index[name] for name in names}
         for index in promised ^ self._promised:
             job = self._jobs.get(index)
             if job is not None and job.status is JobStatus.PENDING:
                 self._jobs[index] = replace(job, promised=index in promised)
         self._promised = promised
-        return evicted
 
     def _refresh(self, state: State, index: int) -> None:
         """Takes over what happened to a job since the last tick."""

@@ -236,7 +236,8 @@ def _stopped_in_quota(policy: Policy, jobs: Iterable[Job], decided: Mapping[str,
 def left_out(snapshot: Snapshot, plan: Plan) -> list[str]:
     """Waiting jobs that their project's entitlement still covers, though nothing but the pool is in their way.
 
-    Covers: besides what the project holds, and what starts or is promised room.
+    Covers: besides what the project holds, and what starts or is promised room. Nobody passes a job of the same project
+    that has waited for more than 24 hours.
     """
     policy = snapshot.policy
     if policy is None:
@@ -261,11 +262,20 @@ def left_out(snapshot: Snapshot, plan: Plan) -> list[str]:
         for job in waiting
         if not policy.rules(job.project_id).fifo
         and not job.on_bastion
+        and not _waits_behind_overdue(job, decided[job.name], waiting)
         and all(
             committed.get((job.project_id, kind), 0) + amount <= policy.entitlement(job.project_id, kind)
             for kind, amount in job.demand.items()
         )
     ]
+
+
+def _waits_behind_overdue(job: Job, decision: Decision, waiting: Iterable[Job]) -> bool:
+    first = decision.reason.holders[0] if decision.reason and decision.reason.holders else ""
+    return "waited for more than 24 hours" in (decision.reason.message if decision.reason else "") and any(
+        other.name == first and other.project_id == job.project_id and other.queued_at <= job.queued_at
+        for other in waiting
+    )
 
 
 def _has_room_ordered(decision: Decision) -> bool:

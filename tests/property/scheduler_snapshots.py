@@ -11,6 +11,8 @@ from quota import Policy, ProjectRules
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict
 
 NOW = 10_000.0
+# Who was queued so much earlier has waited for more than a day.
+OVERDUE = 90_000.0
 PROJECTS = ("a", "b", "c")
 USER = "u"
 OTHER_USER = "w"
@@ -68,8 +70,12 @@ def snapshots(
     claims: bool = True,
     backoff: bool = True,
     slots: bool = True,
+    overdue: bool = True,
 ) -> Snapshot:
-    """Snapshots with incumbents that may exceed the pool (`overfull`), and with promises in flight (`claims`)."""
+    """Snapshots with incumbents that may exceed the pool (`overfull`), and with promises in flight (`claims`).
+
+    Some jobs have waited for more than a day (`overdue`).
+    """
     policy = draw(policies(kinds))
     count = draw(st.integers(0, 14))
     room = {kind: policy.total(kind) for kind in kinds}
@@ -89,7 +95,8 @@ def snapshots(
                 project_id=draw(st.sampled_from(PROJECTS)),
                 user_id=draw(st.sampled_from((USER, USER, OTHER_USER))),
                 priority=draw(st.sampled_from((1, 5))),
-                queued_at=float(draw(st.integers(0, 20))),
+                queued_at=float(draw(st.integers(0, 20)))
+                - (OVERDUE if overdue and draw(st.integers(0, 5)) == 0 else 0.0),
                 demand=demand,
                 status=status,
                 tier=draw(st.integers(0, 2)) if holds else None,

@@ -71,7 +71,7 @@ def assert_granting_helps(snapshot: Snapshot, data: st.DataObject, *, nothing_st
 
 
 @SETTINGS
-@given(snapshots(overfull=False, claims=False, backoff=False, slots=False), st.data())
+@given(snapshots(overfull=False, claims=False, backoff=False, slots=False, overdue=False), st.data())
 def test_granting_what_is_missing_starts_the_job_behind_any_jobs_of_its_project(
     snapshot: Snapshot, data: st.DataObject
 ) -> None:
@@ -80,7 +80,7 @@ def test_granting_what_is_missing_starts_the_job_behind_any_jobs_of_its_project(
 
 
 @SETTINGS
-@given(snapshots(kinds=("v4",), overfull=False, claims=False, backoff=False, slots=False), st.data())
+@given(snapshots(kinds=("v4",), overfull=False, claims=False, backoff=False, slots=False, overdue=False), st.data())
 def test_granting_what_is_missing_starts_the_job_behind_jobs_of_other_projects(
     snapshot: Snapshot, data: st.DataObject
 ) -> None:

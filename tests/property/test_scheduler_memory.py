@@ -126,6 +126,7 @@ class History:
                 shrinking_for=None,
                 scaling=tuple(replace(scaling, extra=0) for scaling in job.scaling),
                 evictions=job.evictions + 1,
+                futile_evictions=job.futile_evictions + (job.checkpointed_at is None),
                 evicted_at=self.now,
             )
         elif job.status is JobStatus.PENDING and chance < 0.12:

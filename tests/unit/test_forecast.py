@@ -274,3 +274,8 @@ def test_only_what_no_capacity_could_start_leaves_the_future_of_those_who_wait()
 
 def test_a_duration_of_nothing_is_no_history() -> None:
     assert totals(Durations([(kind(), 0.0)] * 5), job("w", 8)) is None
+
+
+def test_a_rest_after_vain_evictions_is_waited_for() -> None:
+    resting = job("w", 16, evictions=2, futile_evictions=2, evicted_at=NOW - HOUR)
+    assert tell([resting], "w")["w"].p90 == NOW + HOUR

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.replay import policies, trace
-from scheduler.replay.engine import Outcome, Replay, ReplayPolicy, State
+from scheduler.replay.engine import Outcome, Replay, ReplayPolicy, Round, State
 from scheduler.replay.trace import TraceError, TraceJob, Window
 from scheduler.replay.yardsticks import (
     completion_times,
@@ -56,9 +56,9 @@ class Scripted:
         self._script = script
         self.asked: list[float] = []
 
-    def decide(self, state: State, now: float, /) -> tuple[Sequence[int], Sequence[int]]:
+    def decide(self, state: State, now: float, /) -> Sequence[Round]:
         self.asked.append(now)
-        return self._script.get(now, ((), ()))
+        return (Round(*self._script.get(now, ((), ()))),)
 
 
 # -- yardsticks --------------------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ def test_a_job_that_is_stopped_over_and_over_ends_the_replay() -> None:
     class Cruel:
         restless = True
 
-        def decide(self, state: State, now: float, /) -> tuple[Sequence[int], Sequence[int]]:
+        def decide(self, state: State, now: float, /) -> Sequence[Round]:
             running = [0] if state.jobs[0].running else []
-            return running, [0]
+            return (Round(running, [0]),)
 
     outcome = replay(Cruel(), window(job("a1", 0, 6000, 2)), checkpoint=0.0)
     assert len(unfinished(outcome)) == 1

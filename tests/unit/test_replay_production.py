@@ -50,6 +50,7 @@ class Scripted:
         acting = [Decision(name=name, verdict=verdict) for name, verdict in verdicts.items()]
         return Plan(
             acting=tuple(one for one in acting if one.verdict is not Verdict.WAIT),
+            evicted=tuple(one.name for one in acting if one.verdict is Verdict.EVICT),
             promised=frozenset(name for name, verdict in verdicts.items() if verdict is Verdict.WAIT),
         )
 
@@ -121,19 +122,19 @@ def test_a_promise_that_is_not_renewed_is_forgotten() -> None:
     assert [told.promised for _, told in script.of("a1")][:3] == [False, True, False]
 
 
-def test_a_start_that_the_same_tick_takes_back_never_happened() -> None:
+def test_after_evictions_a_second_plan_of_the_same_tick_starts_claimants_and_stops_nobody() -> None:
     script = Scripted(
         {
             0.0: [{"a1": Verdict.START}],
-            600.0: [{"a1": Verdict.EVICT, "b1": Verdict.START}, {"b1": Verdict.EVICT}],
-            1200.0: [{"a1": Verdict.START, "b1": Verdict.START}],
+            600.0: [{"a1": Verdict.EVICT}, {"b1": Verdict.START}],
+            1200.0: [{"b1": Verdict.EVICT}, {"a1": Verdict.START, "b1": Verdict.EVICT}],
+            2400.0: [{"b1": Verdict.START}],
         }
     )
-    outcome = replay(Production(QUOTA, "v4", script), window(job("a1", 0, 900, 2), job("b1", 0, 600, 2)))
+    outcome = replay(Production(QUOTA, "v4", script), window(job("a1", 0, 900, 2), job("b1", 0, 700, 2)))
     a1, b1 = outcome.jobs
-    assert (a1.evictions, b1.evictions, outcome.preemptions) == (1, 0, 1)
-    assert b1.first_start == 1200
-    assert script.of("b1")[3][1].status is JobStatus.PENDING
+    assert (a1.evictions, b1.evictions, outcome.preemptions) == (1, 1, 2)
+    assert b1.first_start == 600
 
 
 def test_jobs_that_nothing_happened_to_are_the_same_values() -> None:

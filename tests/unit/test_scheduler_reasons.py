@@ -194,3 +194,33 @@ def test_a_job_behind_room_kept_for_its_own_projects_higher_priority_says_so() -
     plan = pass_over(quota, *jobs)
     assert code(plan, "x") is ReasonCode.WAITING_FOR_PREEMPTED
     assert code(plan, "y") is ReasonCode.BEHIND_HIGHER_PRIORITY
+
+
+def test_who_lacks_only_a_slot_while_those_ahead_lack_units_is_told_of_both_in_a_sentence() -> None:
+    jobs = [running("s", "a", 0, on_bastion=True), running("r", "a", 30), running("q", "b", 30)]
+    waiting = [pending("first", "a", 6), pending("x", "a", 8, priority=5, queued_at=200.0, on_bastion=True)]
+    reason = decision(pass_over(policy(72), *jobs, *waiting, bastion_slots=1), "x").reason
+    assert reason is not None
+    assert "ends4" not in reason.unblock and "ends," in f"{reason.unblock},"
+
+
+def test_who_may_not_pass_an_overdue_job_of_a_higher_priority_is_told_so() -> None:
+    old = NOW - 25 * 3600
+    jobs = [
+        running("own", "a", 32),
+        pending("big", "a", 64, priority=4, queued_at=old),
+        pending("small", "a", 2, queued_at=NOW),
+    ]
+    plan = pass_over(policy(a=3, b=1), *jobs)
+    reason = decision(plan, "small").reason
+    assert reason is not None and reason.code is ReasonCode.BEHIND_HIGHER_PRIORITY
+    assert (
+        reason.holders == ("big",) and "has a higher priority and has waited for more than 24 hours" in reason.message
+    )
+    # Of the same priority they do pass it, and so they do while another project's share is in its way.
+    same = [replace(job, priority=5) for job in jobs]
+    assert verdicts(pass_over(policy(a=3, b=1), *same))["small"] == "start"
+    assert verdicts(pass_over(policy(a=3, b=1), *jobs, running("theirs", "b", 4)))["small"] == "start"
+    assert (
+        verdicts(pass_over(policy(a=3, b=1), *jobs[:2], pending("small", "a", 2)))["small"] == "wait"
+    )  # overdue itself

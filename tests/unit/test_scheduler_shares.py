@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quota import Policy, ProjectRules
+from scheduler.deadline import is_overdue
 from scheduler.model import Job
-from scheduler.recall import is_overdue
 from scheduler.shares import Shares, Standing
 
 HOUR = 3600.0
@@ -72,9 +72,10 @@ def test_what_is_granted_in_thought_counts_as_held() -> None:
         (33, 48 * HOUR, 1, 0, 1799.0, False),
         (33, 48 * HOUR, 2, 1, 3600.0, True),
         (33, 48 * HOUR, 2, 1, 3599.0, False),
-        (33, 1e10, 30, 20, 1800.0 * 2**20, True),
-        (33, 1e10, 30, 20, 1800.0 * 2**20 - 1, False),
-        (33, 1e10, 30, 30, 1800.0 * 2**20, True),  # it is not doubled for ever
+        (33, 1e10, 6, 5, 16 * HOUR, True),
+        (33, 1e10, 6, 5, 16 * HOUR - 1, False),
+        (33, 1e10, 30, 30, 24 * HOUR, True),  # it is not doubled for ever
+        (33, 1e10, 30, 30, 24 * HOUR - 1, False),
         (33, 48 * HOUR, 1, 0, None, True),  # nobody knows when
     ],
 )

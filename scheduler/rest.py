@@ -1,0 +1,35 @@
+"""How long a job that was stopped in vain, again and again, leaves idle capacity to others.
+
+Layer: `scheduler`, pure. A loan that is called back before any work was saved helps nobody. Without a pause a large job
+would start in every gap that an owner leaves, and be stopped in each. The pause doubles, so in any span of time there
+are few such starts. It is a pause in borrowing only: within its project's share a job starts whenever that is free. A
+job that saves its work before it is stopped never rests, however often that happens: it gets on.
+"""
+
+from __future__ import annotations
+
+from scheduler.model import Job
+
+# So many evictions in a row that saved nothing make a job rest.
+FUTILE_MAX = 2
+# After an eviction; doubled for each one in a row that saved nothing.
+_PAUSE_SECONDS = 1800.0
+_PAUSE_MAX_SECONDS = 24 * 3600.0
+_DOUBLINGS_MAX = 20
+
+
+def pause_seconds(job: Job) -> float:
+    """How long after its last eviction a job should borrow nothing."""
+    pause: float = _PAUSE_SECONDS * 2 ** min(job.futile_evictions, _DOUBLINGS_MAX)
+    return min(pause, _PAUSE_MAX_SECONDS)
+
+
+def rests_until(job: Job) -> float | None:
+    """Until when a waiting job borrows nothing; None where it was not stopped in vain too often."""
+    return (job.evicted_at or 0.0) + pause_seconds(job) if job.futile_evictions >= FUTILE_MAX else None
+
+
+def rests(job: Job, now: float) -> bool:
+    """Whether that instant is still to come."""
+    until = rests_until(job)
+    return until is not None and now < until
