@@ -19,6 +19,8 @@ COPY quota quota
 COPY scheduler scheduler
 COPY bastion bastion
 RUN python -m pip install ".${EXTRAS:+[$EXTRAS]}"
+# What the agent needs on Cloud TPU's images, whose Python is an older one.
+RUN bastion daemon agent-wheels --python=3.10
 
 RUN useradd --create-home --uid 10001 bastion && install -d -o bastion /var/lib/bastion /buckets
 USER bastion

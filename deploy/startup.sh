@@ -131,6 +131,8 @@ install_release() {
     mkdir -p -- "${folder%/*}"
     python3 -m venv "$folder"
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$requirement"
+    "$folder/bin/bastion" daemon agent-wheels --python=3.10 ||
+      say "without wheels for Python 3.10 no slice can be used; run $folder/bin/bastion daemon agent-wheels"
     touch "$folder/.complete"
   fi
   if [[ "$(readlink "$prefix/opt/bastion/current" || true)" != "releases/$release" ]]; then

@@ -78,6 +78,23 @@ def pack(kept: Path, *, further: Path | None = None, needs: Sequence[str] = NEED
     return PackedAgent(sha256=hashlib.sha256(archive).hexdigest(), archive=archive, manifest=manifest)
 
 
+def native_packages(needs: Sequence[str] = NEEDS) -> tuple[str, ...]:
+    """What another Python needs other wheels of, in the versions that are installed here: `cffi==2.1.1`.
+
+    Raises:
+        AgentNotPacked: as `pack`.
+    """
+    try:
+        packages = _installed(needs)
+        return tuple(
+            f"{package.name}=={package.version}"
+            for package in packages
+            if not any(tag.endswith("-none-any") for tag in package.tags())
+        )
+    except (OSError, ValueError) as error:
+        raise AgentNotPacked(f"the agent for the nodes cannot be packed: {error}") from error
+
+
 def _keep(path: Path, archive: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as new:
