@@ -27,6 +27,8 @@ from bastion.core.protocol import Order
 from bastion.worker.code import CodeProblem
 
 _MAKER = Path(__file__).parent / "job_venv.py"
+_CHECKER = Path(__file__).parent / "job_needs.py"
+_ADVICE = "; --setup=COMMAND replaces what was tried, --setup= (empty) installs nothing"
 _FILE_MAX_BYTES = 1024 * 1024
 _LABEL_MAX_CHARS = 200
 _PIP = "python3 -m pip install -q"
@@ -75,21 +77,24 @@ def setup_of(order: Order, tree: Path, environment: Path) -> Setup | None:
     programs = _programs(project) if project else {}
     make = _make(environment, *([str(tree)] if project is not None else []), *(f"{k}={v}" for k, v in programs.items()))
     if (tree / "requirements.txt").is_file():
-        return _default(make, f"{_PIP} -r requirements.txt")
+        return _default(make, "-r requirements.txt")
     if project is None:
         return None
     if "dependencies" in _texts(project, "dynamic"):
         # Only the project's own build tells what it needs.
-        return _default(make, f"{_PIP} .")
+        return Setup(title=f"{_PIP} .", line=f"{make}\n{_PIP} .", advice=_ADVICE)
     needs = shlex.join(_texts(project, "dependencies"))
+    if any(need.startswith("-") for need in _texts(project, "dependencies")):
+        raise CodeProblem(host_errors.SETUP_FAILED, "pyproject.toml: project.dependencies holds an option of pip")
     if not needs:
         return Setup(title="puts the project of pyproject.toml on Python's path", line=make)
-    return _default(make, f"{_PIP} -- {needs}")
+    return _default(make, needs)
 
 
-def _default(make: str, install: str) -> Setup:
-    advice = "; --setup=COMMAND replaces what was tried, --setup= (empty) installs nothing"
-    return Setup(title=install, line=f"{make}\n{install}", advice=advice)
+def _default(make: str, needs: str) -> Setup:
+    check = shlex.join(["python3", "-I", str(_CHECKER)])
+    install = f"{check} {needs} 2> /dev/null || {_PIP} {needs}"
+    return Setup(title=f"{_PIP} {needs}", line=f"{make}\n{install}", advice=_ADVICE)
 
 
 def with_environment(variables: Mapping[str, str], environment: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ import pytest
 from bastion.client import bundle
 from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
 from bastion.core.protocol import HostPhase
+from bastion.worker import job_needs
 from tests.unit.worker_stage import RUN, Stage, command_processes, until
 
 URL = "gs://team/code.tar.gz"
@@ -317,3 +318,34 @@ def test_the_next_try_finds_the_code_the_environment_and_what_the_last_one_left(
     assert stage.final(number=2).exit_code == 0, stage.log()
     names = ["stdout F a", "stdout F left", "stdout F requirements.txt"]
     assert stage.log()[-4:] == [*names, f"stdout F installed {env_dir(stage)}"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "met"),
+    [
+        (["pytest"], True),
+        (["pytest>=1", "Pydantic < 99", "no-such-package; python_version < '3'"], True),
+        (["pytest>=999"], False),
+        (["no-such-package"], False),
+        (["pytest[extra]"], False),
+        (["pytest @ file:///x.whl"], False),
+        (["-r", "requirements.txt"], True),
+        (["-r", "options.txt"], False),
+        (["-r", "missing.txt"], False),
+        (["not a requirement"], False),
+    ],
+)
+def test_pip_is_asked_only_for_what_is_not_installed(tmp_path: Path, monkeypatch, needs: list[str], met: bool) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("requirements.txt").write_text("# tests\npytest>=1  # any\n\npydantic\n")
+    Path("options.txt").write_text("--index-url=x\npytest\n")
+    assert (job_needs.main(needs) == 0) is met
+
+
+def test_what_is_installed_already_costs_no_pip(stage: Stage, tmp_path: Path) -> None:
+    serve(stage, packed(tmp_path / "src", requirements_dot_txt="pytest\n"))
+    # Where pip would fail at once.
+    stage.order("echo ran", code=URL, env={"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INPUT": "nonsense"})
+    stage.start(stage.host())
+    assert stage.final().exit_code == 0, stage.log()
+    assert stage.log()[-1] == "stdout F ran"
