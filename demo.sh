@@ -12,5 +12,5 @@ end() {
 trap end EXIT
 
 set -x
-"$bin/bastion" launch --instance_type=tpu-v4-32 --wait -- \
+"$bin/bastion" launch --instance_type=tpu-v4-32 --bundle=none --wait -- \
   python3 -c 'import jax; print(jax.process_index(), jax.devices())'

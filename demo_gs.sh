@@ -42,6 +42,6 @@ set -x
 "$bin/bastion" quota upload "$work/quota.toml"
 "$bin/bastion" daemon run 2> "$work/daemon.log" &
 daemon=$!
-"$bin/bastion" launch --name=demo --instance_type=tpu-v4-32 --wait -- \
+"$bin/bastion" launch --name=demo --instance_type=tpu-v4-32 --bundle=none --wait -- \
   python3 -c 'import jax; print(jax.process_index(), jax.devices())'
 "$bin/bastion" history demo

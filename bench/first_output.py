@@ -55,7 +55,8 @@ def jax_alone() -> float:
 
 def launched(home: str) -> tuple[float, float]:
     """Seconds from `bastion launch` to its first line of output, and to its end."""
-    command = [BASTION, "launch", "--instance_type=tpu-v4-32", "--wait", "--", "python3", "-c", PROGRAM]
+    launch = [BASTION, "launch", "--instance_type=tpu-v4-32", "--bundle=none", "--wait"]
+    command = [*launch, "--", "python3", "-c", PROGRAM]
     began = time.monotonic()
     process = subprocess.Popen(
         command, env={**os.environ, "BASTION_HOME": home}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -88,13 +88,13 @@ def setup_of(order: Order, tree: Path, environment: Path) -> Setup | None:
         raise CodeProblem(host_errors.SETUP_FAILED, "pyproject.toml: project.dependencies holds an option of pip")
     if not needs:
         return Setup(title="puts the project of pyproject.toml on Python's path", line=make)
-    return _default(make, needs)
+    return _default(make, needs, title="installs what pyproject.toml depends on")
 
 
-def _default(make: str, needs: str) -> Setup:
+def _default(make: str, needs: str, *, title: str = "") -> Setup:
     check = shlex.join(["python3", "-I", str(_CHECKER)])
     install = f"{check} {needs} 2> /dev/null || {_PIP} {needs}"
-    return Setup(title=f"{_PIP} {needs}", line=f"{make}\n{install}", advice=_ADVICE)
+    return Setup(title=title or f"{_PIP} {needs}", line=f"{make}\n{install}", advice=_ADVICE)
 
 
 def with_environment(variables: Mapping[str, str], environment: Path) -> dict[str, str]:
