@@ -232,6 +232,14 @@ def _patience(view: RunView, ending: Ending) -> float:
     return patience
 
 
+def pressing(attempt: Attempt, now: float) -> bool:
+    """Whether its hosts are on their way to the end of the attempt or of a try, and others wait for them."""
+    if attempt.restart is not None:
+        return True
+    ending = attempt.ending
+    return ending is not None and now - ending.at < ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
+
+
 def _told_to_stop(view: RunView) -> bool:
     return view.order is not None and view.order.action is OrderAction.STOP
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from bastion import __version__
+from bastion.core import runs
 from bastion.core.effects import Effect
 from bastion.core.errors import BastionError, StoreError
 from bastion.core.job_record import JobRecord
@@ -53,7 +54,7 @@ class DaemonSettings:
         owner: Random name of this process, for the lease.
         process: This process's id and start time, as `ProcessId` writes them.
         tick_seconds: Between two idle ticks; after a tick that did something the next one follows sooner.
-        busy_tick_seconds: Between two ticks while things are moving.
+        busy_tick_seconds: Between two ticks while things are moving, or hosts are about to end.
         lease_ttl_seconds: After so long without renewal another daemon takes over.
         idle_exit_seconds: End when there was no job for so long; 0 means never.
         without_file: What holds as long as the operator has written no settings; None: no slices are created.
@@ -73,10 +74,15 @@ class DaemonSettings:
 
 @dataclass(slots=True)
 class TickReport:
-    """What one tick did, for the loop and for tests."""
+    """What one tick did, for the loop and for tests.
+
+    Attributes:
+        pressing: Hosts are on their way to the end of an attempt or of a try: the next look should not wait for long.
+    """
 
     acted: bool
     jobs: int = 0
+    pressing: bool = False
     outcome: Outcome = field(default_factory=Outcome)
     problems: list[str] = field(default_factory=list)
 
@@ -170,7 +176,7 @@ class Daemon:
             if idle and now - busy_at >= idle:
                 self._narrate(f"no job for {idle:.0f} s: ending")
                 break
-            moving = report.acted and report.outcome.done > 0
+            moving = report.acted and (report.outcome.done > 0 or report.pressing)
             self._rest(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
         self.close()
 
@@ -259,7 +265,9 @@ class Daemon:
             self._log.flush()
         except StoreError as error:
             self._narrate(f"the daemon log could not be written: {error}")
-        return TickReport(acted=True, jobs=len(records), outcome=outcome, problems=problems)
+        now = self._clock.now()
+        pressing = any(r.attempt is not None and runs.pressing(r.attempt, now) for r in records.values())
+        return TickReport(acted=True, jobs=len(records), pressing=pressing, outcome=outcome, problems=problems)
 
     def _decide(self) -> _Decided:
         """Looks at what is due and decides what to do. Before anything is done, everything is looked at."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -76,13 +77,15 @@ class Job:
 
 
 def test_a_command_that_fails_on_one_host_runs_again_on_all_of_them_in_place(
-    new_root: Callable[[str], LocalRoot],
+    new_root: Callable[[str], LocalRoot], tmp_path: Path
 ) -> None:
     root = new_root("tries")
     root.start_daemon()
     command = (
         'echo try $BASTION_TRY; if [ "$BASTION_TRY" = 2 ]; then cat left; exit 0; fi; '
-        'echo "left by $BASTION_HOST_INDEX" > left; [ "$BASTION_HOST_INDEX" = 2 ] && exit 5; sleep 600'
+        f'echo "left by $BASTION_HOST_INDEX" > left; there={tmp_path}; touch $there/$BASTION_HOST_INDEX; '
+        # A host that has not begun by then would be told to wait for the second try.
+        '[ "$BASTION_HOST_INDEX" = 2 ] && while [ $(ls $there | wc -l) -lt 4 ]; do sleep 0.1; done && exit 5; sleep 600'
     )
     job = Job(root, "again", command, instance_type="tpu-v4-32", max_tries=2)
     wait_for(job.runs, 60)

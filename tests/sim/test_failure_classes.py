@@ -332,3 +332,17 @@ def test_a_cleanup_command_that_fails_and_stores_output_ends_like_any_other() ->
     cluster.hosts.scripts["job"] = runs_for(2, code=3)
     result(cluster, steps=60)
     assert any("the cleanup command failed: worker 0 exited with 3" in line for line in cluster.history("job"))
+
+
+def test_the_daemon_looks_again_soon_while_hosts_are_about_to_end_and_not_for_the_whole_time_they_store_output() -> (
+    None
+):
+    cluster = running()
+    assert not cluster.step().pressing
+    cluster.hosts.storing["job", 2] = 300
+    cluster.hosts.scripts["job"] = fails_on({2: (0, 9)})
+    cluster.settle(3)
+    assert cluster.step().pressing
+    cluster.settle(60)
+    assert not cluster.step().pressing
+    assert cluster.result("job") is None
