@@ -21,7 +21,7 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from bastion.adapters.cloud_tpu_client import PAGE_SIZE, CloudTpuSettings, Missing, translated
-from bastion.adapters.cloud_tpu_words import creation_failure, is_rate_limit, refused_quota
+from bastion.adapters.cloud_tpu_words import creation_failure, is_rate_limit, refused_quota, remedy
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, ProvisionerUnavailable, Stockout
 from bastion.core.slices import SliceState
 
@@ -101,15 +101,18 @@ class ZoneCreations:
         except ProvisionerUnavailable as error:
             if isinstance(error.__cause__, exceptions.TooManyRequests) and not is_rate_limit(str(error)):
                 # Quota for chips, not for calls: waiting helps unless there is none at all.
-                kind = ProvisionerRefused if refused_quota(str(error)) else Stockout
-                raise kind(str(error)) from error.__cause__
+                if refused_quota(str(error)):
+                    raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
+                raise Stockout(str(error)) from error.__cause__
             with self._lock:  # if it landed, its operation is among the zone's
                 self._search = ""
             raise
         except ProvisionerRefused as error:
             if isinstance(error.__cause__, exceptions.FailedPrecondition) and "capacity" in str(error).lower():
                 raise Stockout(str(error)) from error.__cause__
-            raise
+            if isinstance(error.__cause__, (exceptions.Forbidden, exceptions.Unauthorized)):
+                raise  # what may be wrong is said
+            raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
         with self._lock:
             self._remember(name, _Creation(operation.operation.name, own=True))
 

@@ -96,9 +96,10 @@ def status_message(node: tpu_v2.Node) -> str:
 def creation_failure(code: int, message: str) -> ProvisionerError:
     """Why a creation's operation failed, by its google.rpc.Code and words."""
     text = f"{message} (code {code})"
+    refused = ProvisionerRefused(f"{text}; {remedy(message)}")
     match code:
         case 8 if refused_quota(message):
-            return ProvisionerRefused(text)
+            return refused
         case 4 | 8 | 13:
             # 13, "an internal error has occurred", is also what a spot stock-out looks like; 4: the wait had an end.
             return Stockout(text)
@@ -111,9 +112,41 @@ def creation_failure(code: int, message: str) -> ProvisionerError:
         case 6:
             return SliceExists(text)
         case 3 | 7 | 9:
-            return ProvisionerRefused(text)
+            return refused
         case _:
             return ProvisionerError(text)
+
+
+# What to do about a creation that is refused for good, by a word of the API's message; the first that is in it.
+_REMEDIES = (
+    ("limit: 0", "ask for that quota of the project, or name a zone of another region in config/daemon.toml"),
+    (
+        "reservation",
+        "correct the reservation in config/daemon.toml; 'gcloud alpha compute tpus reservations list' shows them",
+    ),
+    (
+        "acceleratortype",
+        "name a zone in config/daemon.toml that has this type; 'gcloud compute tpus accelerator-types list' shows them",
+    ),
+    (
+        "permission",
+        "give the daemon's identity roles/tpu.admin and the right to use the nodes' service account, or name a zone in "
+        "config/daemon.toml that is open to the project",
+    ),
+    ("service account", "correct service_account in config/daemon.toml; 'gcloud iam service-accounts list' shows them"),
+    ("network", "correct network and subnetwork in config/daemon.toml; 'gcloud compute networks list' shows them"),
+    (
+        "runtime",
+        "correct runtime_version in config/daemon.toml; 'gcloud compute tpus tpu-vm versions list' shows them",
+    ),
+)
+
+
+def remedy(message: str) -> str:
+    """What to do about a creation that the API refused with these words."""
+    words = message.lower()
+    found = next((what for word, what in _REMEDIES if word in words), "")
+    return found or "correct config/daemon.toml, or the job's --instance_type"
 
 
 def refused_quota(message: str) -> bool:

@@ -73,3 +73,19 @@ def test_whatever_else_becomes_a_label_that_no_other_name_gets() -> None:
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", label) for label in labels)
     assert len(set(labels)) == len(names)
     assert not set(labels) & {"team-bastion"}
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "todo"),
+    [
+        (8, "Quota limit 'X' has been exceeded. Limit: 0 in region us-east1.", "ask for that quota"),
+        (3, "reservation for request queue x", "tpus reservations list"),
+        (3, 'CloudTpu received an invalid AcceleratorType "v3-8" for zone a', "accelerator-types list"),
+        (7, "Permission 'tpu.nodes.create' denied", "roles/tpu.admin"),
+        (9, "the network is gone", "networks list"),
+        (3, "the runtime version x is not known", "versions list"),
+        (3, "something else", "correct config/daemon.toml"),
+    ],
+)
+def test_a_creation_that_is_refused_for_good_says_what_to_do(code: int, message: str, todo: str) -> None:
+    assert todo in str(creation_failure(code, message))
