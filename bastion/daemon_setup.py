@@ -23,7 +23,7 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.cloud_slices import CloudApi, CloudSlices
 from bastion.core import keys
 from bastion.core.errors import Refused
-from bastion.core.provisioning import BUILT_IN
+from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.core.world import Settings
 from bastion.daemon.agents import Agents
 from bastion.daemon.daemon import Daemon, DaemonSettings
@@ -139,6 +139,30 @@ def build_daemon(
     )
 
 
+def open_slices(
+    root: Root, *, home: LocalHome, slices: str | None = None, settings: Provisioning | None
+) -> Provisioner:
+    """The slices of a ROOT, for whoever is not its daemon: starts no emulator.
+
+    Args:
+        slices: `cloud` or `emulated`; None: `emulated` if the bucket is on this machine, too, else `cloud`.
+        settings: The operator's, which say where the cloud is.
+
+    Raises:
+        Refused: there are no settings, or they cannot be heeded.
+    """
+    near = root.local or bool(storage_emulator())
+    if (slices or ("emulated" if near else "cloud")) == "emulated":
+        return _emulated_slices(root, home, narrate=None)
+    if settings is None:
+        raise Refused(f"there is no {keys.DAEMON_SETTINGS} to say where slices are; is {root.url} the right bastion?")
+    cloud = CloudSlices(_connect_to(root), bucket_is_near=near)
+    problem = cloud.heed(settings)
+    if problem:
+        raise Refused(problem)
+    return cloud.provisioner
+
+
 def _unfailing(narrate: Callable[[str], None]) -> Callable[[str], None]:
     """A full disk, or a terminal that is gone, costs the daemon its words and not its life."""
 
@@ -174,14 +198,15 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
     return connect
 
 
-def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None]) -> Provisioner:
+def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None] | None) -> Provisioner:
+    """`narrate`: told when the emulator is started; None: it is not, whoever wants to look finds it or does not."""
     connect = _connect_to(root)
     failed_at = float("-inf")
 
     def find() -> EmulatorAddress | None:
         nonlocal failed_at
         address = locate(home.emulator_dir)
-        if address is None and time.monotonic() - failed_at > _EMULATOR_RETRY_SECONDS:
+        if address is None and narrate is not None and time.monotonic() - failed_at > _EMULATOR_RETRY_SECONDS:
             narrate("starting the Cloud TPU emulator")
             address = start_emulator(home.emulator_dir, home.run_dir / "emulator.log")
             if address is None:

@@ -58,6 +58,7 @@ ENTRIES = (
     Entry("daemon run", "bastion.cli.daemon:RUN", "run a bastion's daemon"),
     Entry("daemon check-config", "bastion.cli.daemon_check:CHECK_CONFIG", "check the settings of a daemon"),
     Entry("daemon agent-wheels", "bastion.cli.daemon_wheels:AGENT_WHEELS", "fetch wheels for nodes with other Pythons"),
+    Entry("sweep", "bastion.cli.sweep:SWEEP", "delete slices that a crash left"),
     Entry("emulator gcs", "bastion.cli.emulator:GCS", "serve Cloud Storage from folders on this machine"),
     Entry("emulator tpu", "bastion.cli.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),
     Entry("config set", "bastion.cli.config:SET", "remember a setting"),

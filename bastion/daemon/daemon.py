@@ -293,6 +293,7 @@ class Daemon:
                 published = self._publisher.recover()
                 self._waiting.recover(published)
                 self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
+                self._observer.zones.recover(published, self._clock.monotonic())
             waiting = self._waiting
             jobs = self._view.snapshot(
                 world.jobs,
@@ -310,7 +311,7 @@ class Daemon:
                 world = replace(world, agent=self._agents.current())
             turns = reconcile(world, plan, now)
             if not world.dry_run:
-                turns |= self._sweeper.sweep(world, self._ticks)
+                turns = self._sweeper.sweep(world, self._ticks) | turns
             if not turns or self._listings.whole:
                 self._waiting.update(plan, now)
                 return _Decided(world=world, policy=policy, plan=plan, turns=turns)
@@ -339,6 +340,7 @@ class Daemon:
                 "process": self._settings.process,
                 "version": __version__,
                 "epoch": self._lease.epoch,
+                "zones": self._observer.zones.known,
             },
             quota={
                 "in_force": policy.policy is not None,

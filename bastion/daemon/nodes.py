@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from bastion.core import keys
 from bastion.core.errors import BastionError
 from bastion.core.keys import Run
 from bastion.core.slices import SliceRef, SliceState, SliceStatus
@@ -88,12 +89,19 @@ def list_nodes(provisioners: Provisioners, zones: Iterable[str]) -> Nodes:
     for listing in (*slices.values(), host):
         for status in listing.nodes.values():
             run = Run.parse(status.run)
-            if run is None:  # rule 4: only what is labelled with a run of ours is ever deleted
+            if run is None or not is_named_for(run, status.ref.name):
+                # Rule 4: only what is labelled with a run of ours is ever deleted; and labels can be copied.
                 problems.append(f"the node {status.ref.name} has our label and no run of ours; look at it")
                 continue
             stray = StrayNode(status=status, on_bastion=listing is host)
             by_uid[run.uid] = (*by_uid.get(run.uid, ()), stray)
     return Nodes(slices=slices, bastion_host=host, by_uid=by_uid, problems=tuple(problems))
+
+
+def is_named_for(run: Run, name: str) -> bool:
+    """Whether a gang of that name can be one that we created for the run: the run's own, or a slice left over of it."""
+    gang = keys.gang(str(run))
+    return name == gang or (name.startswith(f"{gang}-") and name[len(gang) + 1 :].isdecimal())
 
 
 def _what(zone: str) -> str:

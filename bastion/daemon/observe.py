@@ -6,7 +6,7 @@ and when a node looks lost, its reports are read once more, because a host may r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bastion.core.errors import StoreUnavailable
@@ -19,6 +19,7 @@ from bastion.daemon.crew import Crew
 from bastion.daemon.folders import Folders
 from bastion.daemon.nodes import Nodes, Provisioners, list_nodes
 from bastion.daemon.views import JobViews
+from bastion.daemon.zones import ZonesInUse
 from bastion.ports import Clock, ObjectStore
 
 __all__ = ["Observer", "Provisioners"]
@@ -31,6 +32,7 @@ class Observer:
         folders: One cache per folder; listings fill them, and the executor with what it writes.
         views: Builds the views; keeps what only this daemon knows of jobs.
         orphan_nodes: Nodes of no job that is known.
+        zones: Where slices may be, whatever the settings say now.
         problems: What went wrong in this tick, for people.
     """
 
@@ -47,7 +49,9 @@ class Observer:
         self._provisioners = provisioners
         self._settings = settings
         self._crew = crew
+        self._clock = clock
         self.folders = folders
+        self.zones = ZonesInUse()
         self.views = JobViews(store, folders, provisioners, clock, settings)
         self.orphan_nodes: tuple[StrayNode, ...] = ()
         self.problems: list[str] = []
@@ -79,7 +83,9 @@ class Observer:
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
         self._fetch_runs(records)
         self._forget_past_failures(records)
-        nodes = list_nodes(self._provisioners, self._zones(records, provisioning))
+        needed = zones_needed(records.values(), provisioning)
+        nodes = list_nodes(self._provisioners, sorted({*needed, *self.zones.known}))
+        self.zones.looked(nodes, needed, self._clock.monotonic())
         self.problems += nodes.problems
         if whole:
             self._reread_lost(records, nodes)
@@ -136,17 +142,6 @@ class Observer:
             }
             self.views.creation_failures = {n: why for n, why in failures.items() if n in current}
 
-    def _zones(self, records: Mapping[str, JobRecord], provisioning: Provisioning | None) -> list[str]:
-        """Where slices may be: the settings' zones, and wherever attempts are or were, whatever the settings say."""
-        zones = set(provisioning.zones() if provisioning is not None else ())
-        for record in records.values():
-            if (record.attempt is None and not record.attempts) or record.job.runner is None:
-                continue  # nearly every job
-            if record.attempt is not None:
-                zones.add(record.attempt.place.zone if record.attempt.place else "")
-            zones.update(past.zone for past in record.attempts)
-        return sorted(zones)
-
     def _reread_lost(self, records: Mapping[str, JobRecord], nodes: Nodes) -> None:
         lost = nodes.lost_runs
         suspects = [
@@ -159,3 +154,15 @@ class Observer:
             for folder in (self.folders.claims, self.folders.run_objects):
                 folder.take(list(self._store.list(folder.prefix)))
             self._fetch_runs(records)
+
+
+def zones_needed(records: Iterable[JobRecord], provisioning: Provisioning | None) -> set[str]:
+    """Where slices should be: the settings' zones, and wherever attempts are or were, whatever the settings say."""
+    zones = set(provisioning.zones() if provisioning is not None else ())
+    for record in records:
+        if (record.attempt is None and not record.attempts) or record.job.runner is None:
+            continue  # nearly every job
+        if record.attempt is not None:
+            zones.add(record.attempt.place.zone if record.attempt.place else "")
+        zones.update(past.zone for past in record.attempts)
+    return zones

@@ -1,16 +1,24 @@
 """Sweeping: what nobody owns any more. Patience first: a thing is swept only after it was ownerless for several ticks,
-because a listing may lag behind what another daemon or a user has just written."""
+because a listing may lag behind what another daemon or a user has just written.
+
+Layer: daemon. Gangs that failed or were taken back go first: they hold quota, and others wait for it.
+"""
 
 from __future__ import annotations
 
 from bastion.core import limits
 from bastion.core.effects import CloseGate, DeleteSlice, DropRuns, DropWish, Effect
 from bastion.core.keys import Run
-from bastion.core.slices import SliceState
+from bastion.core.slices import SliceState, SliceStatus
 from bastion.core.world import World
 from bastion.daemon.observe import Observer
 
 _ORPHAN_TICKS = 5
+
+
+def urgency(status: SliceStatus) -> tuple[int, str]:
+    """Sorts what is to be swept: what only holds quota first."""
+    return (0 if status.state in (SliceState.FAILED, SliceState.LOST) else 1), status.ref.name
 
 
 class Sweeper:
@@ -41,7 +49,7 @@ class Sweeper:
                 turns[f"wish {name}"] = [DropWish(name=name, generation=meta.generation)]
         # A state that cannot be read may own anything: sweep nothing until it is mended.
         blind = any(view.frozen and view.record is None for view in world.jobs.values())
-        for stray in () if blind else self._observer.orphan_nodes:
+        for stray in () if blind else sorted(self._observer.orphan_nodes, key=lambda stray: urgency(stray.status)):
             status = stray.status
             what = f"node {status.ref.name}"
             if old_enough(what, _ORPHAN_TICKS) and status.state is not SliceState.DELETING:

@@ -1,0 +1,127 @@
+"""Whatever carries our label is listed under a ref that deletes it, whichever state it is in; strangers stay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud import tpu_v2
+
+from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings, make_client
+from bastion.core import keys
+from bastion.core.provisioning import BUILT_IN
+from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState
+from bastion.daemon.leftovers import delete_leftover, find_leftovers
+from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.testing.memory_store import MemoryStore
+
+ZONE = "us-central2-b"
+PARENT = f"projects/a-project/locations/{ZONE}"
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture
+def emulator(tmp_path: Path) -> Iterator[Emulator]:
+    emulator = Emulator(EmulatorSettings(state_dir=tmp_path, boot=False, grace_seconds=0.0, watch_seconds=0.02))
+    emulator.open()
+    yield emulator
+    emulator.close()
+
+
+def settings(emulator: Emulator, bastion: str) -> CloudTpuSettings:
+    return CloudTpuSettings(
+        project="a-project",
+        zone=ZONE,
+        bastion=bastion,
+        startup_script="true",
+        endpoint=emulator.address.endpoint,
+        token=emulator.address.token,
+    )
+
+
+def request(run: str, model: CapacityModel = CapacityModel.ON_DEMAND, num_slices: int = 1) -> SliceRequest:
+    return SliceRequest(
+        ref=SliceRef(name=keys.gang(run), num_slices=num_slices),
+        bastion="team-bastion",
+        run=run,
+        token="t",
+        accelerator_type="v4-8",
+        place=Place(model=model, runtime_version="tpu-ubuntu2204-base"),
+        agent_arguments="{}",
+    )
+
+
+def eventually(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulator) -> None:
+    slices = CloudTpuProvisioner(settings(emulator, "team-bastion"))
+    others = CloudTpuProvisioner(settings(emulator, "other-bastion"))
+    client = make_client(settings(emulator, ""))
+    faults = emulator.fleet.faults
+
+    def states(provisioner: CloudTpuProvisioner) -> dict[str, SliceState]:
+        return {status.run: status.state for status in provisioner.list()}
+
+    faults.fail_creations(1)
+    slices.create(request("ffffffffff-1", CapacityModel.SPOT))
+    eventually(lambda: states(slices) == {"ffffffffff-1": SliceState.FAILED})
+    slices.create(request("ssssssssss-1", CapacityModel.SPOT))
+    eventually(lambda: states(slices).get("ssssssssss-1") is SliceState.READY)
+    faults.preempt(keys.gang("ssssssssss-1"))
+    slices.create(request("mmmmmmmmmm-1", num_slices=3))
+    slices.create(request("nnnnnnnnnn-1"))
+    slices.create(request("tttttttttt-1"))
+    eventually(lambda: states(slices).get("tttttttttt-1") is SliceState.READY)
+    faults.crash(keys.gang("tttttttttt-1"))
+    others.create(request("oooooooooo-1"))
+    others.create(request("pppppppppp-1", CapacityModel.SPOT))
+    client.create_node(
+        parent=PARENT, node_id="by-hand", node=tpu_v2.Node(accelerator_type="v4-8", runtime_version="x"), timeout=5
+    )
+    # Somebody made a node like one of ours, with its labels.
+    copied = client.get_node(name=f"{PARENT}/nodes/{keys.gang('nnnnnnnnnn-1')}", timeout=5)
+    copy = tpu_v2.Node(accelerator_type="v4-8", runtime_version="x", labels=dict(copied.labels))
+    client.create_node(parent=PARENT, node_id="my-copy", node=copy, timeout=5)
+    eventually(
+        lambda: (
+            states(slices)
+            == {
+                "ffffffffff-1": SliceState.FAILED,
+                "ssssssssss-1": SliceState.LOST,
+                "mmmmmmmmmm-1": SliceState.READY,
+                "nnnnnnnnnn-1": SliceState.READY,
+                "tttttttttt-1": SliceState.LOST,
+            }
+        )
+    )
+    store = MemoryStore(now=time.time)
+    found = find_leftovers(store, slices, BUILT_IN)
+    runs = [leftover.status.run[0] for leftover in found.leftovers]
+    assert (runs, found.current) == (list("fstmn"), 0), "what failed or was taken back comes first"
+    assert [problem.partition(" ")[0] for problem in found.problems] == ["my-copy"]
+
+    def swept() -> bool:
+        """Once more, until all of it is gone, as a daemon does: what is SUSPENDING cannot be deleted yet."""
+        left = find_leftovers(store, slices, BUILT_IN).leftovers
+        assert [delete_leftover(store, slices, each) for each in left if not each.going] == [
+            "" for each in left if not each.going
+        ]
+        return not left
+
+    eventually(swept)
+    assert sorted(states(others)) == ["oooooooooo-1", "pppppppppp-1"]
+    nodes = {node.name.rpartition("/")[2] for node in client.list_nodes(parent=PARENT)}
+    assert nodes == {"by-hand", "my-copy", keys.gang("oooooooooo-1"), keys.gang("pppppppppp-1")}
+    queued = {each.name.rpartition("/")[2] for each in client.list_queued_resources(parent=PARENT)}
+    assert queued == {keys.gang("pppppppppp-1")}
+    for made in (slices, others):
+        made.close()
+    client.transport.close()
