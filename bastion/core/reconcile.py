@@ -304,7 +304,7 @@ class _Turn:
             restarting = tries.begin(plan, view, self.now)
             if restarting is not None:
                 return self._evolve(record, tries.told(plan, ending), attempt=restarting)
-        if ending is None:
+        if ending is None and attempt.waiting is not None:
             ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), budgets, self.now)
         if ending is None:
             return record
