@@ -204,14 +204,9 @@ def bundle(sha256: str) -> str:
     return f"bundles/{sha256}.tar.gz"
 
 
-def output_file(job: str, uid: str, host: int, seq: int, path: str) -> str:
-    """A file of a host's output folder, as the sync of that number stored it; never written again."""
-    return f"outputs/{job}/{uid}/worker-{host}/{seq:010d}/{path}"
-
-
-def output_manifest(job: str, uid: str, host: int, seq: int) -> str:
-    """Written last: what the sync of that number consists of."""
-    return f"outputs/{job}/{uid}/worker-{host}/manifest-{seq:010d}"
+def outputs(job: str, uid: str, host: int) -> str:
+    """All that a host stored of its output folder; names of what lies there are of `bastion.core.outputs`."""
+    return f"outputs/{job}/{uid}/worker-{host}/"
 
 
 def output_shared(job: str, uid: str) -> str:

@@ -71,6 +71,10 @@ BUNDLE_ENTRIES_MAX = 200_000
 
 # Larger output files are stored in parts of this size: a part is in memory while it is sent.
 OUTPUT_PART_BYTES = 32 * 1024 * 1024
+# Files of one output folder, of which each costs a line of every manifest.
+OUTPUT_FILES_MAX = 100_000
+# Names, sizes and digests of so many files fit; anything larger is foreign.
+OUTPUT_MANIFEST_MAX_BYTES = 64 * 1024 * 1024
 # How often a host looks at what changed in its output folder, about.
 OUTPUT_PERIOD_SECONDS = 60.0
 # What a host takes at most to store its outputs after the command's own end.

@@ -22,9 +22,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bastion.core import host_errors
+from bastion.core import host_errors, limits
 from bastion.core.errors import EXIT_NO_CODE
 from bastion.core.protocol import HostPhase, Order
+from bastion.worker import host_outputs
 from bastion.worker.backoff import Backoff
 from bastion.worker.checkpoint_file import CheckpointFile
 from bastion.worker.code import CodeArrival, CodeProblem
@@ -32,6 +33,7 @@ from bastion.worker.command import Command
 from bastion.worker.environment import CommandEnvironment, HostFacts, command_environment
 from bastion.worker.host_log import HostLog
 from bastion.worker.host_parts import HostParts
+from bastion.worker.output_sync import OutputSync
 from bastion.worker.setup_step import setup_of, with_environment
 from bastion.worker.stopping import Stop
 
@@ -116,6 +118,8 @@ class Attempt:
             cpus=os.cpu_count() or 1,
             interpreter=parts.interpreter,
         )
+        self._outputs: OutputSync | None = None
+        self._stop: Stop | None = None
 
     def run(self) -> Ending:
         """Runs the try that the order in force asks for."""
@@ -135,7 +139,7 @@ class Attempt:
         if self._parts.state.prepared:
             return None
         try:
-            ending = self._get_code(order) or self._set_up(order)
+            ending = self._get_code(order) or self._set_up(order) or self._restore(order)
             if ending is None:
                 self._parts.state.mark_prepared()
         except CodeProblem as problem:
@@ -191,10 +195,34 @@ class Attempt:
             return self._failed(host_errors.SETUP_FAILED, message, exit_code=done.exit_code)
         return None
 
+    def _restore(self, order: Order) -> Ending | None:
+        """Brings back what earlier attempts stored.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        folder = host_outputs.folder_of(self._parts, order)
+        if folder is None:
+            return None
+        self._parts.reporter.publish(HostPhase.PREPARING)
+        arrival = host_outputs.arrival(self._parts, order, folder)
+        arrival.start()
+        stop = self._unless_stopped(lambda: arrival.done)
+        if stop is not None:
+            arrival.give_up()
+            return self._stopped(stop)
+        if arrival.problem is not None:
+            raise arrival.problem
+        for line in host_outputs.told_of(arrival.restored):
+            self._log.note(line)
+        return None
+
     def _environment(self, order: Order) -> CommandEnvironment:
         """Of the command; with the job's own packages, if it has any."""
         parts = self._parts
-        environment = command_environment(parts.environ, order, parts.identity, self._facts)
+        folder = host_outputs.folder_of(parts, order)
+        facts = replace(self._facts, output_dir="" if folder is None else str(folder))
+        environment = command_environment(parts.environ, order, parts.identity, facts)
         if not parts.state.environment_dir.is_dir():
             return environment
         return replace(environment, variables=with_environment(environment.variables, parts.state.environment_dir))
@@ -204,10 +232,22 @@ class Attempt:
         environment = self._environment(order)
         if environment.overridden:
             self._log.note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
+        folder = host_outputs.folder_of(parts, order)
+        if folder is not None:
+            try:
+                self._outputs = host_outputs.begin(parts, folder)
+            except OSError as error:
+                return self._failed(host_errors.HOST_FAILED, f"the output folder could not be made: {error}")
         checkpoints = CheckpointFile(parts.state.checkpoint_file, clock=self._clock, rng=parts.rng)
         began_at = checkpoints.began_at
+        saved_at: float | None = None
 
         def look() -> None:
+            nonlocal saved_at
+            latest = checkpoints.latest()
+            if latest != saved_at and self._outputs is not None:
+                self._outputs.nudge()
+            saved_at = latest
             checkpointed_at = checkpoints.news()
             if checkpointed_at is not None:
                 parts.reporter.publish(HostPhase.RUNNING, started_at=began_at, checkpointed_at=checkpointed_at)
@@ -242,6 +282,7 @@ class Attempt:
         except (OSError, ValueError) as error:
             return self._failed(host_errors.HOST_FAILED, f"the command could not be started: {error}")
         if done.stop is not None:
+            self._stop = done.stop
             ending = self._stopped(done.stop, done)
         else:
             ending = Ending(
@@ -325,6 +366,9 @@ class Attempt:
             self._parts.state.ask_to_stop(stop.message or stop.error)
         except OSError as error:
             _log.warning("the pre-emption file could not be written: %s", error)
+        if self._outputs is not None:
+            # What is stored meanwhile need not be stored when the command has ended, with less time left.
+            self._outputs.nudge()
 
     def _failed(self, error: str, message: str, *, exit_code: int | None = None) -> Ending:
         """An ending before the command, which the log tells as well."""
@@ -353,28 +397,59 @@ class Attempt:
         return None
 
     def _flushed(self, ending: Ending) -> Ending:
-        """Waits until the log is stored; not long on a host that goes away, and not at all if another try begins."""
+        """Waits until outputs and log are stored; not long on a host that goes away, and not at all if another try
+        begins."""
         if self._parts.idle is not None:
             self._parts.idle.idle()
         reasons = self._parts.reasons
+        if self._outputs is not None:
+            ending = self._stored(self._outputs, ending)
         self._log.close()
-
-        def next_try_waits() -> bool:
-            if not ending.may_be_followed:
-                return False
-            return ending.phase is HostPhase.WAITING or reasons.superseded(self._try)
-
-        self._wait(lambda: self._log.done or next_try_waits(), at_most_seconds_if_urgent=SHUTDOWN_FLUSH_SECONDS)
-        if next_try_waits():
+        self._wait(
+            lambda: self._log.done or self._next_try_waits(ending), at_most_seconds_if_urgent=SHUTDOWN_FLUSH_SECONDS
+        )
+        if self._next_try_waits(ending):
             # What is not stored yet stays in the spool, where that try's log finds it.
             self._log.abandon()
-            while self._log.is_uploading and not reasons.shut_down:
+            while self._is_storing and not reasons.shut_down:
                 self._parts.wakeup.wait(_LOOK_SECONDS)
             return replace(ending, phase=HostPhase.WAITING)
         if reasons.shut_down:
             self._log.abandon()
         # Where the cloud takes the host away, the rest is uploaded as long as the host lives.
         return ending
+
+    def _next_try_waits(self, ending: Ending) -> bool:
+        if not ending.may_be_followed:
+            return False
+        return ending.phase is HostPhase.WAITING or self._parts.reasons.superseded(self._try)
+
+    @property
+    def _is_storing(self) -> bool:
+        return self._log.is_uploading or (self._outputs is not None and self._outputs.is_alive)
+
+    def _stored(self, sync: OutputSync, ending: Ending) -> Ending:
+        """Stores the outputs once more, now that nothing changes them; the next try does so by itself."""
+        sync.finish()
+        reasons, now = self._parts.reasons, self._clock.monotonic()
+        deadline = now + limits.OUTPUT_FINAL_SECONDS
+        stop = self._stop
+        while not (sync.done or self._next_try_waits(ending)):
+            if stop is not None:
+                slack = host_outputs.URGENT_SECONDS if reasons.urgent else host_outputs.STOPPED_SECONDS
+                deadline = min(deadline, stop.deadline + slack)
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                break
+            self._parts.wakeup.wait(min(left, self._parts.identity.arguments.poll_seconds))
+            stop = reasons.of_try(self._try)
+        if not sync.done:
+            sync.abandon()
+        lacking = "" if self._next_try_waits(ending) else host_outputs.lacking(sync)
+        if not lacking:
+            return ending
+        self._log.note(lacking)
+        return replace(ending, message=f"{ending.message} {lacking}.".strip())
 
     def _wait(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bastion.core import keys
 from bastion.core.keys import Run
 from bastion.core.protocol import Order
 from bastion.worker.identity import HostIdentity
@@ -53,6 +54,7 @@ class HostFacts:
         emulated: Whether the host is a process group of this machine.
         cpus: Processors of the machine.
         interpreter: The Python that the command finds as `python3`.
+        output_dir: The folder whose content is stored, as an absolute path; empty: none is.
     """
 
     marker: str
@@ -62,6 +64,7 @@ class HostFacts:
     emulated: bool
     cpus: int
     interpreter: str
+    output_dir: str = ""
 
 
 def command_environment(
@@ -93,7 +96,10 @@ def command_environment(
 
 def _bastion_variables(order: Order, identity: HostIdentity, facts: HostFacts) -> dict[str, str]:
     run = Run.parse(identity.arguments.run)
-    return {
+    variables = {} if run is None else {"BASTION_OUTPUT_URL": _shared_outputs(identity, run)}
+    if facts.output_dir:
+        variables["BASTION_OUTPUT_DIR"] = facts.output_dir
+    return variables | {
         "BASTION_JOB": identity.arguments.job,
         "BASTION_RUN": identity.arguments.run,
         "BASTION_ATTEMPT": "" if run is None else str(run.attempt),
@@ -106,6 +112,10 @@ def _bastion_variables(order: Order, identity: HostIdentity, facts: HostFacts) -
         "BASTION_CHECKPOINT_FILE": facts.checkpoint_file,
         COMMAND_MARKER: facts.marker,
     }
+
+
+def _shared_outputs(identity: HostIdentity, run: Run) -> str:
+    return f"{identity.arguments.root}/{keys.output_shared(identity.arguments.job, run.uid)}"
 
 
 def _slice_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]:

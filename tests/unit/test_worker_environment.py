@@ -67,6 +67,7 @@ def test_a_job_without_a_slice_learns_who_it_is_and_no_tpu_names():
         "BASTION_PREEMPT_FILE": "/state/preempt",
         "BASTION_CHECKPOINT_FILE": "/state/checkpoint",
         "BASTION_COMMAND": "marker",
+        "BASTION_OUTPUT_URL": "/buckets/team-bastion/outputs/train/abcdefghij/shared",
     }
     assert built.overridden == ()
 

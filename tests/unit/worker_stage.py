@@ -35,6 +35,7 @@ class Stage:
         self.store = FaultyStore(self.counting)
         self.state_dir = state_dir
         self.fetch: Fetch = self._no_code
+        self._runs = {RUN}
         self._live: list[tuple[Host, threading.Thread]] = []
 
     def _no_code(self, url: str) -> bytes:
@@ -53,11 +54,14 @@ class Stage:
         code: str = "",
         code_sha256: str = "",
         setup: str | None = None,
+        output_dir: str = "",
+        output_sync: str = "each",
+        run: str = RUN,
     ) -> None:
         """Writes the order to run a try of the command; or to stop, or restart, for a reason."""
         action = OrderAction.STOP if stop else OrderAction.RESTART if restart else OrderAction.RUN
         order = Order(
-            run=RUN,
+            run=run,
             action=action,
             command=command,
             reason=stop or restart,
@@ -68,9 +72,11 @@ class Stage:
             code=code,
             code_sha256=code_sha256,
             setup=setup,
+            output_dir=output_dir,
+            output_sync=output_sync,
         )
-        meta = self.memory.head(keys.order(RUN))
-        self.memory.put(keys.order(RUN), order.to_bytes(), generation=0 if meta is None else meta.generation)
+        meta = self.memory.head(keys.order(run))
+        self.memory.put(keys.order(run), order.to_bytes(), generation=0 if meta is None else meta.generation)
 
     def host(
         self,
@@ -84,12 +90,14 @@ class Stage:
         state_dir: Path | None = None,
         token: str = TOKEN,
         signals: HostSignals | None = None,
+        run: str = RUN,
     ) -> Host:
+        self._runs.add(run)
         arguments = AgentArguments(
             root="/b/t-bastion",
             bastion="t-bastion",
             job="job",
-            run=RUN,
+            run=run,
             token=token,
             hosts_per_slice=hosts,
             accelerator_type="v4-16" if on_vm else "",
@@ -125,12 +133,13 @@ class Stage:
             host.shut_down()
             thread.join(20.0)
             assert not thread.is_alive()
-        for worker in range(2):
-            assert processes.end_marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}", grace_seconds=0)
+        for run in self._runs:
+            for worker in range(2):
+                assert processes.end_marked("BASTION_COMMAND", f"{run}.{worker}.{TOKEN[:8]}", grace_seconds=0)
 
-    def report(self, worker: int = 0) -> Report | None:
+    def report(self, worker: int = 0, *, run: str = RUN) -> Report | None:
         try:
-            return protocol.read(Report, self.memory.get(keys.report(RUN, worker)).data)
+            return protocol.read(Report, self.memory.get(keys.report(run, worker)).data)
         except NotFound:
             return None
 
@@ -143,18 +152,21 @@ class Stage:
         report = self.report(worker)
         return report is not None and (report.phase, report.try_number) == (HostPhase.WAITING, number)
 
-    def final(self, worker: int = 0, *, number: int = 1) -> Report:
+    def final(self, worker: int = 0, *, number: int = 1, run: str = RUN) -> Report:
         """The final report of a try."""
-        until(
-            lambda: (report := self.report(worker)) is not None and report.phase.final and report.try_number == number
-        )
-        report = self.report(worker)
+
+        def said() -> bool:
+            report = self.report(worker, run=run)
+            return report is not None and report.phase.final and report.try_number == number
+
+        until(said)
+        report = self.report(worker, run=run)
         assert report is not None
         return report
 
-    def log(self, worker: int = 0) -> list[str]:
+    def log(self, worker: int = 0, *, run: str = RUN) -> list[str]:
         """The log's lines without their instants."""
-        metas = self.memory.list(keys.log_segments("job", RUN, worker))
+        metas = self.memory.list(keys.log_segments("job", run, worker))
         text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
         return [line.split(" ", 1)[1] for line in text.splitlines()]
 
