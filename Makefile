@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-gs test lint unit e2e coverage mutants exhaustive soak reference docs clean
+.PHONY: demo demo-gs test lint unit e2e coverage mutants exhaustive soak long reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -50,6 +50,12 @@ exhaustive: $(VENV)/.dev
 soak: $(VENV)/.dev
 	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
+
+# 500 jobs on emulated slices with everything going wrong (`make test` runs 40), and 200 slices
+# at once: a quarter of an hour on two cores that do nothing else.
+long: $(VENV)/.dev
+	BASTION_LONG_JOBS=500 $(BIN)/python -m pytest -n 0 -s tests/long
+	$(BIN)/python bench/many_slices.py --within=30
 
 # The replay against published figures, and the tables of docs/performance.md: about a quarter of an hour on two cores. The
 # trace is not in the repository: TRACE=FILE.csv.gz.
