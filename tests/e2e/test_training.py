@@ -1,0 +1,163 @@
+"""The training example, taken off its hosts three times: by the cloud with notice, by a crash, and by the scheduler."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bastion.core import jobspec, keys, outputs
+from bastion.core.errors import NotFound
+from bastion.emulator.tpu.faults import Faults
+from bastion.ports import ObjectStore
+from tests.e2e.conftest import USER, LocalRoot, wait_for
+
+pytest.importorskip("jax")
+pytest.importorskip("orbax.checkpoint")
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train" / "train.py"
+STEPS = 120
+
+
+class Training:
+    """A job that runs the example on the two hosts of a slice."""
+
+    def __init__(self, root: LocalRoot, name: str, *, pace: float = 0.0) -> None:
+        self.name, self.store = name, root.store
+        spec = jobspec.new(
+            name=name, bastion="e2e-bastion", user_id=USER, project_id="default", now=time.time(),
+            command=shlex.join(["python3", str(EXAMPLE), f"--steps={STEPS}", "--save_every=10", f"--pace={pace}"]),
+            instance_type="tpu-v4-16", output_dir="out", output_sync="worker0",
+        )  # fmt: skip
+        self.store.put(keys.active(name), spec.to_bytes(), generation=0)
+
+    def result(self) -> dict | None:  # type: ignore[type-arg]
+        try:
+            return json.loads(self.store.get(keys.complete(self.name)).data)["result"]
+        except NotFound:
+            return None
+
+    def runs(self) -> list[str]:
+        """Runs that have a log."""
+        logs = keys.worker_logs(self.name)
+        return sorted({meta.key.removeprefix(logs).split("/")[0] for meta in self.store.list(logs)})
+
+    def output(self, run: str, host: int = 0) -> list[str]:
+        metas = list(self.store.list(keys.log_segments(self.name, run, host)))
+        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        return [line.split(" ", 3)[3] for line in text.splitlines()]
+
+    def stored_steps(self) -> list[int]:
+        """Checkpoints of the newest manifest of host 0."""
+        manifests = self.manifests()
+        return checkpoints_in(manifests[-1]) if manifests else []
+
+    def manifests(self) -> list[outputs.Manifest]:
+        found = []
+        for meta in self.store.list(f"outputs/{self.name}/"):
+            if re.search(r"/worker-0/manifest-\d+$", meta.key):
+                try:
+                    found.append(outputs.read(self.store.get(meta.key).data))
+                except NotFound:  # superseded meanwhile
+                    continue
+        return found
+
+    def trained(self) -> dict:  # type: ignore[type-arg]
+        """What it says of itself in the end."""
+        manifest = self.manifests()[-1]
+        return json.loads(self.content(manifest, "result.json"))
+
+    def content(self, manifest: outputs.Manifest, path: str) -> bytes:
+        run = keys.Run.parse(manifest.run)
+        assert run is not None
+        folder = keys.outputs(self.name, run.uid, 0)
+        return b"".join(self.store.get(folder + part.object).data for part in manifest.files[path].parts)
+
+    def began_at(self, run: str) -> int | None:
+        """The step at which a run began."""
+        return next((int(line.split()[3]) for line in self.output(run) if line.startswith("begins at step")), None)
+
+
+def checkpoints_in(manifest: outputs.Manifest) -> list[int]:
+    return sorted(int(path.split("/")[1]) for path in manifest.folders if re.fullmatch(r"checkpoints/\d+", path))
+
+
+# All of the pool is the owner's; the training borrows it.
+QUOTA = f"""
+[toml-schema]
+version = "1"
+[total_resources]
+v4 = 16
+[project_membership]
+default = ["{USER}"]
+owner = ["{USER}"]
+[project_rules]
+keep_idle_seconds = 0.0
+[project_resources.owner]
+v4 = 1.0
+"""
+
+
+def set_quota(store: ObjectStore, text: str) -> None:
+    meta = store.head(keys.PROJECT_QUOTAS)
+    store.put(keys.PROJECT_QUOTAS, text.encode(), generation=meta.generation if meta else 0)
+
+
+def owner_needs_it(store: ObjectStore) -> None:
+    spec = jobspec.new(
+        name="owner", bastion="e2e-bastion", user_id=USER, project_id="owner", now=time.time(), command="true",
+        instance_type="tpu-v4-16",
+    )  # fmt: skip
+    store.put(keys.active("owner"), spec.to_bytes(), generation=0)
+
+
+def test_a_training_that_is_pre_empted_three_times_ends_like_one_that_never_was(
+    new_root: Callable[[str], LocalRoot],
+) -> None:
+    root = new_root("training")
+    set_quota(root.store, QUOTA)
+    faults = Faults(root.home.emulator_dir / "faults")
+    root.start_daemon()
+    undisturbed = Training(root, "undisturbed")
+    wait_for(undisturbed.result, 90)
+    training = Training(root, "train", pace=0.1)
+
+    def stored_more_in(number: int) -> str:
+        """Waits until that run has stored checkpoints of its own."""
+        wait_for(lambda: len(training.runs()) == number and training.began_at(training.runs()[-1]) is not None, 90)
+        run = training.runs()[-1]
+        wait_for(lambda: [m for m in training.manifests() if m.run == run and checkpoints_in(m)], 60)
+        return run
+
+    runs = [stored_more_in(1)]
+    faults.preempt(keys.gang(runs[0]))
+    runs.append(stored_more_in(2))
+    faults.crash(keys.gang(runs[1]), worker=1)
+    runs.append(stored_more_in(3))
+    owner_needs_it(root.store)
+    wait_for(training.result, 90)
+
+    result, expected = training.result(), undisturbed.result()
+    assert result is not None
+    assert expected is not None
+    assert (result["outcome"], expected["outcome"]) == ("succeeded", "succeeded")
+    causes = [attempt["cause"] for attempt in result["attempts"]]
+    assert causes == ["infrastructure", "infrastructure", "evicted", "succeeded"]
+    trained, reference = training.trained(), undisturbed.trained()
+    assert trained["step"] == reference["step"] == STEPS
+    assert trained["loss"] == pytest.approx(reference["loss"], rel=1e-4)
+    assert trained["seen"] == reference["seen"] == [1], "some sample was skipped, or seen twice"
+    begins = [training.began_at(run) for run in training.runs()]
+    assert begins[0] == 0
+    assert begins == sorted(begins)
+    assert all(step > 0 for step in begins[1:]), begins
+    for run in training.runs():
+        assert training.began_at(run) == next(
+            int(line.split()[3]) for line in training.output(run, 1) if line.startswith("begins at step")
+        ), "the hosts began with different checkpoints"
