@@ -27,7 +27,7 @@ from bastion.core import host_errors, limits
 from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
 from bastion.core.protocol import HostPhase, OrderAction, Report
 from bastion.ports import Clock, ObjectStore
-from bastion.worker import coordinator, power
+from bastion.worker import coordinator, host_outputs, power
 from bastion.worker.attempt import SHUTDOWN_FLUSH_SECONDS, Attempt, may_be_followed
 from bastion.worker.backoff import Backoff, jittered
 from bastion.worker.bucket_link import BucketLink
@@ -185,6 +185,7 @@ class Host:
             return self._after_restart(started)
         if kept is not None and kept.phase.final:
             end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+            self._store_rest_of_outputs()
             self._store_rest_of_log()
             return kept
         return None
@@ -192,6 +193,7 @@ class Host:
     def _after_restart(self, number: int) -> Report:
         """An agent was here before and died in the middle of that try, or the host booted again."""
         gone = end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+        self._store_rest_of_outputs()
         self._store_rest_of_log(gap=True)
         left = "" if gone else "; some of its processes could not be ended"
         self._reporter.try_number = number
@@ -313,6 +315,23 @@ class Host:
         log.start()
         if not self._wait(lambda: log.done, at_most_seconds_if_shut_down=SHUTDOWN_FLUSH_SECONDS):
             log.abandon()
+
+    def _store_rest_of_outputs(self) -> None:
+        """Stores what the command left in its output folder, if it began at all."""
+        if not self._state.prepared:
+            return
+        order = self._until_stored(lambda: host_outputs.order_of(self._parts))
+        folder = None if order is None else host_outputs.folder_of(self._parts, order)
+        if folder is None or not folder.is_dir():
+            return
+        sync = host_outputs.begin(self._parts, folder)
+        sync.finish()
+        deadline = self._clock.monotonic() + limits.OUTPUT_FINAL_SECONDS
+        while not (sync.done or self._reasons.urgent) and self._clock.monotonic() < deadline:
+            self._wakeup.wait(self._identity.arguments.poll_seconds)
+        if not sync.done:
+            sync.abandon()
+            _log.warning("%s", host_outputs.lacking(sync))
 
     def _new_log(self) -> HostLog:
         return HostLog(

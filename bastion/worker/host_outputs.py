@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bastion.core import limits, outputs
+from bastion.core import keys, limits, outputs, protocol
+from bastion.core.errors import InvalidDocument, NotFound
 from bastion.core.protocol import Order
 from bastion.worker.backoff import Backoff, jittered
 from bastion.worker.host_parts import HostParts
@@ -30,6 +31,18 @@ _NAMES_MAX = 5
 def folder_of(parts: HostParts, order: Order) -> Path | None:
     """The output folder on the disk; None: the job has none."""
     return (parts.state.work_dir / order.output_dir).absolute() if order.output_dir else None
+
+
+def order_of(parts: HostParts) -> Order | None:
+    """The order as it is now; None: there is none to read.
+
+    Raises:
+        StoreError: try again.
+    """
+    try:
+        return protocol.read(Order, parts.store.get(keys.order(parts.identity.arguments.run)).data)
+    except (NotFound, InvalidDocument):
+        return None
 
 
 def arrival(parts: HostParts, order: Order, into: Path) -> OutputArrival:
