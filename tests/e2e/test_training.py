@@ -161,3 +161,48 @@ def test_a_training_that_is_pre_empted_three_times_ends_like_one_that_never_was(
         assert training.began_at(run) == next(
             int(line.split()[3]) for line in training.output(run, 1) if line.startswith("begins at step")
         ), "the hosts began with different checkpoints"
+
+
+SHARED = """
+import os
+import jax, jax.numpy as jnp, numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from jax.sharding import NamedSharding, PartitionSpec
+
+sharding = NamedSharding(jax.make_mesh((jax.device_count(),), ("x",)), PartitionSpec("x"))
+values = np.arange(64, dtype=np.float32)
+state = {"weights": jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])}
+folder = epath.Path(os.environ["BASTION_OUTPUT_URL"]) / "checkpoints"
+with ocp.CheckpointManager(folder) as manager:
+    if manager.latest_step() is None:
+        manager.save(1, args=ocp.args.StandardSave(state))
+        manager.wait_until_finished()
+        raise SystemExit(1)
+    empty = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+    found = manager.restore(1, args=ocp.args.StandardRestore(empty))["weights"]
+    assert len(found.addressable_shards) == jax.local_device_count()
+    for shard in found.addressable_shards:
+        assert (np.asarray(shard.data) == values[shard.index]).all()
+print("all shards are back")
+"""
+
+
+def test_hosts_that_write_one_checkpoint_together_find_it_under_the_output_url(
+    new_root: Callable[[str], LocalRoot], tmp_path: Path
+) -> None:
+    root = new_root("shared")
+    root.start_daemon()
+    program = tmp_path / "shared.py"
+    program.write_text(SHARED)
+    spec = jobspec.new(
+        name="shared", bastion="e2e-bastion", user_id=USER, project_id="default", now=time.time(),
+        command=f"python3 {program}", instance_type="tpu-v4-16", max_tries=2,
+    )  # fmt: skip
+    root.store.put(keys.active("shared"), spec.to_bytes(), generation=0)
+    wait_for(lambda: root.store.head(keys.complete("shared")), 120)
+    result = json.loads(root.store.get(keys.complete("shared")).data)["result"]
+    segments = [meta.key for meta in root.store.list(keys.worker_logs("shared"))]
+    text = "".join(root.store.get(key).data.decode() for key in segments)
+    assert result["outcome"] == "succeeded", text
+    assert text.count("all shards are back") == 2
