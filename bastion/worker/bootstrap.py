@@ -28,8 +28,6 @@ from pathlib import Path, PurePosixPath
 from bastion.core.packed_agent import MANIFEST, WHEELS, Manifest, Wheel, pythons
 from bastion.core.wheel_tags import Platform
 
-# The startup script tries another interpreter.
-EXIT_OTHER_PYTHON = 3
 # On a machine of many nodes, an emulated one: agents of programs that were changed since, and what a crash left.
 _UNUSED_SECONDS = 14 * 24 * 3600.0
 _UNFINISHED_SECONDS = 24 * 3600.0
@@ -43,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: The agent file, its digest, the folder, and names of modules that must be importable.
 
     Returns:
-        An exit status: 0 if it is there, `EXIT_OTHER_PYTHON` if this Python is not served.
+        An exit status: 0 if it is there, 1 if this Python is not served.
     """
     archive, sha256, folder, *modules = arguments
     here = _platform()
@@ -57,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"{sys.executable} (Python 3.{minor}, {here.machine}{libc}) cannot run the agent, which is packed for "
                 f"{pythons(manifest.minors)}; it lacks wheels of {', '.join(lacking) or 'this kind of Python'}"
             )
-            return EXIT_OTHER_PYTHON
+            return 1
         work = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder))
         try:
             _install(tar, manifest.choose(minor, here), work, modules)

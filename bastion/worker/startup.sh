@@ -64,13 +64,14 @@ install_program='
 import hashlib, os, sys, tarfile, tempfile
 archive, sha256, folder = sys.argv[1:4]
 if sys.version_info < (3, 10):
-    sys.exit(3)
+    sys.exit(1)
 digest = hashlib.sha256()
 with open(archive, "rb") as stream:
     for piece in iter(lambda: stream.read(1 << 20), b""):
         digest.update(piece)
 if digest.hexdigest() != sha256:
-    sys.exit("bastion: %s is not the file with the SHA-256 %s but %s" % (archive, sha256, digest.hexdigest()))
+    print("bastion: %s is not the file with the SHA-256 %s but %s" % (archive, sha256, digest.hexdigest()), file=sys.stderr)
+    sys.exit(4)
 with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as work:
     wheel = os.path.join(work, "bastion.whl")
     with tarfile.open(archive) as tar, open(wheel, "wb") as out:
@@ -83,9 +84,10 @@ with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as work:
 
 say() { printf 'bastion: %s\n' "$*" >&2; }
 
-# find_pythons: sets `pythons`, the newest first, each interpreter once.
+# find_pythons: sets `pythons`, the newest first, each interpreter once; and `python`, the first that is good for us.
+# What is on PATH under such a name may be something else, or broken.
 find_pythons() {
-  local name folder python other folders
+  local name folder other folders
   pythons=()
   IFS=: read -r -a folders <<< "$PATH"
   for name in python3.14 python3.13 python3.12 python3.11 python3.10 python3; do
@@ -98,7 +100,10 @@ find_pythons() {
       pythons+=("$python")
     done
   done
-  [ "${#pythons[@]}" -gt 0 ]
+  for python in ${pythons[@]+"${pythons[@]}"}; do
+    "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null && return 0
+  done
+  return 1
 }
 
 # get URL FILE SECONDS: what lies there; FILE may be -. Header lines come on stdin.
@@ -106,7 +111,7 @@ get() {
   if command -v curl > /dev/null 2>&1; then
     curl --silent --show-error --fail --noproxy '*' --connect-timeout 10 --max-time "$3" --header @- --output "$2" "$1"
   else
-    "${pythons[0]}" -I -S -c "$get_program" "$1" "$2"
+    "$python" -I -S -c "$get_program" "$1" "$2"
   fi
 }
 
@@ -145,8 +150,9 @@ install_agent() (
   for python in "${pythons[@]}"; do
     "$python" -I -S -c "$install_program" "$archive" "$sha256" "$agents" ${modules[@]+"${modules[@]}"} 9>&-
     code=$?
-    # 3: not for this Python; perhaps for an older one.
-    if [ "$code" -ne 3 ]; then exit "$code"; fi
+    if [ "$code" -eq 0 ]; then exit 0; fi
+    # 4: no other could do better. Else this one is not served, or broken; perhaps another is not.
+    if [ "$code" -eq 4 ]; then exit 1; fi
   done
   say 'no Python of this VM can run the agent; the daemon must be given wheels for one of them'
   exit 1
@@ -156,14 +162,14 @@ install_agent() (
 prepare() {
   local arguments found
   if ! find_pythons; then
-    say 'this VM has no Python; the agent needs one of 3.10 or later'
+    say 'this VM has no Python of 3.10 or later; the agent needs one'
     return 1
   fi
   if ! arguments="$(get_metadata attributes/bastion-agent)"; then
     say 'waiting for the metadata server'
     return 1
   fi
-  found="$(printf '%s' "$arguments" | "${pythons[0]}" -I -S -c "$source_program")" || return 1
+  found="$(printf '%s' "$arguments" | "$python" -I -S -c "$source_program")" || return 1
   sha256="${found%%$'\n'*}"
   source="${found#*$'\n'}"
   agent="$agents/$sha256/bin/python"

@@ -320,6 +320,17 @@ def test_a_node_whose_python_is_not_served_says_which_is_and_goes_on_trying(node
     node.running()
 
 
+def test_programs_that_are_called_python_and_are_none_are_passed_over(node: Node) -> None:
+    shims = node.folder / "shims"
+    shims.mkdir()
+    for name, text in (("python3.14", "echo no such version >&2; exit 127"), (PYTHON, "exit 1")):
+        (shims / name).write_text(f"#!/bin/bash\n{text}\n")
+        (shims / name).chmod(0o755)
+    node.offer(stand_in())
+    node.boot(PATH=f"{shims}:{node.path()}".rstrip(":"))
+    node.running()
+
+
 def test_a_folder_as_bucket_is_read_in_place(node: Node) -> None:
     archive = stand_in()
     root = node.folder / "a bucket" / "alice-bastion"

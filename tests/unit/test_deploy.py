@@ -301,6 +301,7 @@ AGES = [
     (keys.log("job"), 90),
     (keys.log_segment("job", RUN, 0, 1), 90),
     ("outputs/job/x", 90),
+    (keys.agent_file("a" * 64), 90),
     (keys.job_history("job"), 365),
     (keys.project_history("research", "20260102"), 365),
     (keys.complete("job"), 365),
