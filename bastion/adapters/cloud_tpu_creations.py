@@ -98,6 +98,8 @@ class ZoneCreations:
         try:
             with translated(self._settings, self._zone, f"creating {name}"):
                 operation = call()
+        except Missing as error:  # what it names: a network, a reservation, the project
+            raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
         except ProvisionerUnavailable as error:
             if isinstance(error.__cause__, exceptions.TooManyRequests) and not is_rate_limit(str(error)):
                 # Quota for chips, not for calls: waiting helps unless there is none at all.
@@ -212,7 +214,8 @@ class ZoneCreations:
         for operation in page.operations:
             metadata = tpu_v2.OperationMetadata()
             if operation.metadata.Unpack(tpu_v2.OperationMetadata.pb(metadata)) and metadata.verb == "create":
-                name, created = metadata.target.rpartition("/")[2], metadata.create_time.timestamp()
+                name = metadata.target.rpartition("/")[2]
+                created = metadata.create_time.timestamp() if metadata.create_time else 0.0
                 creation = _Creation(operation.name, own=False, created=created, done=operation.done)
                 creation.failure = self._failure_of(name, operation)
                 met.append((name, creation))

@@ -22,7 +22,7 @@ from google.cloud import tpu_v2
 
 from bastion.adapters.cloud_tpu_client import PAGE_SIZE, CloudTpuSettings, Missing, read, translated
 from bastion.adapters.cloud_tpu_nodes import LABEL_BASTION, LABEL_RUN, METADATA_TOKEN, node_message
-from bastion.adapters.cloud_tpu_words import label_value, queued_message, queued_state
+from bastion.adapters.cloud_tpu_words import label_value, queued_message, queued_state, queued_word
 from bastion.core.errors import ProvisionerRefused
 from bastion.core.slices import CapacityModel, SliceRequest, SliceState
 
@@ -165,7 +165,7 @@ class ZoneQueue:
             token=node.metadata.get(METADATA_TOKEN, "") if ours else "",
             num_slices=max(1, params.node_count),
             state=queued_state(state.state),
-            word=_State(state.state).name,
+            word=queued_word(state.state),
             error=(error.code, error.message),
             message=queued_message(state),
             labels=dict(node.labels),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from enum import Enum
 
 from google.cloud import tpu_v2
 
@@ -70,6 +71,11 @@ def queued_state(state: int) -> SliceState:
     return _QUEUED_STATES.get(int(state), SliceState.CREATING)
 
 
+def queued_word(state: int) -> str:
+    """The state as the API spells it; the number of one that this version does not know."""
+    return _Queued(state).name if state in _QUEUED_STATES else f"state {int(state)}"
+
+
 def queued_message(state: tpu_v2.QueuedResourceState) -> str:
     """What people should know of a queued resource that was taken back; empty otherwise."""
     if queued_state(state.state) is not SliceState.LOST:
@@ -87,10 +93,15 @@ def status_message(node: tpu_v2.Node) -> str:
     if node.health_description:
         parts.append(node.health_description)
     parts.extend(
-        f"{symptom.symptom_type.name.lower().replace('_', ' ')} on worker {symptom.worker_id}: {symptom.details}"
+        f"{_symptom(symptom.symptom_type)} on worker {symptom.worker_id}: {symptom.details}"
         for symptom in node.symptoms
     )
     return "; ".join(parts)
+
+
+def _symptom(kind: int) -> str:
+    """A number of which a later version of the API makes something is no member, and has no name."""
+    return kind.name.lower().replace("_", " ") if isinstance(kind, Enum) else f"symptom {kind}"
 
 
 def creation_failure(code: int, message: str) -> ProvisionerError:

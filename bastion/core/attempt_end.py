@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from bastion.core import host_errors, limits
 from bastion.core.errors import EXIT_NO_CODE
 from bastion.core.instants import from_rfc3339
-from bastion.core.job_record import Cause, Ending, PastTry
+from bastion.core.job_record import LAST_INSTANT, Cause, Ending, PastTry
 from bastion.core.protocol import HostPhase, Report
 from bastion.core.runs import RunPlan
 from bastion.core.slices import SliceState
@@ -52,7 +52,7 @@ def past_try(plan: RunPlan, view: RunView, report: Report, now: float) -> PastTr
 
 def _instant(text: str) -> float | None:
     try:
-        return max(0.0, from_rfc3339(text))
+        return min(max(0.0, from_rfc3339(text)), LAST_INSTANT)  # a state must hold it
     except (ValueError, OverflowError):
         return None  # it is shown, and nothing is decided by it
 

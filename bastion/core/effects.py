@@ -99,6 +99,13 @@ class DropRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DropRun:
+    """Deletes the claim, order, reports and beats of one run that is over, of a job that goes on."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PutInvalid:
     """Writes why a spec is refused, for its owner to read."""
 
@@ -126,6 +133,7 @@ Effect: TypeAlias = (
     | DropSpec
     | DropWish
     | DropRuns
+    | DropRun
     | PutInvalid
     | DropInvalid
 )

@@ -21,7 +21,7 @@ from bastion.core.slices import Place
 
 FORMAT = 1
 # 9999-12-31T23:59:59Z: what a calendar can write.
-_LAST_INSTANT = 253_402_300_799.0
+LAST_INSTANT = 253_402_300_799.0
 # The accepted spec lies one level down in the state.
 _MAX_DEPTH = limits.JSON_MAX_DEPTH + 1
 
@@ -33,7 +33,7 @@ def _read_instant(value: object) -> object:
 Instant = Annotated[
     float,
     BeforeValidator(_read_instant),
-    Field(ge=0, le=_LAST_INSTANT),
+    Field(ge=0, le=LAST_INSTANT),
     PlainSerializer(to_rfc3339, when_used="json"),
 ]
 

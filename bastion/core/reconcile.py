@@ -339,6 +339,9 @@ class _Turn:
         assert attempt.ending is not None  # the caller looked
         plan = runs.plan_attempt(record, attempt, self.settings)
         view = self.view.attempt
+        if runs.tells_late(view, attempt.ending, self.now):
+            ending = attempt.ending.model_copy(update={"at": self.now})
+            return self._evolve(record, attempt=attempt.model_copy(update={"ending": ending}))
         if attempt.ending.provisional:
             settled = attempt_end.classify(plan, view, attempt.ending, self.now)
             if settled is not None:

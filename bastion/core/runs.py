@@ -220,6 +220,13 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
     return effects
 
 
+def tells_late(view: RunView, ending: Ending, now: float) -> bool:
+    """Whether hosts that pass the gate were not told of the end for long, by a crash or an outage: their grace, which
+    counts from the ending, begins anew."""
+    open_gate = view.claim is not None and not view.claim.closed
+    return open_gate and not _told_to_stop(view) and now - ending.at >= limits.STOP_REPORT_SLACK_SECONDS
+
+
 def _patience(view: RunView, ending: Ending) -> float:
     """How long hosts may take. Those whose command has ended store its outputs, unless somebody wants the room."""
     patience = ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS

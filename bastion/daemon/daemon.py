@@ -311,7 +311,7 @@ class Daemon:
                 world = replace(world, agent=self._agents.current())
             turns = reconcile(world, plan, now)
             if not world.dry_run:
-                turns = self._sweeper.sweep(world, self._ticks) | turns
+                turns = self._sweeper.sweep(world, self._ticks, now) | turns
             if not turns or self._listings.whole:
                 self._waiting.update(plan, now)
                 return _Decided(world=world, policy=policy, plan=plan, turns=turns)

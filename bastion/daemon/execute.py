@@ -21,6 +21,7 @@ from bastion.core.effects import (
     DeleteSlice,
     DropInvalid,
     DropRecord,
+    DropRun,
     DropRuns,
     DropSpec,
     DropWish,
@@ -224,9 +225,16 @@ class Executor:
                 self._folders.wishes.drop(name)
             case DropRuns(uid=uid):
                 # Claims last: a host that turns up late must not find an order and no claim.
-                self._drop_all(keys.RUNS, uid, self._folders.run_objects.drop)
-                self._drop_all(keys.BEATS, uid, lambda _: None)
-                self._drop_all(keys.JOBS_CLAIMS, uid, self._folders.claims.drop)
+                self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop)
+                self._drop_all(keys.BEATS, f"{uid}-", lambda _: None)
+                self._drop_all(keys.JOBS_CLAIMS, f"{uid}-", self._folders.claims.drop)
+            case DropRun(run=run):
+                self._drop_all(keys.RUNS, f"{run}/", self._folders.run_objects.drop)
+                self._drop_all(keys.BEATS, f"{run}.", lambda _: None)
+                claim = self._store.head(keys.claim(run))
+                if claim is not None:
+                    self._drop(claim.key, claim.generation)
+                self._folders.claims.drop(run)
             case PutInvalid():
                 self._put_invalid(effect)
             case DropInvalid(name=name, generation=generation):
@@ -242,8 +250,8 @@ class Executor:
         except PreconditionFailed:
             return
 
-    def _drop_all(self, prefix: str, uid: str, forget: Callable[[str], None]) -> None:
-        for meta in list(self._store.list(f"{prefix}{uid}-")):
+    def _drop_all(self, prefix: str, start: str, forget: Callable[[str], None]) -> None:
+        for meta in list(self._store.list(f"{prefix}{start}")):
             if not self._may_act():  # thousands of hosts leave thousands of objects
                 raise StoreUnavailable(LEASE_RAN_OUT)
             self._store.delete(meta.key, generation=meta.generation)

@@ -13,6 +13,7 @@ from bastion.core.errors import BastionError
 from bastion.core.keys import Run
 from bastion.core.slices import SliceRef, SliceState, SliceStatus
 from bastion.core.world import StrayNode
+from bastion.daemon.crew import Crew
 from bastion.ports import Provisioner
 
 
@@ -80,11 +81,17 @@ class Nodes:
         return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
 
 
-def list_nodes(provisioners: Provisioners, zones: Iterable[str]) -> Nodes:
-    """Asks both provisioners; one that does not answer, for some zone, is a problem and not an error."""
-    problems: list[str] = []
-    slices = {zone: _list(provisioners.slices, zone, _what(zone), problems) for zone in zones}
-    host = _list(provisioners.bastion_host, "", "the bastion's own host", problems)
+def list_nodes(provisioners: Provisioners, zones: Iterable[str], crew: Crew) -> Nodes:
+    """Asks both provisioners; one that does not answer, for some zone, is a problem and not an error.
+
+    All zones are asked at the same time: an API that hangs keeps the tick for one deadline, not for one per zone.
+    """
+    asked = list(zones)
+    slices = dict(zip(asked, crew.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
+    host = _list(provisioners.bastion_host, "")
+    problems = [f"cannot list {_what(zone)}: {found.problem}" for zone, found in slices.items() if found.problem]
+    if host.problem:
+        problems.append(f"cannot list the bastion's own host: {host.problem}")
     by_uid: dict[str, tuple[StrayNode, ...]] = {}
     for listing in (*slices.values(), host):
         for status in listing.nodes.values():
@@ -108,9 +115,8 @@ def _what(zone: str) -> str:
     return f"slices in {zone}" if zone else "slices"
 
 
-def _list(provisioner: Provisioner, zone: str, what: str, problems: list[str]) -> Listing:
+def _list(provisioner: Provisioner, zone: str) -> Listing:
     try:
         return Listing(nodes={status.ref.name: status for status in provisioner.list(zone)})
     except BastionError as error:
-        problems.append(f"cannot list {what}: {error}")
-        return Listing(nodes={}, problem=str(error))
+        return Listing(nodes={}, problem=str(error) or type(error).__name__)

@@ -84,7 +84,7 @@ class Observer:
         self._fetch_runs(records)
         self._forget_past_failures(records)
         needed = zones_needed(records.values(), provisioning)
-        nodes = list_nodes(self._provisioners, sorted({*needed, *self.zones.known}))
+        nodes = list_nodes(self._provisioners, sorted({*needed, *self.zones.known}), crew)
         self.zones.looked(nodes, needed, self._clock.monotonic())
         self.problems += nodes.problems
         if whole:
@@ -159,10 +159,12 @@ class Observer:
 def zones_needed(records: Iterable[JobRecord], provisioning: Provisioning | None) -> set[str]:
     """Where slices should be: the settings' zones, and wherever attempts are or were, whatever the settings say."""
     zones = set(provisioning.zones() if provisioning is not None else ())
+    own = provisioning is None or "" in zones
     for record in records:
         if (record.attempt is None and not record.attempts) or record.job.runner is None:
             continue  # nearly every job
         if record.attempt is not None:
             zones.add(record.attempt.place.zone if record.attempt.place else "")
-        zones.update(past.zone for past in record.attempts)
+        # One without a zone may have been on the bastion, before its job was updated: where zones have names, it was.
+        zones.update(past.zone for past in record.attempts if past.zone or own)
     return zones

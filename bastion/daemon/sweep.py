@@ -7,13 +7,15 @@ Layer: daemon. Gangs that failed or were taken back go first: they hold quota, a
 from __future__ import annotations
 
 from bastion.core import limits
-from bastion.core.effects import CloseGate, DeleteSlice, DropRuns, DropWish, Effect
+from bastion.core.effects import CloseGate, DeleteSlice, DropRun, DropRuns, DropWish, Effect
 from bastion.core.keys import Run
 from bastion.core.slices import SliceState, SliceStatus
 from bastion.core.world import World
 from bastion.daemon.observe import Observer
 
 _ORPHAN_TICKS = 5
+# Longer than any request can be under way: until then a host of the run may come up late, and look for its claim.
+PAST_RUNS_KEPT_SECONDS = 3600.0
 
 
 def urgency(status: SliceStatus) -> tuple[int, str]:
@@ -28,12 +30,13 @@ class Sweeper:
         self._observer = observer
         self._since: dict[str, int] = {}
 
-    def sweep(self, world: World, tick: int) -> dict[str, list[Effect]]:
-        """Effects for ownerless wishes, nodes and run objects, by a name of their own.
+    def sweep(self, world: World, tick: int, now: float) -> dict[str, list[Effect]]:
+        """Effects for ownerless wishes, nodes and run objects, and those of past runs, by a name of their own.
 
         Args:
             world: What was observed; the same tick may be looked at twice.
             tick: Its number.
+            now: Seconds since the epoch.
         """
         seen: dict[str, int] = {}
         turns: dict[str, list[Effect]] = {}
@@ -61,7 +64,30 @@ class Sweeper:
             if old_enough(f"runs of {uid}", _ORPHAN_TICKS):
                 turns[f"runs of {uid}"] = [DropRuns(uid=uid)]
         self._since = seen
-        return turns
+        return turns | {f"run {run}": [DropRun(run=str(run))] for run in self._past_runs(world, now)}
+
+    def _past_runs(self, world: World, now: float) -> list[Run]:
+        """Runs of attempts that have long been over, of jobs that are not: one may wait for capacity for weeks, and
+        each of its attempts leaves objects that every tick lists."""
+        folders = self._observer.folders
+        past = []
+        kept: dict[str, set[int]] = {}
+        records = {
+            view.record.uid: view.record
+            for view in world.jobs.values()
+            if view.record and not (view.frozen or view.stray_nodes or view.nodes_unknown)
+        }
+        for text in {*folders.claims.listed, *(name.partition("/")[0] for name in folders.run_objects.listed)}:
+            run = Run.parse(text)
+            record = records.get(run.uid) if run is not None else None
+            if run is None or record is None or not 0 < run.attempt < record.next_attempt:
+                continue
+            if run.uid not in kept:
+                kept[run.uid] = {a.number for a in record.attempts if now - a.ended_at < PAST_RUNS_KEPT_SECONDS}
+                kept[run.uid] |= {record.attempt.number} if record.attempt is not None else set()
+            if run.attempt not in kept[run.uid]:
+                past.append(run)
+        return sorted(past, key=str)
 
     def _ownerless_uids(self, world: World) -> list[str]:
         owned = {view.record.uid for view in world.jobs.values() if view.record}

@@ -193,7 +193,11 @@ class JobViews:
             cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
             stray_nodes=self._strays(record, nodes.by_uid.get(record.uid, ())),
             # Nodes of its past attempts; a first one starts though some zone is silent, just not there.
-            nodes_unknown=bool(nodes.problem(on_bastion=on_bastion, zones={past.zone for past in record.attempts})),
+            nodes_unknown=bool(
+                nodes.problem(
+                    on_bastion=on_bastion, zones={past.zone for past in record.attempts} & nodes.slices.keys()
+                )
+            ),
         )
 
     def _strays(self, record: JobRecord, nodes: tuple[StrayNode, ...]) -> tuple[StrayNode, ...]:

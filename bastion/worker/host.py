@@ -131,6 +131,8 @@ class Host:
             _log.error("another agent of this host is alive (%s); it goes on, this one ends", self._state.folder)
             return EXIT_INFRASTRUCTURE
         try:
+            if self._parts.idle is not None:
+                self._parts.idle.start()  # first: the bucket may never answer
             earlier = self._until_stored(self._link.load_report)
             if self._reasons.shut_down:
                 return EXIT_INFRASTRUCTURE
@@ -146,8 +148,6 @@ class Host:
         self._link.start()
         if self._signals is not None:
             self._signals.start(self._wakeup.set)
-        if self._parts.idle is not None:
-            self._parts.idle.start()
 
     def _stop_threads(self) -> None:
         self._link.stop()

@@ -74,7 +74,7 @@ def restore(
             shutil.rmtree(staging, ignore_errors=True)
             _fetch(store, folder, manifest, staging, is_given_up)
             _move(manifest, staging, into)
-        except (InvalidDocument, NotFound, _NotWhole) as error:
+        except (InvalidDocument, NotFound, _NotWhole, ValueError) as error:  # the last: a key that no store could hold
             _log.warning("%s%s is passed over: %s", folder, name, error)
             result.passed_over.append(f"{name}: {error}")
             continue
@@ -147,7 +147,8 @@ class OutputArrival:
         self._thread = threading.Thread(target=self._work, name="output-restore", daemon=True)
         self.done = False
         self.restored = Restored()
-        self.problem: OSError | None = None
+        # Replaced in the end, whatever happens in between: a command must not begin anew beside outputs that are there.
+        self.problem: OSError | None = OSError("the outputs of earlier attempts were not restored")
 
     def start(self) -> None:
         self._thread.start()
@@ -159,6 +160,7 @@ class OutputArrival:
     def _work(self) -> None:
         try:
             self._restore()
+            self.problem = None
         except OSError as error:
             self.problem = error
         except _GivenUp:

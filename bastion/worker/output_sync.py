@@ -194,7 +194,7 @@ class OutputSync:
                 self.turn()
             except _GivenUp:
                 break
-            except (StoreError, OSError, Refused) as error:
+            except (StoreError, OSError, Refused, ValueError) as error:  # the last: no manifest fits such a look
                 self.trouble = str(error)
                 delay = self._backoff.next()
                 _log.warning("outputs could not be stored, again in %.1f s: %s", delay, error)

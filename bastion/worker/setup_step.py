@@ -117,7 +117,7 @@ def _project(path: Path) -> Mapping[str, Any] | None:
             document = tomli.loads(file.read(_FILE_MAX_BYTES).decode("utf-8"))
     except (FileNotFoundError, IsADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # the last: tomli's, for brackets without end
         raise CodeProblem(host_errors.SETUP_FAILED, f"pyproject.toml cannot be read: {error}") from error
     project = document.get("project")
     return project if isinstance(project, dict) else None

@@ -180,3 +180,20 @@ def test_a_hosts_endless_last_words_do_not_make_the_state_unreadable() -> None:
     meta = cluster.store.head(keys.state("job"))
     assert meta is not None
     assert meta.size < 20_000
+
+
+@pytest.mark.parametrize("ended_at", ["9999-12-31T23:59:59.9Z", "9999-12-31T23:59:59-14:00"], ids=["last", "beyond"])
+def test_a_hosts_clock_at_the_end_of_the_calendar_does_not_make_the_state_unreadable(ended_at: str) -> None:
+    cluster = Cluster()
+    cluster.hosts.scripts["job"] = lambda _host, _elapsed: None
+    uid = cluster.submit("job", instance_type="tpu-v4-8", max_tries=2)
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    cluster.hosts.stuck.add(("job", 0))
+    report = cluster.json(keys.report(f"{uid}-1", 0))
+    report |= {"phase": "exited", "exit_code": 1, "ended_at": ended_at}
+    overwrite(cluster, keys.report(f"{uid}-1", 0), json.dumps(report).encode())
+    cluster.settle(3)
+    record = cluster.record("job")
+    assert record is not None
+    assert record.attempt is not None
+    assert record.attempt.restart is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from bastion.core import keys
@@ -40,6 +41,23 @@ def test_a_gang_is_listed_and_deleted_in_the_zone_that_its_state_names() -> None
     assert result is not None
     assert [attempt["zone"] for attempt in result["attempts"]] == [FAR]
     assert cluster.slices.list(FAR) == []
+
+
+def test_zones_that_hang_keep_a_tick_for_one_deadline_and_not_for_one_each() -> None:
+    cluster = Cluster()
+    for zone in ("z1", "z2", "z3"):
+        run_in(cluster, f"in-{zone}", zone)
+    plain, all_hang = cluster.slices.list, threading.Barrier(3)
+
+    def hanging(zone: str = "") -> Sequence[SliceStatus]:
+        if zone:
+            all_hang.wait(10.0)  # for the others
+            raise ProvisionerUnavailable("no answer within the deadline")
+        return plain(zone)
+
+    cluster.slices.list = hanging  # type: ignore[method-assign]
+    cluster.settle(2)
+    assert not all_hang.broken
 
 
 def test_a_zone_that_does_not_answer_stops_no_job_and_delays_those_that_live_there_only() -> None:

@@ -30,6 +30,7 @@ from tests.unit.cloud_tpu_api import (
     REF,
     REQUEST,
     UNAVAILABLE,
+    ZONE,
     Refusal,
     ScriptedApi,
     node,
@@ -210,6 +211,7 @@ def test_a_write_is_never_repeated(api: ScriptedApi, scripted: CloudTpuProvision
         ),
         (grpc.StatusCode.INVALID_ARGUMENT, "invalid AcceleratorType", ProvisionerRefused, "invalid AcceleratorType"),
         (grpc.StatusCode.FAILED_PRECONDITION, "no such network", ProvisionerRefused, "no such network"),
+        (grpc.StatusCode.NOT_FOUND, "network 'nett' was not found", ProvisionerRefused, "correct network"),
         (grpc.StatusCode.ALREADY_EXISTS, "already exists", SliceExists, "already exists"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota limit 'X' has been exceeded. Limit: 64 in region", Stockout, "'X'"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota limit 'X' exceeded. Limit: 0 in region", ProvisionerRefused, "'X'"),
@@ -343,6 +345,15 @@ def test_a_new_daemon_finds_old_creations_page_by_page_and_then_asks_no_more(
     assert scripted.failure(SliceRef(name="b-z")) is None
     assert "(code 13)" in str(scripted.failure(SliceRef(name="b-x")))
     assert api.calls == ["ListOperations", "ListOperations"]
+
+
+def test_an_operation_without_a_time_is_older_than_all_others(api: ScriptedApi, scripted: CloudTpuProvisioner) -> None:
+    timeless, metadata = operation("1", "b-x", code=8), tpu_v2.OperationMetadata(target=f"{ZONE}/nodes/b-x")
+    metadata.verb = "create"
+    timeless.metadata.Pack(tpu_v2.OperationMetadata.pb(metadata))
+    operations = [operation("2", "b-x", code=3), timeless]
+    api.will("ListOperations", operations_pb2.ListOperationsResponse(operations=operations))
+    assert isinstance(scripted.failure(SliceRef(name="b-x")), ProvisionerRefused)
 
 
 def test_a_creation_whose_reply_was_lost_is_looked_for_among_the_operations(

@@ -201,6 +201,17 @@ def test_every_state_of_a_queued_resource_is_in_the_table(state: tpu_v2.QueuedRe
     assert state.name in {row[0] for row in STATES}
 
 
+@pytest.mark.filterwarnings("ignore:Unrecognized")
+def test_a_state_of_a_later_version_of_the_api_stops_no_listing(
+    api: ScriptedApi, scripted: CloudTpuProvisioner
+) -> None:
+    later = queued(state="ACTIVE")
+    tpu_v2.QueuedResource.pb(later).state.state = 99
+    api.lists(queued=[later])
+    [status] = scripted.list()
+    assert (status.state, status.ref.name) == (SliceState.CREATING, NAME)
+
+
 def test_a_gang_that_was_taken_back_says_so(api: ScriptedApi, scripted: CloudTpuProvisioner) -> None:
     by_user = tpu_v2.QueuedResourceState.StateInitiator.USER
     api.lists(

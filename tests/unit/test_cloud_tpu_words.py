@@ -33,6 +33,13 @@ def test_a_lost_node_says_what_is_wrong_with_it() -> None:
     assert status_message(tpu_v2.Node(state=tpu_v2.Node.State.READY)) == ""
 
 
+@pytest.mark.filterwarnings("ignore:Unrecognized")
+def test_a_symptom_of_a_later_version_of_the_api_is_told_by_its_number() -> None:
+    node = tpu_v2.Node(state=tpu_v2.Node.State.READY, symptoms=[tpu_v2.Symptom(worker_id="3", details="dead")])
+    tpu_v2.Node.pb(node).symptoms[0].symptom_type = 99
+    assert status_message(node) == "symptom 99 on worker 3: dead"
+
+
 @pytest.mark.parametrize(
     ("code", "message", "kind"),
     [

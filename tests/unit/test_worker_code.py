@@ -270,7 +270,11 @@ def test_settings_of_tools_are_no_project(stage: Stage, tmp_path: Path, files: d
     assert (stage.final().exit_code, stage.log()) == (0, ["stdout F ran"])
 
 
-@pytest.mark.parametrize("text", ["[project", "[project]\ndependencies = 'x'\n"], ids=["no TOML", "no list"])
+@pytest.mark.parametrize(
+    "text",
+    ["[project", "[project]\ndependencies = 'x'\n", "a = " + "[" * 10_000],
+    ids=["no TOML", "no list", "brackets without end"],
+)
 def test_a_project_that_cannot_be_read_fails_the_setup(stage: Stage, tmp_path: Path, text: str) -> None:
     serve(stage, packed(tmp_path / "src", pyproject_dot_toml=text))
     stage.order("echo ran", code=URL)

@@ -1,5 +1,6 @@
 """A whole host against a store in memory: real commands, no daemon."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -324,3 +325,10 @@ def test_a_second_agent_of_a_live_host_does_nothing(stage: Stage):
     until(lambda: "stdout F up" in stage.log())
     assert stage.host().run() == 75
     assert stage.phase() is HostPhase.RUNNING
+
+
+def test_a_node_whose_bucket_never_answers_powers_itself_off(stage: Stage):
+    stage.store = FaultyStore(stage.memory, before=1.0)
+    off = threading.Event()
+    stage.start(stage.host(on_vm=True, power_off=off.set))
+    assert off.wait(20.0)

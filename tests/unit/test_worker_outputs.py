@@ -141,3 +141,14 @@ def test_a_stop_that_comes_while_outputs_are_restored_ends_the_host(stage: Stage
     report = stage.final()
     assert report.phase is HostPhase.STOPPED
     assert report.started_at == ""
+
+
+def test_a_manifest_that_names_what_no_store_could_hold_is_passed_over(stage: Stage):
+    long = outputs.Part(object=f"0000000001/files/{'x' * 2000}", size=1, sha256="0" * 64)
+    file = outputs.StoredFile(mode=0o644, mtime_ns=0, parts=(long,))
+    manifest = outputs.Manifest(run=f"{UID}-1", seq=1, files={"x": file})
+    stage.memory.put(keys.outputs("job", UID, 0) + outputs.manifest_name(1), manifest.to_bytes(), generation=0)
+    stage.order("echo ran", output_dir="out", run=SECOND)
+    stage.start(stage.host(on_vm=True, run=SECOND))
+    assert stage.final(run=SECOND).exit_code == 0
+    assert "that are not whole are passed over: manifest-0000000001" in stage.log(run=SECOND)[0]

@@ -91,7 +91,9 @@ class Stage:
         token: str = TOKEN,
         signals: HostSignals | None = None,
         run: str = RUN,
+        power_off: Callable[[], None] | None = None,
     ) -> Host:
+        """With `power_off`, it is called soon when nobody needs the host."""
         self._runs.add(run)
         arguments = AgentArguments(
             root="/b/t-bastion",
@@ -106,6 +108,7 @@ class Stage:
             poll_seconds=0.03,
             beat_seconds=1.0,
             order_lost_seconds=order_lost_seconds,
+            power_off_seconds=0.3 if power_off else 0.0,
         )
         peers = tuple(f"127.0.0.{n + 1}" for n in range(hosts)) if on_vm else ()
         identity = HostIdentity(arguments=arguments, worker=worker, peers=peers)
@@ -119,6 +122,7 @@ class Stage:
             state_dir=state_dir or self.state_dir,
             fetch=self.fetch,
             signals=signals,
+            power_off=power_off,
         )
 
     def start(self, host: Host) -> threading.Thread:
