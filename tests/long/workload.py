@@ -84,7 +84,7 @@ def draw_jobs(number: int, seed: int) -> list[LongJob]:
                 bursts=chance.randrange(3, 10),
                 fails_on=chance.randrange(hosts) if fate < 0.2 else None,
                 tries=2 if fate < 0.1 else 1,
-                cancelled_after=chance.uniform(0.0, 60.0) if fate > 0.93 else None,
+                cancelled_after=chance.uniform(0.0, 30.0 + 0.7 * number) if fate > 0.93 else None,
             )
         )
     return jobs
