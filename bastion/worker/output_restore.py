@@ -16,6 +16,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.outputs import Manifest, StoredFile
 from bastion.ports import ObjectStore
 from bastion.worker.backoff import Backoff
+from bastion.worker.output_sync import AT_ONCE
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +91,16 @@ def _fetch(store: ObjectStore, folder: str, manifest: Manifest, staging: Path, i
     staging.mkdir(parents=True)
     for path in sorted(manifest.folders):
         (staging / path).mkdir()
-    for path, file in manifest.files.items():
-        _fetch_file(store, folder, file, staging / path, is_given_up)
+    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="output-file")
+    try:
+        waiting = [
+            pool.submit(_fetch_file, store, folder, file, staging / path, is_given_up)
+            for path, file in manifest.files.items()
+        ]
+        for future in waiting:
+            future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _fetch_file(

@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from bastion.core import limits
@@ -32,6 +33,8 @@ _log = logging.getLogger(__name__)
 _ROUNDS = 3
 # A change within the same tick of the file system's clock as another one shows nowhere.
 SETTLE_SECONDS = 0.05
+# Files on their way at the same time; a part of each is in memory.
+AT_ONCE = 4
 # Of the period: a command that says all the time that it saved is not listened to more often.
 _NUDGE_SHARE = 0.15
 
@@ -128,20 +131,13 @@ class OutputSync:
             if number:
                 time.sleep(self._settle_seconds)
             seq, tree, looked_at = self._store.next_seq(), look(self._folder), time.time_ns()
-            moving: set[str] = set()
-            unread: dict[str, str] = {}
-            for path, seen in tree.files.items():
-                parts = self._parts.get(seen) or known.get(seen)
-                if parts is None or not all(map(self._store.has, parts)):
-                    try:
-                        parts = self._stored(seq, path, seen)
-                    except OSError as error:
-                        unread[path] = error.strerror or str(error)
-                        continue
-                if parts is None or 0 <= looked_at - seen.ctime_ns < self._settle_seconds * 1e9:
-                    moving.add(path)
-                if parts is not None:
-                    known[seen] = parts
+            unread = self._store_files(seq, tree, known)
+            moving = {
+                path
+                for path, seen in tree.files.items()
+                if (seen not in known and path not in unread)
+                or 0 <= looked_at - seen.ctime_ns < self._settle_seconds * 1e9
+            }
             after = look(self._folder)
             moving |= {path for path, seen in tree.files.items() if after.files.get(path) != seen}
             if not moving and tree.same_names(after):
@@ -157,6 +153,34 @@ class OutputSync:
         if before is not None:
             files |= {path: before.files[path] for path in left_out if path in before.files}
         return seq, tree, files
+
+    def _store_files(self, seq: int, tree: OutputTree, known: dict[Fingerprint, tuple[Part, ...]]) -> dict[str, str]:
+        """Stores what is not stored yet, and adds the parts of what did not change meanwhile to `known`.
+
+        Returns:
+            What cannot be read, and why.
+        """
+        waiting: dict[str, Future[tuple[Part, ...] | None]] = {}
+        unread: dict[str, str] = {}
+        pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="output-file")
+        try:
+            for path, seen in tree.files.items():
+                parts = self._parts.get(seen) or known.get(seen)
+                if parts is not None and all(map(self._store.has, parts)):
+                    known[seen] = parts
+                else:
+                    waiting[path] = pool.submit(self._stored, seq, path, seen)
+            for path, future in waiting.items():
+                try:
+                    parts = future.result()
+                except OSError as error:  # noqa: PERF203 - each file for itself
+                    unread[path] = error.strerror or str(error)
+                else:
+                    if parts is not None:
+                        known[tree.files[path]] = parts
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return unread
 
     def _stored(self, seq: int, path: str, seen: Fingerprint) -> tuple[Part, ...] | None:
         """A file's parts; None if it changed meanwhile.
