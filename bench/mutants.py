@@ -40,8 +40,8 @@ BUILD = TREE / "build" / "mutants"
 EXPLAINED = TREE / "docs" / "mutants.md"
 COPIED = ("quota", "scheduler", "bastion", "tests", "pyproject.toml")
 CORE = {
-    "scheduler": "admission ahead backlog capacity deadline elastic explaining incumbents ledger lending loans one_pass "
-    "queue_order reasons recall remembering replicas rest scheduling shares turns victims waiting",
+    "scheduler": "admission ahead backlog capacity deadline elastic explaining incumbents ledger lending loans "
+    "one_pass queue_order reasons recall remembering replicas rest scheduling shares turns victims waiting",
     "quota": "lines matching policy reading rules",
 }
 TARGETS = tuple(f"{package}/{name}.py" for package, names in CORE.items() for name in names.split())
