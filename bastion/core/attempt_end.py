@@ -162,8 +162,11 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     waits = plan.attempt.waiting is not None or (view.node is not None and view.node.state is SliceState.WAITING)
     since = plan.attempt.started_at if plan.attempt.up_since is None else plan.attempt.up_since
     patience = plan.provision_seconds
-    if len(view.reports) < plan.hosts and not waits and now - since >= patience:
+    came_up = len(view.reports) == plan.hosts
+    if not (came_up and view.claim is not None) and not waits and now - since >= patience:
         text = f"only {len(view.reports)} of {plan.hosts} hosts came up within {patience:.0f} s"
+        if came_up:
+            text = f"no host passed the gate within {patience:.0f} s, though all came up"
         return _ending(plan, Cause.INFRASTRUCTURE, text, now)
     return None
 

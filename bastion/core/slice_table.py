@@ -73,7 +73,7 @@ ACTIONS: Final[Mapping[Action, str]] = {
     "next zone is asked, if there is one; after the job's `max_wait_seconds` the job fails with 75.",
     Action.NOTE_CAPACITY: "The wait is over; its hosts have `provision_seconds` from now on.",
     Action.AWAIT_HOSTS: "Its hosts have `provision_seconds` (twice that from 64 hosts on, three times from 256 on) to "
-    "come up; then it is lost.",
+    "come up and to pass the gate; then it is lost.",
     Action.GO_ON: "Nothing: what its hosts report, and whether they beat, decides.",
     Action.NOT_NOW: "Nothing in this tick; the job stays as it is and is charged.",
     Action.LOST: "The attempt ends as lost to the infrastructure; what is left of the gang is deleted, and after a "

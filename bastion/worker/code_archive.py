@@ -192,8 +192,12 @@ class _Unpacking:
             (self._folder / path).symlink_to(target)
         top = os.path.realpath(self._folder)
         for path in self._links:
+            self._go_on()
             # A link through another link may end elsewhere than its text says.
-            end = os.path.realpath(self._folder / path)
+            try:
+                end = os.path.realpath(self._folder / path)
+            except RecursionError as error:  # nor would any kernel follow so many
+                raise BadArchive(f"the link {path[:200]!r} leads through too many others") from error
             if end != top and not end.startswith(top + "/"):
                 raise BadArchive(f"the link {path[:200]!r} leads out of the folder")
 

@@ -124,6 +124,12 @@ def test_what_could_get_out_is_refused(tmp_path: Path, entries: Iterable[tarfile
     assert {path.name for path in tmp_path.iterdir()} == {"secret", "code"}
 
 
+def test_a_chain_of_links_that_nobody_could_follow_is_refused(tmp_path: Path) -> None:
+    chain = [link(f"l{number}", f"l{number + 1}") for number in range(3000)]
+    with pytest.raises(BadArchive):
+        unpack(archive(*chain, (entry("l3000"), b"")), tmp_path / "tree")
+
+
 def test_rights_beyond_execution_are_dropped(tmp_path: Path) -> None:
     unpack(archive((entry("a", mode=0o6777), b"x"), entry("d/", tarfile.DIRTYPE, mode=0o7000)), tmp_path / "code")
     assert stat.S_IMODE((tmp_path / "code/a").stat().st_mode) & 0o7022 == 0

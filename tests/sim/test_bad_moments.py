@@ -57,6 +57,17 @@ def test_a_runs_order_goes_before_its_claim_so_that_a_late_host_finds_nothing_to
     assert deleted.index(keys.order(f"{uid}-1")) < deleted.index(keys.claim(f"{uid}-1"))
 
 
+def test_a_gang_whose_hosts_are_up_and_never_pass_the_gate_is_given_up() -> None:
+    cluster = Cluster()
+    cluster.hosts.stuck = {("job", 0), ("job", 1)}  # they report that they wait, and beat
+    cluster.submit("job", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.slices.created)
+    for _ in range(int(limits.PROVISION_TIMEOUT_SECONDS / 30) + 5):
+        cluster.step(30.0)
+    assert cluster.slices.deleted
+    assert any("no host passed the gate within 1800 s" in line for line in cluster.history("job"))
+
+
 # -- updates ----------------------------------------------------------------------------------------------------
 
 
