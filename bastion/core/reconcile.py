@@ -283,6 +283,9 @@ class _Turn:
             return record  # started in this very turn: nothing was observed of it yet
         if attempt.ending is not None:
             return self._stop(record, attempt)
+        if attempt.restart is not None and runs.restarts_late(plan, self.view.attempt, self.now):
+            restart = attempt.restart.model_copy(update={"since": self.now})
+            return self._evolve(record, attempt=attempt.model_copy(update={"restart": restart}))
         ended = self._ended(record, attempt, plan)
         if ended is not record:
             return ended

@@ -183,6 +183,14 @@ def _behind(plan: RunPlan, order: Order) -> bool:
     )
 
 
+def restarts_late(plan: RunPlan, view: RunView, now: float) -> bool:
+    """Whether hosts were not told of the next try for long: the time they have for getting ready begins anew."""
+    restart = plan.attempt.restart
+    if restart is None or now - restart.since < limits.STOP_REPORT_SLACK_SECONDS:
+        return False
+    return view.order is None or _behind(plan, view.order)
+
+
 def stopped(plan: RunPlan, view: RunView) -> bool:
     """Whether nothing of the run can be alive, now or later.
 

@@ -73,3 +73,18 @@ def test_a_job_that_ran_on_the_bastion_and_is_updated_to_slices_gets_them() -> N
     cluster.submit("job", instance_type="tpu-v4-16", version=1)
     cluster.run_until(lambda: cluster.slices.created, steps=100)
     assert set(asked) == {"us-central2-b"}
+
+
+def test_hosts_that_are_told_late_of_the_next_try_are_not_lost_by_it() -> None:
+    cluster = Cluster()
+    faulty = FaultyStore(cluster.store)
+    cluster.daemon = cluster.new_daemon(faulty)
+    cluster.hosts.scripts["job"] = lambda host, elapsed: 3 if host == 0 and elapsed >= 5 else None
+    cluster.hosts.later_scripts["job", 2] = runs_for(2)
+    uid = cluster.submit("job", instance_type="tpu-v4-16", max_tries=2)
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    faulty.fail_next("put", key=keys.order(f"{uid}-1"), times=200)
+    cluster.run_until(lambda: cluster.result("job"), steps=400)
+    result = cluster.result("job")
+    assert result is not None
+    assert (result["outcome"], len(result["attempts"])) == ("succeeded", 1)
