@@ -40,7 +40,7 @@ RESTART_SECONDS = 300.0
 CHECKPOINT_SECONDS = 1800.0
 EVICTIONS_MAX = 7
 # Who had to wait too long runs for so long before a recall may take its place for another one in that plight.
-_TURN_SECONDS = 1800.0
+_TURN_SECONDS = 900.0
 # The power of running time and debt by which unsaved work is divided. The less, the less is wasted and the longer the
 # waits, for those who borrow much keep it (docs/adr/0010).
 LENIENCE = 0.7
