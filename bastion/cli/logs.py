@@ -121,7 +121,7 @@ def _run(call: Invocation) -> int:
             printer.show(pieces)
     printer.finish()
     if shown and window.narrow and not printer.shown:
-        say(f"bastion: {name} has output, but no line of it is wanted")
+        say(f"bastion: {name} has output, but no line of it is what was asked for")
     if call.flags.follow and sight is not None and sight.uid == uid and sight.result is not None:
         result = sight.result
         tell_end(name, Ended(result=result, exit_code=result.exit_code, message=result.message))

@@ -9,12 +9,13 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.core import instance_types
 from bastion.core.errors import Refused
+from bastion.core.instance_types import InstanceType
 
 _NOT_SERVED = "known, not served"
 
 
 def _run(call: Invocation) -> int:
-    kinds = sorted(instance_types.table().values(), key=lambda kind: not kind.served)
+    kinds = sorted(instance_types.table().values(), key=_place)
     families = tuple(dict.fromkeys(kind.resource_type for kind in kinds))
     if call.operands:
         family = instance_types.family_of(call.operands[0])
@@ -53,6 +54,11 @@ def _run(call: Invocation) -> int:
     if not call.operands:
         say(f"bastion instance-types FAMILY shows one family: {', '.join(families)}")
     return 0
+
+
+def _place(kind: InstanceType) -> tuple[bool, str, int]:
+    """Served ones first, each family together, its smallest first; the table has newer rows at its end."""
+    return not kind.served, kind.resource_type, kind.amount
 
 
 TYPES = Command(

@@ -16,6 +16,7 @@ import gzip
 import hashlib
 import io
 import os
+import shlex
 import stat
 import tarfile
 from collections.abc import Sequence
@@ -170,10 +171,12 @@ def _too_large(what: str, folder: Path, found: CodeFiles) -> Refused:
 def _has_secrets(folder: Path, secrets: dict[str, str]) -> Refused:
     names = "; ".join(f"{path} ({secrets[path]})" for path in sorted(secrets)[:_NAMED_MAX])
     more = f"; and {len(secrets) - _NAMED_MAX} more" if len(secrets) > _NAMED_MAX else ""
-    one = sorted(secrets)[0]
+    named = sorted(secrets)[:_NAMED_MAX]
+    leave = " ".join(f"--bundle_exclude={shlex.quote(path)}" for path in named)
+    one = shlex.quote(named[0])
     return Refused(
         f"{folder} holds what looks like secrets, which everybody who reads the bucket could read: {names}{more}. "
-        f"Leave them out with --bundle_exclude={one}; if that is no secret, pack it with --bundle_allow={one}; "
+        f"Leave them out with {leave}; what is no secret is packed with --bundle_allow={one} and so on; "
         "--bundle=none launches without code"
     )
 

@@ -117,6 +117,8 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
         own = report.phase in (HostPhase.FAILED, HostPhase.STOPPED, HostPhase.REFUSED)
         if own and (report.error or not told_to_stop):
             text = f"worker {report.host} {report.phase.value}: {report.error or 'host'} {report.message}".rstrip()
+            if report.error == host_errors.HOST_SHUT_DOWN and view.node and view.node.state is SliceState.LOST:
+                text += f"; {plan.ref.name} was lost: {view.node.message or view.node.state.value}"
             return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=report.host)
     lost = _lost_gang(plan, view, now)
     if lost is not None:

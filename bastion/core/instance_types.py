@@ -102,12 +102,15 @@ def lookup(name: str) -> InstanceType:
     if kind is not None and kind.served:
         raise UnknownInstanceType(f"{name} is not an instance type; did you mean {kind.name}?")
     family = family_of(name.rpartition("-")[0]) or family_of(name)
-    sizes = [t for t in known.values() if t.resource_type == family]
+    sizes = sorted((t for t in known.values() if t.resource_type == family), key=lambda t: t.amount)
     if sizes and not sizes[0].served:
         raise UnknownInstanceType(
             f"{name} is of a family that is known ({family}), but the Cloud TPU API does not offer it and this bastion "
             f"provisions through that API; choose a type of {', '.join(served_families())}"
         )
+    meant = known.get(f"{family}-{name.rpartition('-')[2]}")
+    if meant is not None:
+        raise UnknownInstanceType(f"{name} is not an instance type; did you mean {meant.name}?")
     if sizes:
         raise UnknownInstanceType(
             f"{name} is not a size that exists; {family} comes as {', '.join(t.name for t in sizes)}"

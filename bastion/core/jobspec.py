@@ -147,7 +147,7 @@ def _explain(error: ValidationError) -> str:
     problems = []
     for item in error.errors(include_url=False, include_input=False)[:5]:
         where = ".".join(str(part) for part in item["loc"])
-        problems.append(f"{where[:120]}: {item['msg'][:200]}")
+        problems.append(f"{where[:120]}: {item['msg'].removeprefix('Value error, ')[:200]}")
     more = error.error_count() - len(problems)
     return "; ".join(problems) + (f"; and {more} more" if more > 0 else "")
 

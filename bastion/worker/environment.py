@@ -72,6 +72,8 @@ def command_environment(
 ) -> CommandEnvironment:
     """Builds the command's environment."""
     variables = {name: value for name, value in base.items() if name not in _INTERNAL}
+    # What a Python program prints is seen at once, and not lost when the program is killed, unless the user wants else.
+    variables["PYTHONUNBUFFERED"] = "1"
     variables.update(order.env)
     ours = _bastion_variables(order, identity, facts)
     if VM_MARKER in base:

@@ -59,14 +59,15 @@ class StopReasons:
 
     def of_host(self) -> Stop | None:
         """Why this host itself does not go on, whatever it is at."""
+        signal = self._signals.pending if self._signals is not None else None
         if self.shut_down:
+            # A cloud that takes the host away may say why at the same moment.
             return Stop(
                 phase=HostPhase.STOPPED,
-                error=host_errors.HOST_SHUT_DOWN,
-                message="the host was shut down",
+                error=signal.error if signal else host_errors.HOST_SHUT_DOWN,
+                message=signal.message if signal else "the host was shut down",
                 deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
             )
-        signal = self._signals.pending if self._signals is not None else None
         if signal is not None:
             return Stop(phase=HostPhase.STOPPED, error=signal.error, message=signal.message, deadline=signal.deadline)
         return None

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import grpc
 import pytest
+from google.api_core.exceptions import ResourceExhausted
 from google.cloud import tpu_v2
-from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 BASTION = [sys.executable, "-m", "bastion.cli.main", "emulator", "tpu"]
 
@@ -29,19 +29,22 @@ def test_it_serves_the_unmodified_client_as_it_says_and_keeps_to_its_knobs(tmp_p
         program = subprocess.Popen([*BASTION, *options], stdout=subprocess.PIPE, stderr=log, env=environment(tmp_path))
     try:
         assert program.stdout is not None
-        said = [program.stdout.readline().decode() for _ in range(10)]
+        said: list[str] = []
+        while not said or not said[-1].startswith("client.list_nodes"):
+            said.append(program.stdout.readline().decode())
         assert said[0].startswith("serving the Cloud TPU API (v2) at 127.0.0.1:")
         token = json.loads((folder / "emulator.json").read_text())["token"]
         assert token not in "".join(said)
-        channel = grpc.insecure_channel(said[0].split(" at ")[1].split(",")[0])
-        client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
-        operation = client.create_node(
+        names: dict[str, Any] = {}
+        exec("".join(said[1:]), names)
+        operation = names["client"].create_node(
             parent="projects/p/locations/us-central2-b",
             node_id="b-x",
             node=tpu_v2.Node(accelerator_type="v4-8", runtime_version="tpu-ubuntu2204-base"),
-            metadata=[("authorization", f"Bearer {token}")],
             timeout=10,
-        ).operation
+        )
+        with pytest.raises(ResourceExhausted, match="no more capacity"):
+            operation.result(timeout=20)
         story: list[str] = []
         deadline = time.monotonic() + 20
         while story[-1:] != ["gone"]:
@@ -49,7 +52,7 @@ def test_it_serves_the_unmodified_client_as_it_says_and_keeps_to_its_knobs(tmp_p
             lines = (folder / "events.jsonl").read_text().splitlines()
             story = [json.loads(line)["event"] for line in lines]
         assert story == ["started", "accepted", "gone"]
-        assert "/operations/" in operation.name
+        assert "/operations/" in operation.operation.name
 
         second = subprocess.run(
             [*BASTION, f"--state_dir={folder}"], capture_output=True, text=True, check=False, env=environment(tmp_path)
@@ -57,7 +60,7 @@ def test_it_serves_the_unmodified_client_as_it_says_and_keeps_to_its_knobs(tmp_p
         assert second.returncode != 0
         assert f"served already, by process {program.pid}" in second.stderr
         assert "Traceback" not in second.stderr
-        channel.close()
+        names["channel"].close()
     finally:
         program.send_signal(signal.SIGTERM)
         program.communicate(timeout=20)

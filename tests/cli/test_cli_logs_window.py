@@ -96,7 +96,11 @@ def test_since_shows_lines_from_an_instant_on_whatever_attempt_they_are_of(run, 
     assert run("logs", "job", "--worker=0", f"--since={to_rfc3339(now - 3600)}").out.splitlines()[0] == "2/0"
     assert len(run("logs", "job", "--worker=0", "--since=3d").out.splitlines()) == 12
     done = run("logs", "job", "--since=1m")
-    assert (done.code, done.out, done.err) == (0, "", "bastion: job has output, but no line of it is wanted\n")
+    assert (done.code, done.out, done.err) == (
+        0,
+        "",
+        "bastion: job has output, but no line of it is what was asked for\n",
+    )
 
 
 @pytest.mark.parametrize(

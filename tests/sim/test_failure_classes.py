@@ -87,6 +87,17 @@ def test_a_host_that_says_it_is_taken_away_makes_its_peers_failures_nobodys(erro
     assert error in past.message
 
 
+def test_a_host_that_was_shut_down_without_a_word_is_explained_by_what_became_of_its_node() -> None:
+    cluster = running()
+    name = cluster.slices.created[0].ref.name
+    cluster.hosts.errors["job", 0] = host_errors.HOST_SHUT_DOWN
+    cluster.hosts.step(cluster.slices.live_slices())
+    cluster.slices.lose(name)
+    cluster.run_until(lambda: len(cluster.slices.created) == 2, steps=40)
+    [past] = cluster.record("job").attempts  # type: ignore[union-attr]
+    assert past.message == f"worker 0 failed: HostShutDown; {name} was lost: pre-empted (simulated)"
+
+
 def test_a_failure_stays_the_users_when_the_others_stop_as_they_are_told() -> None:
     cluster = running()
     cluster.hosts.scripts["job"] = fails_on({2: (0, 7)})

@@ -173,6 +173,17 @@ def test_capacity_can_be_changed_while_it_runs(start, faults: Faults) -> None:
     service.becomes(State.ACTIVE)
 
 
+def test_without_the_file_capacity_is_again_what_the_emulator_was_started_with(
+    start, faults: Faults, tmp_path: Path
+) -> None:
+    faults.set_capacity(["us-central2-b/v4-8=0"])
+    service = start()
+    service.create()
+    service.becomes(State.WAITING_FOR_RESOURCES)
+    (tmp_path / "emulator" / "faults" / "capacity").unlink()
+    service.becomes(State.ACTIVE)
+
+
 def test_seeded_faults_of_nodes_happen_by_their_names_and_only_spot_nodes_are_preempted(start) -> None:
     plan = FaultPlan(rates={"preempt": 0.5, "stockout": 0.3}, seed=7, seconds=0.2)
     names = [f"b-{number}" for number in range(12)]

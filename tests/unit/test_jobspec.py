@@ -192,5 +192,6 @@ def test_what_a_runner_leaves_out_or_gives_as_null_is_the_default(absent: dict[s
     ],
 )
 def test_a_runner_that_asks_for_the_impossible_is_refused_by_field(field: str, value: object) -> None:
-    with pytest.raises(InvalidSpec, match=f"runner.{field}"):
+    with pytest.raises(InvalidSpec, match=f"runner.{field}") as refused:
         parse(runner(**{field: value}))
+    assert "Value error" not in str(refused.value)

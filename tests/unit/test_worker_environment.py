@@ -56,6 +56,7 @@ def test_a_job_without_a_slice_learns_who_it_is_and_no_tpu_names():
         "HOME": "/h",
         "LR": "0.1",
         "PATH": "/opt/bastion/bin:/usr/bin",
+        "PYTHONUNBUFFERED": "1",
         "BASTION_JOB": "train",
         "BASTION_RUN": RUN,
         "BASTION_ATTEMPT": "2",
@@ -162,3 +163,9 @@ def test_the_agents_own_variables_do_not_reach_the_command():
     added = build(base=base, emulated=True).variables
     assert "BASTION_STATE_DIR" not in added
     assert "BASTION_EMULATED_BOOT_ID" not in added
+
+
+def test_python_prints_at_once_unless_the_user_wants_else():
+    assert build().variables["PYTHONUNBUFFERED"] == "1"
+    wanted = build(env={"PYTHONUNBUFFERED": ""})
+    assert (wanted.variables["PYTHONUNBUFFERED"], wanted.overridden) == ("", ())

@@ -18,7 +18,7 @@ from bastion.emulator.tpu.metadata import MetadataServer as EmulatedServer
 from bastion.testing.manual_clock import ManualClock
 from bastion.worker import attempt
 from bastion.worker.metadata import MetadataServer
-from bastion.worker.signals import HostSignals, Watch, maintenance, preempted
+from bastion.worker.signals import HostSignals, Signal, Watch, maintenance, preempted
 from tests.unit.worker_stage import RUN, Stage, command_processes, until
 
 
@@ -165,6 +165,17 @@ def test_a_notice_lets_the_command_save_its_work_and_is_the_reason_of_its_end(st
     assert (final.phase, final.error, final.exit_code) == (HostPhase.STOPPED, error, 3)
     assert f"stdout F {final.message}" in stage.log()
     assert command_processes() == []
+
+
+def test_a_host_that_is_shut_down_at_the_moment_of_the_notice_names_the_notice(stage: Stage, vm: Vm):
+    stage.order("echo up; sleep 60")
+    host = stage.host(on_vm=True, signals=vm.signals)
+    thread = stage.start(host)
+    until(lambda: "stdout F up" in stage.log())
+    vm.signals.pending = Signal(error="Preempted", message="taken", deadline=time.monotonic() + 60)
+    host.shut_down()
+    thread.join(20.0)
+    assert (stage.report().error, stage.report().message) == ("Preempted", "taken")
 
 
 def test_a_notice_while_the_host_waits_ends_its_waiting(stage: Stage, vm: Vm):

@@ -83,7 +83,7 @@ class Faults:
         self._write("create-delay-seconds", str(seconds))
 
     def set_capacity(self, limits: Iterable[str]) -> None:
-        """Says how much exists from now on, each as `ZONE/TYPE=NUMBER`; what is not named stays as it was."""
+        """Says how much exists from now on, each as `ZONE/TYPE=NUMBER`; the rest is as it was at the start."""
         self._write("capacity", "\n".join(limits))
 
     def preempt(self, node_id: str) -> None:

@@ -395,7 +395,7 @@ class Fleet:
         self._hosts.reap()
         self.ledger.save_what_is_left()
         try:
-            self.capacity.exists.update(parse_limits(self.faults.capacity()))
+            self.capacity.exists = {**self._settings.exists, **parse_limits(self.faults.capacity())}
         except Refused as error:
             _log.warning("the file faults/capacity says nothing: %s", error)
         ready = [node for node in self.ledger.nodes if node.state is NodeState.READY]

@@ -43,7 +43,8 @@ def serve(settings: EmulatorSettings, *, say: Callable[[str], None]) -> None:
 
 
 def instructions(endpoint: str, state_dir: str) -> list[str]:
-    """How google-cloud-tpu is pointed at an emulator, in Python; it has no environment variable for that."""
+    """How google-cloud-tpu is pointed at an emulator, in Python: lines that run as they are. It has no
+    environment variable for that."""
     return [
         f"serving the Cloud TPU API (v2) at {endpoint}, state in {state_dir}",
         "",
@@ -52,7 +53,11 @@ def instructions(endpoint: str, state_dir: str) -> list[str]:
         "from google.cloud import tpu_v2",
         "from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport",
         f'token = json.load(open("{state_dir}/emulator.json"))["token"]',
-        f'client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=grpc.insecure_channel("{endpoint}")))',
-        'client.list_nodes(parent="projects/p/locations/us-central2-b",',
-        '                  metadata=[("authorization", f"Bearer {token}")])',
+        "class Token(grpc.UnaryUnaryClientInterceptor):  # on every call, those of operation.result() too",
+        "    def intercept_unary_unary(self, call, details, request):",
+        '        metadata = [*(details.metadata or ()), ("authorization", f"Bearer {token}")]',
+        "        return call(details._replace(metadata=metadata), request)",
+        f'channel = grpc.intercept_channel(grpc.insecure_channel("{endpoint}"), Token())',
+        "client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))",
+        'client.list_nodes(parent="projects/p/locations/us-central2-b")',
     ]
