@@ -51,11 +51,12 @@ soak: $(VENV)/.dev
 	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
 
-# 500 jobs on emulated slices with everything going wrong (`make test` runs 40), and 200 slices
-# at once: a quarter of an hour on two cores that do nothing else.
+# 500 jobs on emulated slices with everything going wrong (`make test` runs 40), 200 slices at once, and the daemon's
+# memory over eight minutes: about twenty minutes on two cores.
 long: $(VENV)/.dev
 	BASTION_LONG_JOBS=500 $(BIN)/python -m pytest -n 0 -s tests/long
 	$(BIN)/python bench/many_slices.py --within=30
+	$(BIN)/python bench/daemon_memory.py --within=5
 
 # The replay against published figures, and the tables of docs/performance.md: about a quarter of an hour on two cores. The
 # trace is not in the repository: TRACE=FILE.csv.gz.

@@ -264,7 +264,7 @@ class Executor:
         record = self._folders.states.values.get(effect.name)
         self._store.delete(keys.state(effect.name), generation=generation)
         self._folders.states.drop(effect.name)
-        self._history.forget(effect.name)
+        self._history.forget(effect.name, record.uid if isinstance(record, JobRecord) else "")
         if isinstance(record, JobRecord):
             self._views.history_done.pop(record.uid, None)
 

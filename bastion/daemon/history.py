@@ -17,17 +17,29 @@ from bastion.core.job_record import HistoryLine, JobRecord
 from bastion.daemon.crew import Crew
 from bastion.ports import ObjectStore
 
-_MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10}#[0-9]+) ", re.MULTILINE)
+_MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10})#([0-9]{1,18}) ", re.MULTILINE)
 _TRIES = 5
 LEASE_RAN_OUT = "the lease ran out within the tick; the next one goes on"
 
 
 @dataclass(slots=True)
 class _File:
-    """What this daemon knows of one history file: its generation, and the marks it has read or written there."""
+    """What this daemon knows of one history file: its generation, and by uid the number of the last line it has.
+
+    Lines of a job are appended in the order of their numbers, so it has all that belong there up to that one.
+    """
 
     generation: int
-    marks: set[str] = field(default_factory=set)
+    last: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line as it lies in a file."""
+
+    uid: str
+    number: int
+    text: str
 
 
 def mark(uid: str, line: HistoryLine) -> str:
@@ -80,21 +92,22 @@ class HistoryWriter:
         """
         projects = set(known_projects)
         new: set[str] = set()
-        files: dict[str, list[tuple[str, str]]] = {}
+        files: dict[str, list[_Line]] = {}
         for record in records:
             spec = record.job
             if record.uid in fresh:
                 new |= {keys.job_history(record.name), keys.log(record.name)}
             for line in record.history:
-                text = job_line(record, line)
-                files.setdefault(keys.job_history(record.name), []).append((mark(record.uid, line), text))
+                own = _Line(record.uid, line.number, job_line(record, line))
+                files.setdefault(keys.job_history(record.name), []).append(own)
                 if spec.runner is not None:
-                    files.setdefault(keys.log(record.name), []).append((mark(record.uid, line), text))
+                    files.setdefault(keys.log(record.name), []).append(own)
                 if spec.project_id in projects:
                     day = utc_day(line.at)
                     key = keys.project_history(spec.project_id, day)
                     self._project_files.setdefault(day, set()).add(key)
-                    files.setdefault(key, []).append((mark(record.uid, line), project_line(record, line)))
+                    shared = _Line(record.uid, line.number, project_line(record, line))
+                    files.setdefault(key, []).append(shared)
 
         def append_to(key: str) -> str:
             try:
@@ -109,7 +122,7 @@ class HistoryWriter:
         order = sorted(files)
         for key, problem in zip(order, self._crew.each(append_to, order), strict=True):
             if problem:
-                problems |= {name.partition("#")[0]: problem for name, _ in files[key]}
+                problems |= {line.uid: problem for line in files[key]}
         self._forget_past_days()
         return problems
 
@@ -119,22 +132,26 @@ class HistoryWriter:
             for key in self._project_files.pop(day):
                 self._files.pop(key, None)
 
-    def forget(self, job: str) -> None:
-        """Drops what is remembered of a finished job's files."""
+    def forget(self, job: str, uid: str = "") -> None:
+        """Drops what is remembered of a finished job: its files, and its place in those of its project."""
         self._files.pop(keys.job_history(job), None)
         self._files.pop(keys.log(job), None)
+        for shared in [*self._project_files.values()]:
+            for key in [*shared]:
+                if (known := self._files.get(key)) is not None:
+                    known.last.pop(uid, None)
 
     def __len__(self) -> int:
-        """Files that are remembered."""
-        return len(self._files)
+        """Files that are remembered, and jobs in each of them."""
+        return sum(1 + len(known.last) for known in self._files.values())
 
-    def _append(self, key: str, lines: list[tuple[str, str]], *, new: bool) -> None:
+    def _append(self, key: str, lines: list[_Line], *, new: bool) -> None:
         for _ in range(_TRIES):
             known = self._files.get(key) or (_File(0) if new else self._read(key))
-            missing = [(name, text) for name, text in lines if name not in known.marks]
+            missing = [line for line in lines if line.number > known.last.get(line.uid, 0)]
             if not missing:
                 return
-            data = "".join(text for _, text in missing).encode()
+            data = "".join(line.text for line in missing).encode()
             try:
                 meta = self._store.append(key, data, generation=known.generation)
             except PreconditionFailed:
@@ -142,7 +159,7 @@ class HistoryWriter:
                 new = False
                 continue
             known.generation = meta.generation
-            known.marks.update(name for name, _ in missing)
+            known.last.update((line.uid, line.number) for line in missing)
             self._files[key] = known
             return
         raise PreconditionFailed(f"{key} keeps changing under us; another daemon may be appending to it")
@@ -154,7 +171,9 @@ class HistoryWriter:
         except NotFound:
             known = _File(0)
         else:
-            known = _File(stored.meta.generation, {found.decode() for found in _MARK.findall(stored.data)})
+            known = _File(stored.meta.generation)
+            for uid, number in _MARK.findall(stored.data):
+                known.last[uid.decode()] = max(known.last.get(uid.decode(), 0), int(number))
             if stored.data and not stored.data.endswith(b"\n"):
                 # A torn tail of a crashed writer: close the line, so that ours begins on its own.
                 known.generation = self._store.append(key, b"\n", generation=known.generation).generation
