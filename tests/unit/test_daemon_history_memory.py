@@ -55,4 +55,4 @@ def test_a_job_that_is_over_is_forgotten_and_the_line_of_another_one_is_not_doub
     crew.dismiss()
     (project,) = [key for key in cluster.listed("history/projects/a/") if b"aaaaaaaaaa#" in cluster.store.get(key).data]
     lines = cluster.store.get(project).data.decode().splitlines()
-    assert sorted(each.split()[1] for each in lines) == [*uids]
+    assert sorted(each.split()[1] for each in lines) == ["a" * 10, "b" * 10, "c" * 10]
