@@ -74,9 +74,9 @@ def _run(call: Invocation) -> int:
         print(table(("SLICE", "ZONE", "STATE", "SWEEP", "WHY"), cells), end="")
     for problem in (*found.problems, *(f"{e.status.ref.name} was not deleted: {p}" for e, _, p in rows if p)):
         say(f"bastion: {plain(problem)}")
-    if not rows:
-        say(f"nothing to sweep: {found.current} slices, each of them needed by a job")
-    elif call.flags.dry_run:
+    if not rows and not found.problems:
+        say(f"nothing to sweep: {found.current} slices, all needed by jobs" if found.current else "there are no slices")
+    if rows and call.flags.dry_run:
         say("nothing was deleted, as --dry_run asks")
     return EXIT_INFRASTRUCTURE if failed else 0
 

@@ -50,7 +50,7 @@ def test_a_sweep_deletes_what_no_job_needs_and_says_so_in_json(run, bastion) -> 
     assert bastion.json(keys.claim(RUN))["closed"]
     done = run("sweep")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "nothing to sweep: 1 slices, each of them needed by a job\n"
+    assert done.err == "nothing to sweep: 1 slices, all needed by jobs\n"
 
 
 def test_what_could_not_be_seen_or_deleted_is_told_by_the_exit_code(run, bastion) -> None:
@@ -59,6 +59,7 @@ def test_what_could_not_be_seen_or_deleted_is_told_by_the_exit_code(run, bastion
     done = run("sweep")
     assert (done.code, done.out) == (75, "")
     assert "cannot list slices" in done.err
+    assert "nothing" not in done.err, "nobody knows"
 
 
 def test_broken_settings_are_refused_with_what_checks_them(run, bastion) -> None:
