@@ -8,6 +8,7 @@
 #   bastion-package         gs://BUCKET/PATH/NAME.whl, or git+https://HOST/PATH@COMMIT with all 40 digits of the commit
 #   bastion-package-sha256  of the wheel; needed for gs://
 #   bastion-quota-root      optional: gs://PRIVATE-BUCKET/NAME-bastion
+#   bastion-slices          optional: cloud, to create TPU slices as ROOT/config/daemon.toml says; else none
 #   bastion-unit            the text of bastion.service
 #
 # What it leaves behind:
@@ -52,7 +53,7 @@ attribute() {
 
 # check NAME VALUE PATTERN FORM: ends the script unless the whole value fits.
 check() {
-  [[ "$2" =~ ^$3$ ]] || fail "the attribute $1 is '${2:0:200}'; it must look like $4"
+  [[ "$2" =~ ^($3)$ ]] || fail "the attribute $1 is '${2:0:200}'; it must look like $4"
 }
 
 read_settings() {
@@ -62,6 +63,8 @@ read_settings() {
   quota_root="$(attribute bastion-quota-root)"
   [[ -z "$quota_root" ]] ||
     check bastion-quota-root "$quota_root" "$place/[A-Za-z0-9._-]+-bastion" gs://BUCKET/NAME-bastion
+  slices="$(attribute bastion-slices)"
+  [[ -z "$slices" ]] || check bastion-slices "$slices" 'cloud|none' 'cloud or none'
   package="$(attribute bastion-package)"
   sha256="$(attribute bastion-package-sha256)"
   case "$package" in
@@ -153,7 +156,7 @@ put() {
 configure() {
   {
     printf 'BASTION_ROOT=%s\n' "$root"
-    printf 'BASTION_DAEMON_FLAGS=%s\n' "${quota_root:+--quota_root=$quota_root}"
+    printf 'BASTION_DAEMON_FLAGS=%s\n' "${quota_root:+--quota_root=$quota_root}${slices:+ --slices=$slices}"
   } | put "$prefix/etc/bastion/daemon.env"
   put "$prefix/etc/systemd/system/bastion.service" <"$scratch/unit"
 }

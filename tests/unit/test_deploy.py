@@ -148,6 +148,10 @@ def test_the_script_installs_what_the_metadata_name_leaves_it_alone_and_replaces
     program = vm / "opt/bastion/current/bin/bastion"
     assert say(program) == "first daemon run"
 
+    cloud.attributes["bastion-slices"] = "cloud"
+    assert start(cloud, vm).returncode == 0
+    flags = (vm / "etc/bastion/daemon.env").read_text().splitlines()[1]
+    assert flags == "BASTION_DAEMON_FLAGS=--quota_root=gs://admin/alice-bastion --slices=cloud"
     before = tree(vm)
     cloud.asked.clear()
     assert start(cloud, vm).returncode == 0
@@ -155,7 +159,7 @@ def test_the_script_installs_what_the_metadata_name_leaves_it_alone_and_replaces
     assert [path for path in cloud.asked if "/o/" in path] == []
 
     second = cloud.offer(make_wheel(tmp_path, "second"))
-    del cloud.attributes["bastion-quota-root"]
+    del cloud.attributes["bastion-quota-root"], cloud.attributes["bastion-slices"]
     assert start(cloud, vm).returncode == 0
     assert say(program) == "second daemon run"
     assert say(vm / "opt/bastion/releases" / first / "bin/bastion") == "first daemon run"
@@ -229,6 +233,13 @@ def test_a_package_that_does_not_name_one_file_or_one_commit_is_refused(
     done = start(cloud, tmp_path / "vm")
     assert done.returncode == 1
     assert "the attribute bastion-package " in done.stderr
+
+
+def test_slices_of_an_unknown_kind_are_refused(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.attributes |= GOOD | {"bastion-slices": "cloudy --root=x"}
+    done = start(cloud, tmp_path / "vm")
+    assert done.returncode == 1
+    assert "the attribute bastion-slices is 'cloudy --root=x'; it must look like cloud or none" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["bastion-root", "bastion-package", "bastion-package-sha256", "bastion-unit"])
