@@ -81,9 +81,11 @@ def test_a_command_that_fails_on_one_host_runs_again_on_all_of_them_in_place(
 ) -> None:
     root = new_root("tries")
     root.start_daemon()
+    there = tmp_path / "there"
+    there.mkdir()
     command = (
         'echo try $BASTION_TRY; if [ "$BASTION_TRY" = 2 ]; then cat left; exit 0; fi; '
-        f'echo "left by $BASTION_HOST_INDEX" > left; there={tmp_path}; touch $there/$BASTION_HOST_INDEX; '
+        f'echo "left by $BASTION_HOST_INDEX" > left; there={there}; touch $there/$BASTION_HOST_INDEX; '
         # A host that has not begun by then would be told to wait for the second try.
         '[ "$BASTION_HOST_INDEX" = 2 ] && while [ $(ls $there | wc -l) -lt 4 ]; do sleep 0.1; done && exit 5; sleep 600'
     )
