@@ -106,7 +106,7 @@ def test_the_hosts_are_told_of_a_preemption_before_it_happens(start, faults: Fau
     eventually(lambda: ask(address, "preempted")[0] == "TRUE")
     assert service.nodes() == {"b-x": NodeState.READY}
     service.becomes(State.SUSPENDED)
-    with pytest.raises(OSError, match="refused|reset"):
+    with pytest.raises(OSError, match=r"refused|reset"):
         ask(address, "preempted")
 
 
