@@ -195,9 +195,9 @@ class Queue:
         queued = self._ledger.find_queued(name)
         if queued is None or queued.state in (QueuedState.FAILED, QueuedState.DELETING):
             return
+        self._ledger.change_queued(name, state=QueuedState.FAILED, error_code=code, error_message=message)
         self._ledger.finish(queued.create_operation)
         self._ledger.finish(queued.reset_operation, code, message)
-        self._ledger.change_queued(name, state=QueuedState.FAILED, error_code=code, error_message=message)
         for node in self._ledger.nodes_of(queued):
             self._keeper.end(node.name)
 
@@ -222,15 +222,16 @@ class Queue:
     def _move(self, queued: QueuedRecord, now: float) -> None:
         match queued.state:
             case QueuedState.ACCEPTED:
-                self._ledger.finish(queued.create_operation)
                 self._ledger.change_queued(queued.name, state=QueuedState.WAITING_FOR_RESOURCES)
+                self._ledger.finish(queued.create_operation)
             case QueuedState.WAITING_FOR_RESOURCES:
                 self._serve(queued, now)
             case QueuedState.PROVISIONING:
                 nodes = self._ledger.nodes_of(queued)
                 if len(nodes) == len(queued.nodes) and all(node.state is NodeState.READY for node in nodes):
-                    self._ledger.finish(queued.reset_operation)
+                    # In this order: who sees the operation done sees the state, too.
                     self._ledger.change_queued(queued.name, state=QueuedState.ACTIVE)
+                    self._ledger.finish(queued.reset_operation)
             case QueuedState.SUSPENDING:
                 # A pre-empted node stays in sight; it is over when its hosts are.
                 nodes = self._ledger.nodes_of(queued)
