@@ -19,7 +19,6 @@ from bastion.emulator.gcs.buckets import Bucket, Buckets
 from bastion.emulator.gcs.resources import (
     ChecksumMismatch,
     ConditionFailed,
-    Declared,
     InvalidRequest,
     NoSuchBucket,
     NoSuchObject,
@@ -28,6 +27,7 @@ from bastion.emulator.gcs.resources import (
 )
 from bastion.emulator.gcs.upload_sessions import Session, keep
 from bastion.emulator.gcs.uploads import Uploads
+from bastion.storage_api.declared_sums import Declared
 from bastion.testing.manual_clock import ManualClock
 from tests.unit.gcs_objects import ANY, NONE, TEXT, put, read
 
@@ -335,7 +335,8 @@ KILLED = """
 import hashlib, json, os, random, signal, sys, time
 from pathlib import Path
 from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.resources import Attributes, Declared, Preconditions
+from bastion.emulator.gcs.resources import Attributes, Preconditions
+from bastion.storage_api.declared_sums import Declared
 from bastion.emulator.gcs.uploads import Uploads
 
 buckets = Buckets(Path(sys.argv[1]))

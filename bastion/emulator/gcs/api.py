@@ -9,15 +9,17 @@ import logging
 from collections.abc import Callable
 
 from bastion.core.errors import StoreError
-from bastion.emulator.gcs import batch, json_api, xml_api
+from bastion.emulator.gcs import json_api, xml_api
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.parameters import Parameters
-from bastion.emulator.gcs.refusals import Refusal, as_json, as_text, as_xml, not_served, of_storage, of_store
 from bastion.emulator.gcs.resources import StorageError
+from bastion.emulator.gcs.trouble import not_served, of_storage, of_store
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.emulator.gcs.xml_multipart import MultipartUploads
 from bastion.http1 import Request, Response
+from bastion.storage_api import batch
+from bastion.storage_api.refusals import Refusal, as_json, as_text, as_xml
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
                     render = as_text
                 return json_api.answer(call)
             if request.path in batch.PATHS:
-                return batch.answer(call, single)
+                return batch.answer(request, single)
             return xml_api.answer(call)
         except StorageError as error:
             return render(of_storage(error))

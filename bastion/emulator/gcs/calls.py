@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.json_fields import names, projected, projection
 from bastion.emulator.gcs.json_resources import etag, object_json
-from bastion.emulator.gcs.multipart_related import json_document
 from bastion.emulator.gcs.parameters import Parameters
-from bastion.emulator.gcs.refusals import Refusal
 from bastion.emulator.gcs.resources import ObjectResource
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.emulator.gcs.xml_multipart import MultipartUploads
 from bastion.http1 import Headers, Request, Response
+from bastion.storage_api.documents import json_document
+from bastion.storage_api.json_fields import names, projected, projection
+from bastion.storage_api.refusals import Refusal
 
 _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
 

@@ -19,10 +19,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bastion.core.errors import Refused
-from bastion.emulator.gcs import batch, json_api
+from bastion.emulator.gcs import json_api
 from bastion.emulator.gcs.fault_rules import FaultRule, parse_json
-from bastion.emulator.gcs.refusals import Refusal, as_json, as_xml
 from bastion.http1 import Body, Disconnect, FileSlice, Headers, Request, Response
+from bastion.storage_api import batch
+from bastion.storage_api.refusals import Refusal, as_json, as_xml
 
 FAULTS_PATH = "/_emulator/faults"
 _DOCUMENT_MAX_BYTES = 1024 * 1024

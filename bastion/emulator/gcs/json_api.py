@@ -8,9 +8,10 @@ from __future__ import annotations
 from bastion.emulator.gcs import json_buckets, json_objects
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.json_uploads import insert_without_media, upload
-from bastion.emulator.gcs.parameters import decoded
-from bastion.emulator.gcs.refusals import not_allowed, not_served
+from bastion.emulator.gcs.trouble import not_served
 from bastion.http1 import Response
+from bastion.storage_api.query import decoded
+from bastion.storage_api.refusals import not_allowed
 
 PREFIX = "/storage/v1/"
 UPLOAD_PREFIXES = ("/upload/storage/v1/", "/resumable/upload/storage/v1/")

@@ -6,9 +6,11 @@ Layer: emulator. A bucket is a folder and has no settings: those that a client s
 from __future__ import annotations
 
 from bastion.emulator.gcs.calls import Call
-from bastion.emulator.gcs.json_resources import Json, bucket_json, text_field
-from bastion.emulator.gcs.refusals import not_allowed, not_served, required
+from bastion.emulator.gcs.json_resources import Json, bucket_json
+from bastion.emulator.gcs.trouble import not_served
 from bastion.http1 import Response
+from bastion.storage_api.documents import text_field
+from bastion.storage_api.refusals import not_allowed, required
 
 _PAGE_MAX = 1000
 _POLICY_ETAG = "CAE="

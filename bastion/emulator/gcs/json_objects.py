@@ -12,20 +12,14 @@ from collections.abc import Callable
 
 from bastion.emulator.gcs.buckets import Source
 from bastion.emulator.gcs.calls import Call
-from bastion.emulator.gcs.json_fields import names, projection
-from bastion.emulator.gcs.json_resources import (
-    WRITABLE,
-    Json,
-    attributes_of,
-    etag,
-    object_json,
-    patched,
-)
+from bastion.emulator.gcs.json_resources import WRITABLE, Json, attributes_of, etag, object_json, patched
 from bastion.emulator.gcs.media import download, object_headers
-from bastion.emulator.gcs.parameters import check_tags, natural_number
-from bastion.emulator.gcs.refusals import Refusal, invalid, not_allowed
+from bastion.emulator.gcs.parameters import check_tags
 from bastion.emulator.gcs.resources import Attributes, ConditionFailed, NoSuchObject, ObjectResource, Preconditions
 from bastion.http1 import Response
+from bastion.storage_api.json_fields import names, projection
+from bastion.storage_api.query import natural_number
+from bastion.storage_api.refusals import Refusal, invalid, not_allowed
 
 _PAGE_MAX = 1000
 _COMPOSE_MAX = 32

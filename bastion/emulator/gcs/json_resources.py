@@ -13,8 +13,10 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from bastion.emulator.gcs.refusals import Refusal
 from bastion.emulator.gcs.resources import Attributes, ObjectResource
+from bastion.storage_api.declared_sums import crc32c_text
+from bastion.storage_api.documents import text_field
+from bastion.storage_api.refusals import Refusal
 
 Json = dict[str, Any]
 
@@ -30,11 +32,6 @@ def instant(seconds: float) -> str:
     whole, thousandths = divmod(int(seconds * 1000), 1000)
     year, month, day, hour, minute, second = time.gmtime(whole)[:6]
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{thousandths:03}Z"
-
-
-def crc32c_text(crc32c: int) -> str:
-    """Base64 of the four bytes, big end first."""
-    return binascii.b2a_base64(crc32c.to_bytes(4, "big"), newline=False).decode()
 
 
 def md5_text(md5: bytes) -> str:
@@ -178,16 +175,6 @@ def patched(present: Attributes, document: Json) -> Attributes:
         else:
             metadata[key] = value
     return Attributes(metadata=metadata, **values)
-
-
-def text_field(document: Json, name: str) -> str:
-    """A text of a resource; null and absent are empty."""
-    value = document.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise Refusal(400, "invalid", f"The value of {name} must be a string.")
-    return value
 
 
 def _metadata_changes(document: Json) -> dict[str, str | None]:

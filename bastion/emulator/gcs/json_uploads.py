@@ -7,17 +7,18 @@ precondition holds.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 from urllib.parse import quote
 
 from bastion.emulator.gcs import sessions
 from bastion.emulator.gcs.calls import Call
-from bastion.emulator.gcs.json_resources import Json, attributes_of, text_field
-from bastion.emulator.gcs.multipart_related import MultipartRelated, boundary_of
-from bastion.emulator.gcs.parameters import both_declared, declared_in_headers, digest, natural_number
-from bastion.emulator.gcs.refusals import invalid, not_allowed, required
-from bastion.emulator.gcs.resources import Attributes, Declared
+from bastion.emulator.gcs.json_resources import Json, attributes_of
+from bastion.emulator.gcs.resources import Attributes
 from bastion.http1 import Headers, Response
+from bastion.storage_api.declared_sums import Declared, both_declared, declared_in_headers, declared_in_resource
+from bastion.storage_api.documents import text_field
+from bastion.storage_api.multipart_related import MultipartRelated, boundary_of
+from bastion.storage_api.query import natural_number
+from bastion.storage_api.refusals import invalid, not_allowed, required
 
 
 def upload(call: Call, bucket_name: str) -> Response:
@@ -116,13 +117,3 @@ def _name(call: Call, document: Json) -> str:
     if not name:
         raise required("name")
     return name
-
-
-def declared_in_resource(document: dict[str, Any]) -> Declared:
-    """The checksums that a resource names; they bind the upload that it begins."""
-    crc32c = text_field(document, "crc32c")
-    md5 = text_field(document, "md5Hash")
-    return Declared(
-        crc32c=int.from_bytes(digest("crc32c", crc32c, 4), "big") if crc32c else None,
-        md5=digest("md5Hash", md5, 16) if md5 else None,
-    )

@@ -9,11 +9,12 @@ from email.utils import formatdate
 from functools import lru_cache
 
 from bastion.emulator.gcs.buckets import OpenObject
-from bastion.emulator.gcs.json_resources import DEFAULT_STORAGE_CLASS, crc32c_text, md5_text
-from bastion.emulator.gcs.ranges import read_range
+from bastion.emulator.gcs.json_resources import DEFAULT_STORAGE_CLASS, md5_text
 from bastion.emulator.gcs.resources import Attributes, ObjectResource
 from bastion.emulator.gcs.transcoding import Decompressed, is_decompressed, starts_like_gzip
 from bastion.http1 import FileSlice, Headers, Request, Response
+from bastion.storage_api.declared_sums import crc32c_text
+from bastion.storage_api.ranges import read_range
 
 _UNSET_CONTENT_TYPE = "application/octet-stream"
 _SHOWN_ATTRIBUTES = {

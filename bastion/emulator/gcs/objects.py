@@ -27,17 +27,11 @@ from bastion.emulator.gcs.checksums import KnownChecksums
 from bastion.emulator.gcs.names import check_object_name
 from bastion.emulator.gcs.opened_bucket import OpenedBucket, explained
 from bastion.emulator.gcs.reading import OpenObject, Present, Reader, default_sidecar
-from bastion.emulator.gcs.resources import (
-    Attributes,
-    ConditionFailed,
-    Declared,
-    ObjectResource,
-    Page,
-    Preconditions,
-)
+from bastion.emulator.gcs.resources import Attributes, ConditionFailed, ObjectResource, Page, Preconditions
 from bastion.emulator.gcs.sidecars import Sidecar
 from bastion.emulator.gcs.staging import Staging
 from bastion.emulator.gcs.turns import Turns
+from bastion.storage_api.declared_sums import Declared
 
 _NO_PRECONDITIONS = Preconditions()
 _NOTHING_DECLARED = Declared()

@@ -146,14 +146,6 @@ class Preconditions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """Checksums that a client declared for the bytes it sends; None: none."""
-
-    crc32c: int | None = None
-    md5: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """One page of a listing: objects and folded prefixes, both in the order of their UTF-8 bytes."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bastion.emulator.gcs.parameters import declared_in_headers
-from bastion.emulator.gcs.ranges import ChunkRange, chunk_range
-from bastion.emulator.gcs.refusals import invalid
 from bastion.emulator.gcs.resources import NoSuchUpload, ObjectResource
 from bastion.emulator.gcs.uploads import Upload, Uploads
 from bastion.http1 import Body, Headers, Request, Response
+from bastion.storage_api.declared_sums import declared_in_headers
+from bastion.storage_api.ranges import ChunkRange, chunk_range
+from bastion.storage_api.refusals import invalid
 
 QUANTUM_BYTES = 256 * 1024
 

@@ -13,7 +13,8 @@ from bastion.directory import files
 from bastion.directory.places import Temporary
 from bastion.emulator.gcs.checksums import Sums, crc32c_combined
 from bastion.emulator.gcs.opened_bucket import OpenedBucket
-from bastion.emulator.gcs.resources import ChecksumMismatch, Declared
+from bastion.emulator.gcs.resources import ChecksumMismatch
+from bastion.storage_api.declared_sums import Declared
 
 _PIECE_BYTES = 1024 * 1024
 _RANGE_BYTES = 1 << 30

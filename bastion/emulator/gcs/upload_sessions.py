@@ -16,8 +16,9 @@ from bastion.directory import files, places
 from bastion.emulator.gcs import sidecars
 from bastion.emulator.gcs.objects import Bucket
 from bastion.emulator.gcs.opened_bucket import OpenedBucket, explained
-from bastion.emulator.gcs.resources import Attributes, Declared, Preconditions
+from bastion.emulator.gcs.resources import Attributes, Preconditions
 from bastion.emulator.gcs.sidecars import Sidecar, attributes_document, attributes_of
+from bastion.storage_api.declared_sums import Declared
 
 _FOLDER = "uploads"
 _SESSION_MAX_BYTES = 1 << 20

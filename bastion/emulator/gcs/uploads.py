@@ -36,7 +36,6 @@ from bastion.emulator.gcs.names import check_object_name
 from bastion.emulator.gcs.opened_bucket import OpenedBucket
 from bastion.emulator.gcs.resources import (
     Attributes,
-    Declared,
     InvalidRequest,
     NoSuchBucket,
     NoSuchUpload,
@@ -45,6 +44,7 @@ from bastion.emulator.gcs.resources import (
 )
 from bastion.emulator.gcs.staging import Staging
 from bastion.emulator.gcs.upload_sessions import Ending, Session, keep, kept, sweep, uploading, uploads_folder
+from bastion.storage_api.declared_sums import Declared
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 _LIFE_SECONDS = 7 * 24 * 3600.0

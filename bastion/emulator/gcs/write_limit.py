@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from bastion.emulator.gcs.refusals import Refusal
+from bastion.storage_api.refusals import Refusal
 
 # Objects whose last write is remembered before old ones are forgotten.
 _REMEMBERED = 10_000

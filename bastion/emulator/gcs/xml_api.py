@@ -12,9 +12,8 @@ from bastion.emulator.gcs import sessions
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.json_resources import instant
 from bastion.emulator.gcs.media import download
-from bastion.emulator.gcs.parameters import declared_in_headers, decoded, natural_number
-from bastion.emulator.gcs.refusals import Refusal, not_allowed, not_served
 from bastion.emulator.gcs.resources import NoSuchObject, Preconditions, StorageError
+from bastion.emulator.gcs.trouble import not_served
 from bastion.emulator.gcs.xml_documents import Element, document, read
 from bastion.emulator.gcs.xml_headers import (
     attributes_of,
@@ -27,6 +26,9 @@ from bastion.emulator.gcs.xml_headers import (
 from bastion.emulator.gcs.xml_listing import list_buckets, list_objects
 from bastion.emulator.gcs.xml_multipart_calls import MULTIPART_PARAMETERS, list_uploads, multipart
 from bastion.http1 import Headers, Response
+from bastion.storage_api.declared_sums import declared_in_headers
+from bastion.storage_api.query import decoded, natural_number
+from bastion.storage_api.refusals import Refusal, not_allowed
 
 _VIRTUAL_HOST = ".storage.googleapis.com"
 # Sub-resources that the service has and this endpoint does not.

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from bastion.emulator.gcs.refusals import Refusal
 from bastion.http1 import Headers, Response
+from bastion.storage_api.refusals import Refusal
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 # Listings have another one, with the same parts in another order.

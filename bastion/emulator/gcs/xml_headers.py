@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bastion.emulator.gcs.json_resources import etag as json_etag
 from bastion.emulator.gcs.media import add_custom_metadata, object_headers
-from bastion.emulator.gcs.parameters import check_tags, natural_number
+from bastion.emulator.gcs.parameters import check_tags
 from bastion.emulator.gcs.resources import Attributes, ObjectResource, Preconditions
 from bastion.http1 import Headers
+from bastion.storage_api.query import natural_number
 
 _METADATA_PREFIXES = ("x-goog-meta-", "x-amz-meta-")
 

@@ -18,16 +18,10 @@ from typing import BinaryIO
 import google_crc32c
 
 from bastion.emulator.gcs.buckets import Bucket
-from bastion.emulator.gcs.json_resources import crc32c_text, md5_text
-from bastion.emulator.gcs.refusals import Refusal
-from bastion.emulator.gcs.resources import (
-    Attributes,
-    ChecksumMismatch,
-    Declared,
-    NoSuchUpload,
-    ObjectResource,
-    Preconditions,
-)
+from bastion.emulator.gcs.json_resources import md5_text
+from bastion.emulator.gcs.resources import Attributes, ChecksumMismatch, NoSuchUpload, ObjectResource, Preconditions
+from bastion.storage_api.declared_sums import Declared, crc32c_text
+from bastion.storage_api.refusals import Refusal
 
 PART_NUMBER_MAX = 10_000
 PART_MIN_BYTES = 5 * 1024 * 1024

@@ -6,13 +6,14 @@ Layer: emulator. `xml_multipart` keeps the parts.
 from __future__ import annotations
 
 from bastion.emulator.gcs.calls import Call
-from bastion.emulator.gcs.json_resources import crc32c_text, md5_text
-from bastion.emulator.gcs.parameters import declared_in_headers
-from bastion.emulator.gcs.refusals import Refusal, invalid, not_allowed, not_served
+from bastion.emulator.gcs.json_resources import md5_text
+from bastion.emulator.gcs.trouble import not_served
 from bastion.emulator.gcs.xml_documents import Element, document, read
 from bastion.emulator.gcs.xml_headers import attributes_of, etag, preconditions, stored_headers
 from bastion.emulator.gcs.xml_multipart import PART_NUMBER_MAX, complete, put_part
 from bastion.http1 import Headers, Response
+from bastion.storage_api.declared_sums import crc32c_text, declared_in_headers
+from bastion.storage_api.refusals import Refusal, invalid, not_allowed
 
 MULTIPART_PARAMETERS = ("uploads", "uploadId")
 

@@ -1,6 +1,6 @@
 """The `fields` parameter of the JSON API: which parts of an answer a client wants.
 
-Layer: emulator. Pure.
+Layer: storage_api. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from bastion.emulator.gcs.refusals import Refusal
+from bastion.storage_api.refusals import Refusal
 
 # For every wanted field what is wanted of it; None: all of it.
 Projection = Mapping[str, "Projection | None"]

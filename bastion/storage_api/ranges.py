@@ -1,6 +1,6 @@
 """The two range headers: `Range` of a read, `Content-Range` of a chunk of an upload.
 
-Layer: emulator. Pure.
+Layer: storage_api. Pure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bastion.emulator.gcs.refusals import invalid, not_satisfiable
+from bastion.storage_api.refusals import invalid, not_satisfiable
 
 _RANGE = re.compile(r"bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*", re.IGNORECASE)
 _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|\*)\s*", re.IGNORECASE)

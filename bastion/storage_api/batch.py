@@ -1,6 +1,6 @@
 """Several calls of the JSON API in one request: `POST /batch/storage/v1`, a `multipart/mixed` of HTTP requests.
 
-Layer: emulator. The calls are independent and done one after the other; each has its own status. Real clients end
+Layer: storage_api. The calls are independent and done one after the other; each has its own status. Real clients end
 lines with CRLF, with LF, or with both in one body.
 """
 
@@ -10,11 +10,10 @@ import secrets
 from collections.abc import Callable
 from http import HTTPStatus
 
-from bastion.emulator.gcs.calls import Call
-from bastion.emulator.gcs.multipart_related import boundary_of
-from bastion.emulator.gcs.refusals import Refusal, as_json, invalid, not_allowed
 from bastion.http1 import BadRequest, BytesBody, Headers, Request, Response
 from bastion.http1.head import BLANKS, split_target
+from bastion.storage_api.multipart_related import boundary_of
+from bastion.storage_api.refusals import Refusal, as_json, invalid, not_allowed
 
 PATHS = ("/batch/storage/v1", "/batch")
 # The service's documentation says 100; google-cloud-storage sends up to 1000, and the service takes them.
@@ -24,7 +23,7 @@ _HEAD_MAX_BYTES = 64 * 1024
 _ANSWERS_MAX_BYTES = 32 * 1024 * 1024
 
 
-def answer(call: Call, single: Callable[[Request], Response]) -> Response:
+def answer(batch: Request, single: Callable[[Request], Response]) -> Response:
     """Answers the batch.
 
     Args:
@@ -33,16 +32,16 @@ def answer(call: Call, single: Callable[[Request], Response]) -> Response:
     Raises:
         Refusal: the batch itself cannot be read; no call was done.
     """
-    if call.method != "POST":
-        raise not_allowed(call.method, call.request.path)
-    boundary = boundary_of(call.request.headers.get("Content-Type"))
-    body = call.request.body.read(_BODY_MAX_BYTES + 1)
+    if batch.method != "POST":
+        raise not_allowed(batch.method, batch.path)
+    boundary = boundary_of(batch.headers.get("Content-Type"))
+    body = batch.body.read(_BODY_MAX_BYTES + 1)
     if len(body) > _BODY_MAX_BYTES:
         raise Refusal(413, "uploadTooLarge", f"The batch is larger than {_BODY_MAX_BYTES} bytes.")
     parts = _parts(body, boundary)
     if len(parts) > _CALLS_MAX:
         raise invalid(f"The batch has {len(parts)} calls; {_CALLS_MAX} are the most.")
-    requests = [_read(part, call.request) for part in parts]
+    requests = [_read(part, batch) for part in parts]
     marker = f"batch_{secrets.token_urlsafe(18)}"
     answers: list[bytes] = []
     size = 0

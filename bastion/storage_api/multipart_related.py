@@ -1,16 +1,15 @@
 """The body of a multipart upload: a small JSON part, then the object's bytes, which are never held as a whole.
 
-Layer: emulator. Real clients end lines with CRLF or LF; the first line of the body decides which.
+Layer: storage_api. Real clients end lines with CRLF or LF; the first line of the body decides which.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
-from bastion.emulator.gcs.refusals import Refusal, invalid
 from bastion.http1 import Body
+from bastion.storage_api.documents import json_document
+from bastion.storage_api.refusals import invalid
 
 _HEAD_MAX_BYTES = 1024 * 1024
 _HEADER_BYTES = 16 * 1024
@@ -33,23 +32,6 @@ def boundary_of(content_type: str) -> bytes:
             if value:
                 return value.encode("latin-1")
     raise invalid("The Content-Type of a multipart body must name its boundary.")
-
-
-def json_document(data: bytes) -> dict[str, Any]:
-    """A JSON object from a request; no bytes are an empty one.
-
-    Raises:
-        Refusal: 400, it is something else.
-    """
-    if not data.strip():
-        return {}
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, "parseError", "Parse Error: the body is not JSON.") from error
-    if not isinstance(document, dict):
-        raise Refusal(400, "parseError", "Parse Error: the body is not a JSON object.")
-    return document
 
 
 class MultipartRelated:

@@ -1,6 +1,6 @@
-"""How the endpoint says no: a status, a reason in the service's vocabulary, and words; in JSON, as text, or in XML.
+"""How the service says no: a status, a reason in its vocabulary, and words; in JSON, as text, or in XML.
 
-Layer: emulator. Every error that reaches a client passes here once, so that one mistake has one status in both APIs.
+Layer: storage_api. Every error that reaches a client passes here once, so that one mistake has one status in both APIs.
 """
 
 from __future__ import annotations
@@ -8,11 +8,7 @@ from __future__ import annotations
 import json
 from xml.sax.saxutils import escape
 
-from bastion.core.errors import AccessDenied, StoreError, StoreUnavailable
-from bastion.emulator.gcs import resources
 from bastion.http1 import Headers, Response
-
-_PRECONDITION = "At least one of the pre-conditions you specified did not hold."
 
 
 class Refusal(Exception):
@@ -77,13 +73,6 @@ def not_allowed(method: str, path: str) -> Refusal:
     return Refusal(405, "methodNotAllowed", f"The method {method} is not allowed on {path}.")
 
 
-def not_served(method: str, path: str) -> Refusal:
-    """501: the real service may know this call; this endpoint does not."""
-    return Refusal(
-        501, "notImplemented", f"This endpoint does not serve {method} {path}; docs/reference/storage-endpoint.md does."
-    )
-
-
 def not_satisfiable(size: int) -> Refusal:
     """416: a range that begins past the end; says how large the object is."""
     return Refusal(
@@ -92,43 +81,6 @@ def not_satisfiable(size: int) -> Refusal:
         "The requested range cannot be satisfied.",
         headers=(("Content-Range", f"bytes */{size}"),),
     )
-
-
-def of_storage(error: resources.StorageError) -> Refusal:
-    """What the storage refused, in the API's terms."""
-    said = str(error)
-    match error:
-        case resources.NotModified():
-            return Refusal(304, "notModified", said)
-        case resources.ConditionFailed():
-            message = f"{_PRECONDITION} ({said})" if said else _PRECONDITION
-            return Refusal(412, "conditionNotMet", message, location=("header", "If-Match"))
-        case resources.NoSuchBucket():
-            return Refusal(404, "notFound", f"The specified bucket does not exist. ({said})", code="NoSuchBucket")
-        case resources.NoSuchObject():
-            return Refusal(404, "notFound", said)
-        case resources.NoSuchUpload():
-            return Refusal(404, "notFound", said, code="NoSuchUpload")
-        case resources.BucketExists():
-            message = "Your previous request to create the named bucket succeeded and you already own it."
-            return Refusal(409, "conflict", message, code="BucketAlreadyOwnedByYou")
-        case resources.BucketNotEmpty():
-            return Refusal(
-                409, "conflict", f"The bucket you tried to delete is not empty. ({said})", code="BucketNotEmpty"
-            )
-        case resources.ChecksumMismatch():
-            return invalid(said, code="BadDigest")
-        case _:
-            return invalid(said)
-
-
-def of_store(error: StoreError) -> Refusal:
-    """What the folder itself refused: the machine's trouble, not the client's, but for missing rights."""
-    if isinstance(error, AccessDenied):
-        return Refusal(403, "forbidden", str(error), code="AccessDenied")
-    if isinstance(error, StoreUnavailable):
-        return Refusal(503, "backendError", str(error), code="ServiceUnavailable")
-    return Refusal(500, "internalError", str(error), code="InternalError")
 
 
 def as_json(refusal: Refusal) -> Response:
