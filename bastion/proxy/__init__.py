@@ -1,0 +1,4 @@
+"""The encrypting storage proxy: what a job stores through it lies in the bucket as ciphertext.
+
+Layer: a program of its own, beside adapters, daemon, worker and emulator; keys come through the `Kms` port.
+"""
