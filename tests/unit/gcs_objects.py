@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 
 from bastion.emulator.gcs.buckets import Bucket
-from bastion.emulator.gcs.resources import (
-    Attributes,
-    Declared,
-    ObjectResource,
-    Preconditions,
-)
+from bastion.emulator.gcs.resources import Attributes, ObjectResource, Preconditions
+from bastion.storage_api.declared_sums import Declared
 
 ANY = Preconditions()
 NONE = Attributes()

@@ -17,10 +17,10 @@ from bastion.emulator.gcs.resources import (
     BucketExists,
     BucketNotEmpty,
     ChecksumMismatch,
-    Declared,
     InvalidRequest,
     NoSuchBucket,
 )
+from bastion.storage_api.declared_sums import Declared
 from tests.unit.gcs_objects import ANY, NONE, TEXT, put, read
 
 # Buckets
