@@ -13,17 +13,20 @@ import contextlib
 import re
 import select
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 
 from bastion.http1 import BadRequest, Body, BodyTruncated, BytesBody
 from bastion.http1.head import AnswerHead, body_length, parse_answer
-from bastion.http1.incoming import ChunkedBody, Incoming, SizedBody
+from bastion.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
 from bastion.proxy.upstream import Asked, UpstreamUnavailable
 
 # Up to here head and body go out together; what is larger goes in such pieces, and between two of them an early answer
 # is looked for.
 _SMALL_BYTES = 64 * 1024
 _PIECE_BYTES = 256 * 1024
+# How long a call may wait to send, before an early answer is looked for again.
+_LOOK_SECONDS = 0.25
 _HEAD_MAX_BYTES = 64 * 1024
 _HEAD_SECONDS = 30.0
 # What was left unread of an answer is read up to here, rather than giving up a connection for it.
@@ -108,9 +111,9 @@ class Exchange:
     """A connection that is open.
 
     Args:
-        connection: TLS or plain, its timeouts set.
+        connection: TLS or plain; its timeouts are set here.
         where: How errors name the other side.
-        silence_seconds: How long the service may take for an answer, or be silent within one.
+        silence_seconds: How long the service may take for an answer, be silent within one, or take nothing.
 
     Attributes:
         answered: Whether a byte came back for the request at hand.
@@ -119,9 +122,13 @@ class Exchange:
     def __init__(self, connection: socket.socket, *, where: str, silence_seconds: float) -> None:
         self._socket = connection
         self._where = where
+        self._silence_seconds = silence_seconds
         self._incoming = Incoming(connection, idle_seconds=silence_seconds)
         self._arrivals = select.poll()
         self._arrivals.register(connection, select.POLLIN)
+        if not isinstance(connection, ssl.SSLSocket):
+            connection.settimeout(None)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(_LOOK_SECONDS))
         self._early: AnswerHead | None = None
         self.answered = False
 
@@ -147,7 +154,10 @@ class Exchange:
         self.answered = False
         self._early = None
         try:
+            # TLS has one limit for both directions.
+            set_receive_timeout(self._socket, _LOOK_SECONDS)
             whole = self._send(asked)
+            set_receive_timeout(self._socket, self._silence_seconds)
             head = self._early or self._await_head()
             if not whole and head.status < 300:
                 raise UpstreamUnavailable(
@@ -204,14 +214,31 @@ class Exchange:
         Raises:
             UpstreamUnavailable: it could not.
         """
+        left = memoryview(data)
+        patience = self._silence_seconds
         try:
-            self._socket.sendall(data)
+            while left:
+                sent = self._send_some(left)
+                left = left[sent:]
+                patience = self._silence_seconds if sent else patience - _LOOK_SECONDS
+                # Who refuses a request may read no more of it, and wait for us to read.
+                if not sent and self._answers_early():
+                    return False
+                if patience <= 0:
+                    raise TimeoutError("timed out")
         except OSError as error:
-            # Who refuses a request may end the connection at once; why it did is in what it sent before.
+            # Or end the connection at once; why it did is in what it sent before.
             if self._answers_early():
                 return False
             raise UpstreamUnavailable(f"{self._where} does not take the request ({error}); ask again") from error
         return True
+
+    def _send_some(self, data: memoryview) -> int:
+        """Sends what is taken at once; 0: nothing is for now."""
+        try:
+            return self._socket.send(data)
+        except (TimeoutError, BlockingIOError):
+            return 0
 
     def _answers_early(self) -> bool:
         """Whether the answer, or the connection's end, is here already."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from bastion.core.errors import Refused
-from bastion.http1.incoming import set_receive_timeout, timeval
 from bastion.proxy.exchange import Exchange, ForwardedAnswer
 from bastion.proxy.intercepted import split_authority
 from bastion.proxy.roots import trusting
@@ -143,10 +142,6 @@ class ForwardingUpstream:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if place.secure:
                 connection = self._trust.wrap_socket(connection, server_hostname=place.host, suppress_ragged_eofs=False)
-            else:
-                connection.settimeout(None)
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(self._silence_seconds))
-            set_receive_timeout(connection, self._silence_seconds)
         except (OSError, ValueError) as error:
             connection.close()
             raise UpstreamUnavailable(f"no safe connection to {place} ({error}); nothing was sent") from error

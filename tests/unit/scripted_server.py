@@ -25,6 +25,8 @@ def serving(*scripts: Script, tls: ssl.SSLContext | None = None) -> Iterator[int
         for script in scripts:
             connection, _ = listener.accept()
             connection.settimeout(10)
+            # Else a connection's end could overtake what was sent before.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 connection = tls.wrap_socket(connection, server_side=True)
             with connection:
