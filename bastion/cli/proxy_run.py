@@ -22,8 +22,8 @@ RUN = Command(
     usage="",
     details="""Everything is in the environment: GCP_KMS_BUCKET_KEY_MAPPING says which buckets are encrypted under which
         key, docs/reference/proxy.md has the others. bastion launch --proxy runs it beside a job's command on every
-        host; this is the same by hand. It prints what a client needs once it is ready. With a malformed environment or a key
-        that cannot be used it ends with 64, where the key service does not answer with 75.""",
+        host; this is the same by hand. It says when it is ready. With a malformed environment or a key that cannot be
+        used it ends with 64, where the key service does not answer with 75.""",
     examples=(
         "GCP_KMS_BUCKET_KEY_MAPPING=team:projects/p/locations/global/keyRings/r/cryptoKeys/k bastion proxy run",
         "GCS_PROXY_KEYRING=keyring.json GCP_KMS_BUCKET_KEY_MAPPING=... bastion proxy run",
