@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.output import say
+from bastion.cli.target import bastion_home
 
 
 def _run(_call: Invocation) -> int:
     from bastion import proxy_setup
 
-    return proxy_setup.serve(os.environ, say=say)
+    return proxy_setup.serve(os.environ, home=bastion_home(), say=lambda line: print(line, flush=True))
 
 
 RUN = Command(
