@@ -7,7 +7,7 @@ one contract suite in `tests/contract/` that every adapter passes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from bastion.core.objects import ObjectMeta
@@ -16,6 +16,7 @@ from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, Sl
 __all__ = [
     "CapacityModel",
     "Clock",
+    "Kms",
     "ObjectMeta",
     "ObjectStore",
     "Place",
@@ -25,6 +26,7 @@ __all__ = [
     "SliceState",
     "SliceStatus",
     "StoredObject",
+    "WrappedKey",
 ]
 
 
@@ -138,6 +140,48 @@ class Provisioner(Protocol):
     def list(self, zone: str = "") -> Sequence[SliceStatus]: ...
 
     def delete(self, ref: SliceRef) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrappedKey:
+    """A key as only the key service can open it.
+
+    Attributes:
+        version: Number of the version of the wrapping key, as in `.../cryptoKeyVersions/7`.
+        data: Opaque; at most 1 KiB for a key of 32 bytes.
+    """
+
+    version: str
+    data: bytes = field(repr=False)
+
+
+class Kms(Protocol):
+    """Holds keys that never leave it, and wraps other keys with them.
+
+    Contract (the suite is `tests/contract/test_kms.py`):
+
+    * A key is named `projects/P/locations/L/keyRings/R/cryptoKeys/K`, wherever it lies. It has versions; one is
+      primary.
+    * `wrap` uses the primary. `unwrap` of what any version wrapped works as long as that version exists, also after a
+      rotation.
+    * `associated` is authenticated and not stored: `unwrap` needs the very same bytes.
+    * `unwrap` returns exactly what was wrapped or raises; bytes that were changed on the way are never returned.
+    * A call takes at most some ten seconds. Calls are thread-safe.
+    * Errors: `KmsUnavailable` (the same call may succeed later) and `KmsRefused` (not until a person acts: no such key,
+      no permission, or the data is nothing that this key wrapped). Neither holds what was to be wrapped.
+    """
+
+    def wrap(self, key: str, data: bytes, *, associated: bytes) -> WrappedKey:
+        """`data`, a key of 32 bytes, under the primary version of `key`."""
+        ...
+
+    def unwrap(self, key: str, version: str, data: bytes, *, associated: bytes) -> bytes:
+        """What was wrapped; `key`, `version` and `data` are those of `wrap`."""
+        ...
+
+    def primary(self, key: str) -> str:
+        """The version that `wrap` uses now."""
+        ...
 
 
 class Clock(Protocol):

@@ -88,3 +88,25 @@ class AgentNotPacked(BastionError):
     """The worker agent cannot be packed for the nodes out of this installation."""
 
     exit_code = EXIT_INFRASTRUCTURE
+
+
+class KmsError(BastionError):
+    """The service that holds the keys did not do what was asked."""
+
+
+class KmsUnavailable(KmsError):
+    """The key service did not answer properly; the same call may succeed later."""
+
+    exit_code = EXIT_INFRASTRUCTURE
+
+
+class KmsRefused(KmsError):
+    """The key service will not do this until a person acts: no such key, no permission, not what it wrapped."""
+
+
+class SealBroken(BastionError):
+    """Sealed bytes are not what was sealed with this key, at this place, in this order."""
+
+
+class EnvelopeBroken(BastionError):
+    """What an object's metadata says of its keys is not whole, or belongs to another object."""

@@ -1,0 +1,221 @@
+"""Makes and opens the envelopes of objects: key service → session key → object key → sums.
+
+Layer: proxy. The key service wraps a session key, which is used for new objects for five minutes and stays in memory
+that long; the session key wraps a key for each object. The latter wrapping is bound to bucket and name, so objects that
+were swapped in the bucket do not open; what is copied is wrapped anew and its content stays as it is.
+
+Only keys that `trusted` names are ever used. Otherwise whoever can write to the bucket could store an object under a
+key of their own, let the proxy's identity use that key, and have their object taken for one of its users'.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from bastion.core.errors import EnvelopeBroken, KmsRefused
+from bastion.ports import Clock, Kms, WrappedKey
+from bastion.proxy.envelope import VERSION, Envelope
+from bastion.proxy.sealing import KEY_BYTES, new_header
+from bastion.proxy.single_flight import SingleFlight
+
+# What the wrapping of session keys is bound to in the key service: they are good for nothing else there.
+SESSION_CONTEXT = b"bastion proxy 1 session key"
+SESSION_SECONDS = 300.0
+
+_SUMS_INFO = b"bastion proxy 1 sums"
+_NONCE_BYTES = 12
+_SUMS_BYTES = 4
+# Each is a session of some proxy in some five minutes; about 300 bytes.
+_SESSIONS_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """A session key, plain and wrapped."""
+
+    key: bytes = field(repr=False)
+    wrapped: WrappedKey
+
+
+class Envelopes:
+    """The envelopes of all objects; thread-safe."""
+
+    def __init__(
+        self,
+        kms: Kms,
+        *,
+        clock: Clock,
+        random: Callable[[int], bytes] = os.urandom,
+        trusted: Collection[str] | None = None,
+    ) -> None:
+        """Calls nothing yet.
+
+        Args:
+            kms: Wraps session keys.
+            clock: For the age of what is kept.
+            random: So many random bytes.
+            trusted: Names of the keys that objects may be under; None: of any that `kms` can use.
+        """
+        self._kms = kms
+        self._random = random
+        self._trusted = None if trusted is None else frozenset(trusted)
+        self._made: SingleFlight[str, _Session] = SingleFlight(clock, seconds=SESSION_SECONDS, most=_SESSIONS_KEPT)
+        self._opened: SingleFlight[tuple[str, str, bytes], bytes] = SingleFlight(
+            clock, seconds=SESSION_SECONDS, most=_SESSIONS_KEPT
+        )
+        self._primaries: SingleFlight[str, str] = SingleFlight(clock, seconds=SESSION_SECONDS, most=_SESSIONS_KEPT)
+
+    def new(self, kek: str, bucket: str, name: str) -> tuple[Envelope, bytes]:
+        """An envelope for an object that is about to be stored, and the key to seal it with.
+
+        Args:
+            kek: Name of the key in the key service.
+            bucket: Where it will lie.
+            name: The object's, decoded.
+
+        Raises:
+            KmsUnavailable: as the key service did.
+            KmsRefused: as the key service did, or `kek` is not trusted.
+        """
+        key = self._random(KEY_BYTES)
+        envelope = self._under(self._session(kek), kek, key, bucket, name, new_header(self._random))
+        return envelope, key
+
+    def open(self, envelope: Envelope, bucket: str, name: str) -> bytes:
+        """The key of the object that lies at `name` in `bucket`.
+
+        Raises:
+            EnvelopeBroken: the envelope is another object's, or was changed.
+            KmsUnavailable: as the key service did.
+            KmsRefused: as the key service did, or the envelope's key is not trusted.
+        """
+        session = self._opened_session(envelope)
+        data = envelope.wrapped_object
+        try:
+            key = AESGCM(session).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _place(bucket, name))
+        except (InvalidTag, ValueError):
+            key = b""
+        if len(key) != KEY_BYTES:
+            raise EnvelopeBroken(
+                f"the key of {name!r} in {bucket} was made for another object, or was changed; the object was moved or "
+                "replaced in the bucket by somebody without the key"
+            )
+        return key
+
+    def moved(self, envelope: Envelope, source: tuple[str, str], destination: tuple[str, str], kek: str) -> Envelope:
+        """The envelope of a copy of the object's sealed bytes.
+
+        Args:
+            envelope: The source's.
+            source: Its bucket and name.
+            destination: The copy's bucket and name.
+            kek: The key of the destination.
+
+        Raises:
+            EnvelopeBroken: as `open`.
+            KmsUnavailable: as the key service did.
+            KmsRefused: as the key service did, or a key is not trusted.
+        """
+        key = self.open(envelope, *source)
+        fresh = self._under(self._session(kek), kek, key, *destination, envelope.header)
+        return replace(fresh, sums=envelope.sums, content_encoding=envelope.content_encoding)
+
+    def rewrapped(self, envelope: Envelope, bucket: str, name: str, kek: str) -> Envelope | None:
+        """The envelope under the primary version of `kek`; None: that is what it is under.
+
+        Raises:
+            EnvelopeBroken: as `open`.
+            KmsUnavailable: as the key service did.
+            KmsRefused: as the key service did, or a key is not trusted.
+        """
+        self._check_trusted(kek)
+        primary = self._primaries.get(kek, lambda: self._kms.primary(kek))
+        if (envelope.kek, envelope.kek_version) == (kek, primary):
+            return None
+        session = self._session(kek)
+        if session.wrapped.version != primary:  # made before the rotation
+            self._made.forget(kek, session)
+            session = self._session(kek)
+        if (envelope.kek, envelope.kek_version) == (kek, session.wrapped.version):
+            return None
+        key = self.open(envelope, bucket, name)
+        fresh = self._under(session, kek, key, bucket, name, envelope.header)
+        return replace(fresh, sums=envelope.sums, content_encoding=envelope.content_encoding)
+
+    def with_sums(self, envelope: Envelope, object_key: bytes, crc32c: int) -> Envelope:
+        """The envelope with the plaintext's crc32c in it, sealed."""
+        nonce = self._random(_NONCE_BYTES)
+        sealed = _sums_cipher(object_key).encrypt(nonce, crc32c.to_bytes(_SUMS_BYTES, "big"), None)
+        return replace(envelope, sums=nonce + sealed)
+
+    def crc32c(self, envelope: Envelope, object_key: bytes) -> int | None:
+        """The plaintext's crc32c; None: it was not known when the object was stored.
+
+        Raises:
+            EnvelopeBroken: the sums are not this object's.
+        """
+        if not envelope.sums:
+            return None
+        nonce, sealed = envelope.sums[:_NONCE_BYTES], envelope.sums[_NONCE_BYTES:]
+        try:
+            data = _sums_cipher(object_key).decrypt(nonce, sealed, None)
+        except (InvalidTag, ValueError):
+            data = b""
+        if len(data) != _SUMS_BYTES:
+            raise EnvelopeBroken("the object's checksums are another object's, or were changed")
+        return int.from_bytes(data, "big")
+
+    def _session(self, kek: str) -> _Session:
+        """The session to wrap with, at most five minutes old."""
+        self._check_trusted(kek)
+        return self._made.get(kek, lambda: self._make(kek))
+
+    def _make(self, kek: str) -> _Session:
+        key = self._random(KEY_BYTES)
+        wrapped = self._kms.wrap(kek, key, associated=SESSION_CONTEXT)
+        # Who reads at once what this process has just stored needs no further call.
+        self._opened.put((kek, wrapped.version, wrapped.data), key)
+        return _Session(key=key, wrapped=wrapped)
+
+    def _opened_session(self, envelope: Envelope) -> bytes:
+        kek, version, data = envelope.kek, envelope.kek_version, envelope.wrapped_session
+        self._check_trusted(kek)
+        key = self._opened.get(
+            (kek, version, data), lambda: self._kms.unwrap(kek, version, data, associated=SESSION_CONTEXT)
+        )
+        if len(key) != KEY_BYTES:
+            raise EnvelopeBroken(f"{kek} wrapped something that is no session key; somebody changed the metadata")
+        return key
+
+    def _check_trusted(self, kek: str) -> None:
+        if self._trusted is not None and kek not in self._trusted:
+            raise KmsRefused(
+                f"{kek} is none of the keys of this proxy; if it was once, name it in GCS_PROXY_FORMER_KEYS"
+            )
+
+    def _under(self, session: _Session, kek: str, key: bytes, bucket: str, name: str, header: bytes) -> Envelope:
+        nonce = self._random(_NONCE_BYTES)
+        return Envelope(
+            kek=kek,
+            kek_version=session.wrapped.version,
+            wrapped_session=session.wrapped.data,
+            wrapped_object=nonce + AESGCM(session.key).encrypt(nonce, key, _place(bucket, name)),
+            header=header,
+        )
+
+
+def _place(bucket: str, name: str) -> bytes:
+    """What the wrapping of an object's key is bound to; each part with its length, so that no two places look alike."""
+    parts = (str(VERSION).encode(), bucket.encode(), name.encode())
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _sums_cipher(object_key: bytes) -> AESGCM:
+    return AESGCM(HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=_SUMS_INFO).derive(object_key))
