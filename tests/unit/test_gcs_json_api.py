@@ -41,6 +41,14 @@ def test_an_object_is_shown_with_everything_that_clients_read(endpoint: Endpoint
     assert endpoint.get("a folder/ä+b") == shown
 
 
+def test_addresses_are_of_https_behind_something_that_ends_tls(endpoint: Endpoint) -> None:
+    endpoint.put("a")
+
+    shown = document(endpoint.ask("GET", "/storage/v1/b/lake/o/a", X_Forwarded_Proto="https"))
+
+    assert shown["selfLink"] == f"https://{HOST}/storage/v1/b/lake/o/a"
+
+
 def test_a_slash_in_a_name_is_part_of_it_only_when_encoded(endpoint: Endpoint) -> None:
     endpoint.put("a/b", b"x")
 

@@ -66,7 +66,7 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
             request=request,
             method=method,
             parameters=Parameters(request.query),
-            base=f"{'https' if request.secure else 'http'}://{request.authority}",
+            base=f"{_scheme(request)}://{request.authority}",
             buckets=buckets,
             uploads=uploads,
             multipart_uploads=multipart_uploads,
@@ -77,3 +77,8 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
 
 def _is_json(request: Request) -> bool:
     return json_api.is_json_path(request.path) or request.path in batch.PATHS
+
+
+def _scheme(request: Request) -> str:
+    """As the client reaches us: whoever ends its TLS before us says so."""
+    return "https" if request.secure or request.headers.get("X-Forwarded-Proto").lower() == "https" else "http"
