@@ -1,7 +1,7 @@
 """Trains a small transformer, its weights spread over all devices of a job, with Orbax checkpoints in a bucket.
 
 The network has the shape of a fuji (root-mean-square norms, rotary positions, gated feed-forward, no biases), scaled to
-what a laptop can run. Every host writes its part of each checkpoint straight into `gs://BUCKET/FOLDER`: arrays go through
+what a laptop can run. Every host writes its part of each checkpoint straight into `gs://BUCKET/FOLDER`: arrays through
 tensorstore, the rest through gcsfs. Nothing here knows of encryption: launched with `bastion launch --proxy=...`, what
 is in the bucket is ciphertext.
 
