@@ -6,7 +6,6 @@ plaintext. An empty variable counts as unset.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,11 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from bastion.core.errors import Refused
+from bastion.core.key_mapping import MAPPING, KeyMapping, MappedPrefix
 from bastion.core.kms_keys import FORM, check_key_name
 
-MAPPING = "GCP_KMS_BUCKET_KEY_MAPPING"
+__all__ = ["MAPPING", "KeyMapping", "MappedPrefix", "ProxySettings"]
+
 CERT_PATH = "PROXY_CERT_PATH"
 DEBUG = "DEBUG_LEVEL"
 DISABLE = "GCS_PROXY_DISABLE_ENCRYPTION"
@@ -29,72 +30,8 @@ UPSTREAM = "GCS_PROXY_UPSTREAM"
 
 DEFAULT_LISTEN = "127.0.0.1:9080"
 
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _PORT_MAX = 65535
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappedPrefix:
-    """Objects that share a key: those of a bucket whose name begins with a prefix.
-
-    Attributes:
-        prefix: As Cloud Storage has prefixes: `ckpt` begins `ckpt2/x`, too, `ckpt/` does not. Empty: the whole bucket.
-        key: Full name of the key in the key service.
-    """
-
-    bucket: str
-    prefix: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class KeyMapping:
-    """Which key encrypts which object.
-
-    Attributes:
-        entries: Longer prefixes first; no two of the same bucket and prefix.
-    """
-
-    entries: tuple[MappedPrefix, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Every key that is named, once, in order of name."""
-        return tuple(sorted({entry.key for entry in self.entries}))
-
-    @property
-    def buckets(self) -> tuple[str, ...]:
-        """Every bucket of which something is encrypted, in order of name."""
-        return tuple(sorted({entry.bucket for entry in self.entries}))
-
-    def covers(self, bucket: str) -> bool:
-        """Whether anything in the bucket is encrypted."""
-        return any(entry.bucket == bucket for entry in self.entries)
-
-    def key_for(self, bucket: str, name: str) -> str | None:
-        """The key of an object, by the longest prefix that its name begins with; None: it is stored as it is."""
-        for entry in self.entries:
-            if entry.bucket == bucket and name.startswith(entry.prefix):
-                return entry.key
-        return None
-
-    @classmethod
-    def parse(cls, text: str) -> KeyMapping:
-        """From `bucket[/prefix]:KEY,...`; a prefix may hold colons, but no comma.
-
-        Raises:
-            Refused: an entry is none of that form, or two have one bucket and prefix.
-        """
-        entries: list[MappedPrefix] = []
-        seen: set[tuple[str, str]] = set()
-        for part in text.split(","):
-            entry = _entry(part.strip())
-            if (entry.bucket, entry.prefix) in seen:
-                raise Refused(f"{MAPPING} names {entry.bucket}/{entry.prefix} twice; leave one of them out")
-            seen.add((entry.bucket, entry.prefix))
-            entries.append(entry)
-        return cls(tuple(sorted(entries, key=lambda entry: -len(entry.prefix))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,21 +92,6 @@ class ProxySettings:
             keyring=keyring,
             upstream=_upstream(given[UPSTREAM]) if UPSTREAM in given else None,
         )
-
-
-def _entry(text: str) -> MappedPrefix:
-    # The last `:projects/` begins the key: a prefix may hold anything, a key's name cannot hold a second one.
-    place, colon, key = text.rpartition(":projects/")
-    if not colon:
-        raise Refused(f"{MAPPING}: {text[:300]!r} is not BUCKET[/PREFIX]:KEY with a KEY like {FORM}")
-    bucket, _, prefix = place.partition("/")
-    if not _BUCKET.fullmatch(bucket):
-        hint = "; leave out gs://" if place.startswith("gs:") else ""
-        raise Refused(f"{MAPPING}: {bucket[:300]!r} is not the name of a bucket{hint}")
-    try:
-        return MappedPrefix(bucket=bucket, prefix=prefix, key=check_key_name(f"projects/{key}"))
-    except Refused as error:
-        raise Refused(f"{MAPPING}, of {bucket}: {error}") from error
 
 
 def _former_keys(text: str) -> tuple[str, ...]:
