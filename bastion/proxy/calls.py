@@ -27,6 +27,8 @@ _OF_CONNECTIONS = frozenset(
     "connection content-length expect host keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
     "transfer-encoding upgrade".split()
 )
+# What the service says of itself and its own connection: the date is written anew, and other ways lead past the proxy.
+OF_THE_SERVICE = frozenset({"alt-svc", "date"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def end_to_end(headers: Headers, *, without: frozenset[str] = frozenset()) -> He
 
 def relayed(answer: Answer, request: Request) -> Response:
     """An answer as a response whose body streams; it owns the answer."""
-    headers = end_to_end(answer.headers)
+    headers = end_to_end(answer.headers, without=OF_THE_SERVICE)
     if location := headers.get("location"):
         headers.set("Location", secured(location, request))
     if request.method == "HEAD" or answer.status in (204, 304):

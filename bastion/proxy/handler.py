@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bastion.core.errors import KmsRefused, KmsUnavailable
 from bastion.http1 import Request, Response
-from bastion.proxy import batches, changes, copies, downloads, listings, objects, uploads, xml_reading, xml_uploads
+from bastion.proxy import batches, changes, copies, downloads, listings, resources, uploads, xml_reading, xml_uploads
 from bastion.proxy.calls import Call, Parts
 from bastion.proxy.envelope import EnvelopeBroken
 from bastion.proxy.routes import Action, Route, route
@@ -26,7 +26,7 @@ Handler = Callable[[Request], Response]
 
 _ANSWERS: dict[Action, Callable[[Call], Response]] = {
     Action.LIST: listings.list_objects,
-    Action.DESCRIBE: objects.describe,
+    Action.DESCRIBE: resources.describe,
     Action.READ: downloads.read,
     Action.CHANGE: changes.change,
     Action.REPLACE: changes.replace,
