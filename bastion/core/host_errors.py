@@ -28,6 +28,10 @@ SETUP_FAILED: Final = "SetupFailed"
 BUNDLE_MISSING: Final = "BundleMissing"
 # It is there, and is not what the order says, or not what may be unpacked.
 BUNDLE_INVALID: Final = "BundleInvalid"
+# What the job says of the encrypting storage proxy makes no sense, or names a key that cannot be used.
+PROXY_REFUSED: Final = "ProxyRefused"
+# The encrypting storage proxy did not come up, or did not stay; without it nothing is stored.
+PROXY_FAILED: Final = "ProxyFailed"
 
 # The user's own doing, with an exit code as a command has one. All others are the infrastructure's.
-OF_THE_USER: Final = frozenset({SETUP_FAILED, BUNDLE_MISSING, BUNDLE_INVALID})
+OF_THE_USER: Final = frozenset({SETUP_FAILED, BUNDLE_MISSING, BUNDLE_INVALID, PROXY_REFUSED})

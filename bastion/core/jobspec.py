@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from bastion.core import documents, instance_types, keys, limits
-from bastion.core.errors import InvalidSpec
+from bastion.core.errors import InvalidSpec, Refused
+from bastion.core.key_mapping import KeyMapping
 
 _CREATION_TIME = "%Y-%m-%d %H:%M:%S.%f"
 # Ids are shown in terminals and logs: no control characters.
@@ -34,6 +35,14 @@ def _check_output_dir(text: str) -> str:
     parts = text.split("/")
     if not parts[0] or ".." in parts or not set(parts) - {"", "."} or not text.isprintable():
         raise ValueError("must name a folder below the one that the command runs in, such as 'out'")
+    return text
+
+
+def _check_proxy(text: str) -> str:
+    try:
+        KeyMapping.parse(text, called="the mapping")
+    except Refused as error:
+        raise ValueError(str(error)) from error
     return text
 
 
@@ -68,6 +77,7 @@ class _Runner(_Model):
     output_dir: Annotated[str, AfterValidator(_check_output_dir)] | None = None
     output_sync: Literal["each", "worker0"] | None = None
     max_wait_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
+    proxy: Annotated[str, AfterValidator(_check_proxy)] | None = None
 
 
 class _Spec(_Model):
@@ -93,6 +103,8 @@ class Runner:
         output_dir: Folder below the one that the command runs in, whose content is stored; empty: none.
         output_sync: Whose stored content a host begins with: "each" its own, or "worker0" that of host 0.
         max_wait_seconds: For how long, all together, the job may wait for capacity; None: for ever.
+        proxy: What the encrypting storage proxy beside the command encrypts (`bastion.core.key_mapping`); empty: there
+            is no proxy.
     """
 
     instance_type: instance_types.InstanceType
@@ -103,6 +115,7 @@ class Runner:
     output_dir: str = ""
     output_sync: Literal["each", "worker0"] = "each"
     max_wait_seconds: int | None = None
+    proxy: str = ""
 
     @property
     def hosts(self) -> int:
@@ -180,6 +193,7 @@ def _runner(model: _Spec, resources: Mapping[str, int]) -> Runner | None:
         output_dir=model.runner.output_dir or "",
         output_sync=model.runner.output_sync or "each",
         max_wait_seconds=model.runner.max_wait_seconds,
+        proxy=model.runner.proxy or "",
     )
 
 
@@ -265,13 +279,14 @@ def new(
     output_dir: str | None = None,
     output_sync: str | None = None,
     max_wait_seconds: int | None = None,
+    proxy: str | None = None,
     code_asset_path: str | None = None,
 ) -> JobSpec:
     """A new spec, with every field that the ancestor's clients expect to find.
 
     Args:
-        expected_duration_seconds, max_tries, setup, output_dir, output_sync, max_wait_seconds: Of the `Runner`; None:
-            not written. Kept for jobs with an `instance_type` only.
+        expected_duration_seconds, max_tries, setup, output_dir, output_sync, max_wait_seconds, proxy: Of the `Runner`;
+            None: not written. Kept for jobs with an `instance_type` only.
         code_asset_path: URL of the user's code, a tar file.
 
     Raises:
@@ -306,6 +321,7 @@ def new(
             "output_dir": output_dir,
             "output_sync": output_sync,
             "max_wait_seconds": max_wait_seconds,
+            "proxy": proxy,
         }
         document["runner"] |= {name: value for name, value in optional.items() if value is not None}
     if code_asset_path is not None:

@@ -10,9 +10,13 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Literal, TypeAlias
 
 from bastion.core import limits
 from bastion.core.errors import InvalidSpec
+
+# Whose output it is: the job's own on a host, or the encrypting storage proxy's beside it.
+LogSource: TypeAlias = Literal["worker", "proxy"]
 
 JOBS_ACTIVE = "jobs/active/"
 JOBS_USER_STATES = "jobs/user_states/"
@@ -158,13 +162,13 @@ def worker_logs(job: str) -> str:
     return f"logs/{job}.d/"
 
 
-def log_segments(job: str, run: str, host: int) -> str:
-    return f"logs/{job}.d/{run}/worker-{host}/"
+def log_segments(job: str, run: str, host: int, *, source: LogSource = "worker") -> str:
+    return f"logs/{job}.d/{run}/{source}-{host}/"
 
 
-def log_segment(job: str, run: str, host: int, seq: int) -> str:
+def log_segment(job: str, run: str, host: int, seq: int, *, source: LogSource = "worker") -> str:
     """Ten digits, so that key order is the order of the lines."""
-    return f"logs/{job}.d/{run}/worker-{host}/{seq:010d}"
+    return f"{log_segments(job, run, host, source=source)}{seq:010d}"
 
 
 def job_history(job: str) -> str:

@@ -80,6 +80,22 @@ OUTPUT_PERIOD_SECONDS = 60.0
 # What a host takes at most to store its outputs after the command's own end.
 OUTPUT_FINAL_SECONDS = 600.0
 
+# From its start until the encrypting storage proxy serves; one that takes longer hangs, and is started again.
+PROXY_READY_SECONDS = 60.0
+# The command waits for the proxy, or goes on with a proxy that does not come back, for so long; its key service may be
+# out of reach for some minutes.
+PROXY_BACK_SECONDS = 300.0
+# So often it may end within the time below before it counts as broken.
+PROXY_DEATHS_MAX = 5
+# Two minutes: what ends less often has served in between.
+PROXY_DEATHS_SECONDS = 120.0
+# What it takes at most to end, once nothing needs it any more: uploads that a killed command left go nowhere.
+PROXY_END_SECONDS = 5.0
+# Its log waits on the host's disk for the bucket as the command's does, and is much less.
+PROXY_LOG_SPOOL_MAX_BYTES = 64 * 1024 * 1024
+# How often a host looks whether its command goes around the proxy.
+PROXY_BYPASS_LOOK_SECONDS = 30.0
+
 # Between SIGTERM and SIGKILL of a cancelled job. What is evicted gets its project's `grace_seconds`.
 EVICTION_GRACE_SECONDS = 30.0
 # The same where the cloud takes the host away: it gives notice of about 30 s, and the last log lines take some, too.

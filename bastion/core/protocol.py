@@ -110,6 +110,7 @@ class Order(_Document):
         setup: Command line to run once before the command; None: the default one, empty: none.
         output_dir: Folder below the command's own whose content is stored; empty: none.
         output_sync: Whose stored content a host begins with: "each" its own, or "worker0" that of host 0.
+        proxy: What the encrypting storage proxy beside the command encrypts; empty: there is no proxy.
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
@@ -130,6 +131,7 @@ class Order(_Document):
     setup: str | None = None
     output_dir: str = ""
     output_sync: str = "each"
+    proxy: str = ""
 
 
 class Claim(_Document):

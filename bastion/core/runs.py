@@ -98,6 +98,7 @@ class RunPlan:
             setup=runner.setup if runner else "",
             output_dir=runner.output_dir if runner else "",
             output_sync=runner.output_sync if runner else "each",
+            proxy=runner.proxy if runner else "",
         )
 
     def create(self) -> CreateSlice:

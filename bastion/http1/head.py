@@ -1,12 +1,14 @@
-"""The head of a request, from bytes to fields, and what it says about the body that follows.
+"""The head of a request or of an answer, from bytes to fields, and what it says about the body that follows.
 
 Layer: http1. Pure. Lenient as real storage clients need it: bare line feeds, any bytes in values, absolute targets,
 `Transfer-Encoding: identity`, chunked together with a Content-Length (chunked wins). What could make two readers see
-different requests is refused: contradicting lengths, names with blanks, transfer codings nobody here can undo.
+different requests is refused: contradicting lengths, names with blanks, bare carriage returns, transfer codings nobody
+here can undo.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -18,6 +20,11 @@ BLANKS = " \t\r"
 # Larger than any object, and far from where sizes stop fitting into 64 bits.
 LENGTH_MAX_BYTES = 1 << 50
 
+_STATUS_LINE = re.compile(r"(HTTP/1\.[01]) +([1-9][0-9][0-9])(?: (.*))?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Some readers end a line at a carriage return alone, and a string at a zero byte.
+_LINE_ENDS = re.compile(r"[\r\x00]")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
@@ -25,6 +32,16 @@ class Head:
 
     method: str
     target: str
+    version: str
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerHead:
+    """A status line and its header fields."""
+
+    status: int
+    reason: str
     version: str
     headers: Headers
 
@@ -53,18 +70,40 @@ def parse_head(data: bytes) -> Head:
         raise BadRequest("the request line does not end in HTTP/1.1", status=status)
     if not target or not method.isascii() or not method.replace("-", "").replace("_", "").isalnum():
         raise BadRequest("the request line is not METHOD TARGET HTTP/1.1")
+    if _CONTROL.search(target):
+        raise BadRequest("the request target has control characters in it")
+    return Head(method=method, target=target, version=version, headers=_fields(lines[1:]))
+
+
+def parse_answer(data: bytes) -> AnswerHead:
+    """Reads the whole head of an answer, without or with the empty line at its end.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    lines = data.decode("latin-1").rstrip("\r\n").split("\n")
+    first = _STATUS_LINE.fullmatch(lines[0].rstrip("\r"))
+    if first is None:
+        raise BadRequest("the status line is not HTTP/1.1 STATUS REASON")
+    version, status, reason = first.groups()
+    return AnswerHead(status=int(status), reason=reason or "", version=version, headers=_fields(lines[1:]))
+
+
+def _fields(lines: list[str]) -> Headers:
     fields: list[tuple[str, str]] = []
-    for line in lines[1:]:
+    for line in lines:
         name, colon, value = line.partition(":")
-        if line[0] in " \t" and fields:
+        if line[:1] in (" ", "\t") and fields:
             # A folded line, which nobody should send any more: it belongs to the one before.
             before, begun = fields.pop()
-            fields.append((before, f"{begun} {line.strip(BLANKS)}".strip(BLANKS)))
-        elif not colon or not name or " " in name or "\t" in name or "\r" in name:
+            name, value = before, f"{begun} {line.strip(BLANKS)}"
+        elif not colon or not name or " " in name or _CONTROL.search(name):
             raise BadRequest("a header line is not `name: value`")
-        else:
-            fields.append((name, value.strip(BLANKS)))
-    return Head(method=method, target=target, version=version, headers=Headers(fields))
+        value = value.strip(BLANKS)
+        if _LINE_ENDS.search(value):
+            raise BadRequest("a header's value has a carriage return or a zero byte in it")
+        fields.append((name, value))
+    return Headers(fields)
 
 
 def split_target(target: str, host: str) -> tuple[str, str, str]:

@@ -16,6 +16,10 @@ from bastion.http1.head import chunk_length, end_of_head
 from bastion.http1.messages import PIECE_BYTES, BadRequest, Body, BodyTruncated
 
 _RECEIVE_BYTES = 64 * 1024
+# What one call can yield of TLS. Room for more would only be made and given back each time.
+_RECORD_BYTES = 16 * 1024
+# From here on a reader's own memory is filled directly; below, reading ahead saves system calls.
+_DIRECT_BYTES = 4 * 1024
 _LINE_MAX_BYTES = 1024
 
 
@@ -33,6 +37,7 @@ class Incoming:
     def __init__(self, connection: socket.socket, *, idle_seconds: float) -> None:
         self._connection = connection
         self._idle_seconds = idle_seconds
+        self._piece_bytes = _RECORD_BYTES if isinstance(connection, ssl.SSLSocket) else PIECE_BYTES
         self._data = b""
         self._at = 0
         self.before_waiting: Callable[[], None] | None = None
@@ -78,13 +83,46 @@ class Incoming:
     def take(self, max_bytes: int) -> bytes:
         """The next 1 to `max_bytes` bytes; empty: nothing more comes."""
         if self.empty:
-            if max_bytes >= _RECEIVE_BYTES:
-                return self._receive(min(max_bytes, PIECE_BYTES))
+            if max_bytes >= self._piece_bytes:
+                return self._receive(self._piece_bytes)
             if not self._fill():
                 return b""
         piece = self._data[self._at : self._at + max_bytes]
         self._at += len(piece)
         return piece
+
+    def take_into(self, view: memoryview) -> int:
+        """The next bytes into a reader's memory, as many as there are; 0: nothing more comes."""
+        if self.empty:
+            if len(view) >= _DIRECT_BYTES:
+                try:
+                    self._before_waiting()
+                    return self._connection.recv_into(view)
+                except OSError:
+                    return 0
+            if not self._fill():
+                return 0
+        count = min(len(view), len(self._data) - self._at)
+        view[:count] = self._data[self._at : self._at + count]
+        self._at += count
+        return count
+
+    def gather(self) -> bool:
+        """Takes in what has come already, without waiting; whether there is something to read, be it the end."""
+        if not self.empty:
+            return True
+        before = self._connection.gettimeout()
+        self._connection.settimeout(0.0)
+        try:
+            self._data, self._at = self._connection.recv(min(self._piece_bytes, _RECEIVE_BYTES)), 0
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            # Of TLS, something may have come that is no data.
+            return False
+        except OSError:
+            return True
+        finally:
+            self._connection.settimeout(before)
+        return True
 
     def line(self) -> bytes:
         """The next line with its end.
@@ -106,20 +144,23 @@ class Incoming:
 
     def _fill(self) -> bool:
         """Waits for more; False: nothing more comes."""
-        piece = self._receive(_RECEIVE_BYTES)
+        piece = self._receive(min(self._piece_bytes, _RECEIVE_BYTES))
         self._data = self._data[self._at :] + piece
         self._at = 0
         return bool(piece)
 
     def _receive(self, max_bytes: int) -> bytes:
         try:
-            if self.before_waiting is not None:
-                before, self.before_waiting = self.before_waiting, None
-                before()
+            self._before_waiting()
             return self._connection.recv(max_bytes)
         except OSError:
             # Reset, timed out, or not TLS at all.
             return b""
+
+    def _before_waiting(self) -> None:
+        if self.before_waiting is not None:
+            before, self.before_waiting = self.before_waiting, None
+            before()
 
 
 def set_receive_timeout(connection: socket.socket, seconds: float) -> None:
@@ -160,6 +201,15 @@ class SizedBody(Body):
         self.missing -= len(piece)
         return piece
 
+    def receive_into(self, view: memoryview) -> int:
+        if not self.missing or not view:
+            return 0
+        count = self._incoming.take_into(view[: self.missing])
+        if not count:
+            raise BodyTruncated
+        self.missing -= count
+        return count
+
 
 class ChunkedBody(Body):
     """A body in chunks; extensions and trailers are read and forgotten."""
@@ -186,6 +236,17 @@ class ChunkedBody(Body):
             raise BodyTruncated
         self._chunk_missing -= len(piece)
         return piece
+
+    def receive_into(self, view: memoryview) -> int:
+        if not self._chunk_missing and not self._finished and view:
+            self._next_chunk()
+        if self._finished or not view:
+            return 0
+        count = self._incoming.take_into(view[: self._chunk_missing])
+        if not count:
+            raise BodyTruncated
+        self._chunk_missing -= count
+        return count
 
     def _next_chunk(self) -> None:
         if self._within and self._incoming.line().strip(b"\r\n"):

@@ -108,6 +108,22 @@ class Body:
         """The next 1 to `max_bytes` bytes, as soon as there are any; empty only at the end."""
         raise NotImplementedError
 
+    def receive_into(self, view: memoryview) -> int:
+        """The next bytes into a reader's memory, as soon as there are any; 0 only at the end."""
+        piece = self.receive(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def readinto(self, view: memoryview) -> int:
+        """Fills the whole view, fewer bytes only at the end; returns how many. Large bodies are read fastest so."""
+        filled = 0
+        while filled < len(view):
+            count = self.receive_into(view[filled:])
+            if not count:
+                break
+            filled += count
+        return filled
+
     def read(self, size: int = -1) -> bytes:
         """Exactly `size` bytes, fewer only at the end; without `size`, all that is left."""
         pieces = []

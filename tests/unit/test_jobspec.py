@@ -151,6 +151,9 @@ def test_names_are_read_with_capitals_and_written_without() -> None:
         jobspec.new(name="Job-A", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0)
 
 
+KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
+
+
 def runner(**fields: Any) -> dict[str, Any]:
     return document(runner={"kind": "tpu", "instance_type": "tpu-v4-8", "num_replicas": 1, **fields})
 
@@ -159,20 +162,21 @@ def test_a_runner_says_how_often_and_with_what_around_it_the_command_runs() -> N
     spec = jobspec.new(
         name="j", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-8",
         max_tries=3, setup="make", output_dir="out/a", output_sync="worker0", max_wait_seconds=3600,
-        code_asset_path="gs://b/c.tar",
+        code_asset_path="gs://b/c.tar", proxy=f"lake/ckpt:{KEY}",
     )  # fmt: skip
     assert spec.runner is not None
+    assert spec.runner.proxy == f"lake/ckpt:{KEY}"
     assert (spec.runner.max_tries, spec.runner.setup, spec.runner.output_dir) == (3, "make", "out/a")
     assert (spec.runner.output_sync, spec.runner.max_wait_seconds) == ("worker0", 3600)
     assert spec.code_asset_path == "gs://b/c.tar"
 
 
-@pytest.mark.parametrize("absent", [{}, dict.fromkeys(["max_tries", "setup", "output_dir", "output_sync"])])
+@pytest.mark.parametrize("absent", [{}, dict.fromkeys(["max_tries", "setup", "output_dir", "output_sync", "proxy"])])
 def test_what_a_runner_leaves_out_or_gives_as_null_is_the_default(absent: dict[str, Any]) -> None:
     found = parse(runner(**absent)).runner
     assert found is not None
     assert (found.max_tries, found.setup, found.output_dir) == (1, None, "")
-    assert (found.output_sync, found.max_wait_seconds) == ("each", None)
+    assert (found.output_sync, found.max_wait_seconds, found.proxy) == ("each", None, "")
 
 
 @pytest.mark.parametrize(
@@ -189,6 +193,10 @@ def test_what_a_runner_leaves_out_or_gives_as_null_is_the_default(absent: dict[s
         ("output_dir", "a\nb"),
         ("output_sync", "all"),
         ("max_wait_seconds", 0),
+        ("proxy", ""),
+        ("proxy", "lake"),
+        ("proxy", f"gs://lake:{KEY}"),
+        ("proxy", f"lake:{KEY},lake:{KEY}"),
     ],
 )
 def test_a_runner_that_asks_for_the_impossible_is_refused_by_field(field: str, value: object) -> None:

@@ -17,6 +17,7 @@ def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanu
         name="job", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0,
         instance_type=instance_type, num_replicas=2 if instance_type else 1, max_tries=3, setup="make",
         output_dir="out", code_asset_path="gs://b/c.tar", cleanup_command="false",
+        proxy="lake:projects/p/locations/global/keyRings/r/cryptoKeys/k",
     )  # fmt: skip
     record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, spec=dict(spec.document), queued_at=1.0)
     attempt = Attempt(number=0 if cleanup else 1, token="t", started_at=2.0, place=place, agent="abc", try_number=2)
@@ -46,6 +47,7 @@ def test_an_order_carries_what_the_spec_says_of_its_command() -> None:
     order = plan().order()
     assert (order.try_number, order.max_tries, order.setup, order.code) == (2, 3, "make", "gs://b/c.tar")
     assert (order.output_dir, order.output_sync) == ("out", "each")
+    assert order.proxy == "lake:projects/p/locations/global/keyRings/r/cryptoKeys/k"
 
 
 def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> None:
@@ -53,6 +55,7 @@ def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> Non
     assert cleanup.ref == SliceRef(name="b-aaaaaaaaaa-cleanup")
     order = cleanup.order()
     assert (order.command, order.max_tries, order.setup, order.code, order.output_dir) == ("false", 1, "", "", "")
+    assert order.proxy == ""
 
 
 def test_the_digest_of_a_bundle_is_ordered_with_it_and_on_the_bastion_nothing_is_set_up() -> None:

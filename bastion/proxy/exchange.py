@@ -1,0 +1,307 @@
+"""One connection to the storage service: requests out, answers in, one at a time.
+
+Layer: proxy. Invariants:
+
+* A request that was not sent whole is never ended as if it were: its connection ends instead.
+* A body that breaks off is an error, and the connection is used again only when both bodies were read to their end.
+* A success that came before the whole body was sent is none: it is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+
+from bastion.http1 import BadRequest, Body, BodyTruncated, BytesBody
+from bastion.http1.head import AnswerHead, body_length, parse_answer
+from bastion.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
+from bastion.proxy.upstream import Asked, UpstreamUnavailable
+
+# Up to here head and body go out together; what is larger goes in such pieces, and between two of them an early answer
+# is looked for.
+_SMALL_BYTES = 64 * 1024
+_PIECE_BYTES = 256 * 1024
+# How long a call may wait to send, before an early answer is looked for again.
+_LOOK_SECONDS = 0.25
+_HEAD_MAX_BYTES = 64 * 1024
+_HEAD_SECONDS = 30.0
+# What was left unread of an answer is read up to here, rather than giving up a connection for it.
+_DRAIN_MAX_BYTES = 64 * 1024
+# Header fields that concern one connection only, or that are written here.
+_OF_THE_CONNECTION = frozenset(
+    (
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE_ENDS = re.compile(r"[\r\n\x00]")
+
+_Done = Callable[["Exchange", bool], None]
+
+
+class ForwardedAnswer:
+    """An answer on its way in; see `bastion.proxy.upstream.Answer`."""
+
+    def __init__(self, head: AnswerHead, body: Body, where: str, done: Callable[[bool], None]) -> None:
+        self.status = head.status
+        self.reason = head.reason
+        self.headers = head.headers
+        self._body = body
+        self._where = where
+        self._done: Callable[[bool], None] | None = done
+        if body.finished:
+            self._end(sound=True)
+
+    @property
+    def length(self) -> int | None:
+        return self._body.length
+
+    def read(self, size: int = -1) -> bytes:
+        with self._reading():
+            return self._body.read(size)
+
+    def readinto(self, view: memoryview, /) -> int:
+        with self._reading():
+            return self._body.readinto(view)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (BodyTruncated, BadRequest) as error:
+            self._end(sound=False)
+            raise UpstreamUnavailable(f"the answer of {self._where} broke off; ask again") from error
+        except BaseException:
+            self._end(sound=False)
+            raise
+        if self._body.finished:
+            self._end(sound=True)
+
+    def close(self) -> None:
+        if self._done is None:
+            return
+        if isinstance(self._body, SizedBody) and self._body.missing <= _DRAIN_MAX_BYTES:
+            with contextlib.suppress(UpstreamUnavailable):
+                self.read()
+        self._end(sound=False)
+
+    def _end(self, *, sound: bool) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(sound)
+
+
+class Exchange:
+    """A connection that is open.
+
+    Args:
+        connection: TLS or plain; its timeouts are set here.
+        where: How errors name the other side.
+        silence_seconds: How long the service may take for an answer, be silent within one, or take nothing.
+
+    Attributes:
+        answered: Whether a byte came back for the request at hand.
+    """
+
+    def __init__(self, connection: socket.socket, *, where: str, silence_seconds: float) -> None:
+        self._socket = connection
+        self._where = where
+        self._silence_seconds = silence_seconds
+        self._incoming = Incoming(connection, idle_seconds=silence_seconds)
+        self._arrivals = select.poll()
+        self._arrivals.register(connection, select.POLLIN)
+        if not isinstance(connection, ssl.SSLSocket):
+            connection.settimeout(None)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(_LOOK_SECONDS))
+        self._early: AnswerHead | None = None
+        self.answered = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it looks alive: a service that has said something unasked has most likely said goodbye."""
+        return self._incoming.empty and not self._arrivals.poll(0)
+
+    def close(self) -> None:
+        """Ends it, whatever was under way."""
+        self._socket.close()
+
+    def ask(self, asked: Asked, done: _Done) -> ForwardedAnswer:
+        """Sends a request and waits for the head of its answer.
+
+        Args:
+            asked: Its body's iterator is closed in any case.
+            done: Called once when the answer was read or given up, with whether the connection can be used again.
+
+        Raises:
+            UpstreamUnavailable: there was none; the connection is closed.
+        """
+        self.answered = False
+        self._early = None
+        try:
+            # TLS has one limit for both directions.
+            set_receive_timeout(self._socket, _LOOK_SECONDS)
+            whole = self._send(asked)
+            set_receive_timeout(self._socket, self._silence_seconds)
+            head = self._early or self._await_head()
+            if not whole and head.status < 300:
+                raise UpstreamUnavailable(
+                    f"{self._where} answered {head.status} before it had the whole request, which is no answer to it"
+                )
+            body = self._body(asked, head)
+        except BaseException:
+            self.close()
+            raise
+        keep = whole and head.version == "HTTP/1.1" and "close" not in head.headers.get("connection").lower()
+        return ForwardedAnswer(head, body, self._where, lambda sound: done(self, sound and keep))
+
+    def _send(self, asked: Asked) -> bool:
+        """Sends a request; False: an answer came before its end, or may have."""
+        body = asked.body
+        if isinstance(body, (bytes, bytearray, memoryview)):
+            head = _head(asked, len(body))
+            if len(body) <= _SMALL_BYTES:
+                return self._out(head + body)
+            view = memoryview(body)
+            pieces = (view[at : at + _PIECE_BYTES] for at in range(0, len(view), _PIECE_BYTES))
+            return self._out(head) and self._send_pieces(pieces, len(body))
+        try:
+            return self._out(_head(asked, asked.length)) and self._send_pieces(body, asked.length)
+        finally:
+            close = getattr(body, "close", None)
+            if close is not None:
+                close()
+
+    def _send_pieces(self, pieces: Iterable[bytes | memoryview], length: int | None) -> bool:
+        sent = 0
+        for piece in pieces:
+            if self._answers_early():
+                return False
+            if not piece:
+                continue
+            sent += len(piece)
+            if length is not None and sent > length:
+                raise ValueError(f"the body is longer than the {length} bytes that were announced")
+            parts = [piece] if length is not None else [b"%x\r\n" % len(piece), piece, b"\r\n"]
+            if len(piece) <= _SMALL_BYTES:
+                parts = [b"".join(parts)]
+            if not all(self._out(part) for part in parts):
+                return False
+        if length is None:
+            return self._out(b"0\r\n\r\n")
+        if sent < length:
+            raise ValueError(f"the body ended after {sent} of {length} bytes")
+        return True
+
+    def _out(self, data: bytes | memoryview) -> bool:
+        """Sends; False: it could not, but an answer has come.
+
+        Raises:
+            UpstreamUnavailable: it could not.
+        """
+        left = memoryview(data)
+        patience = self._silence_seconds
+        try:
+            while left:
+                sent = self._send_some(left)
+                left = left[sent:]
+                patience = self._silence_seconds if sent else patience - _LOOK_SECONDS
+                # Who refuses a request may read no more of it, and wait for us to read.
+                if not sent and self._answers_early():
+                    return False
+                if patience <= 0:
+                    raise TimeoutError("timed out")
+        except OSError as error:
+            # Or end the connection at once; why it did is in what it sent before.
+            if self._answers_early():
+                return False
+            raise UpstreamUnavailable(f"{self._where} does not take the request ({error}); ask again") from error
+        return True
+
+    def _send_some(self, data: memoryview) -> int:
+        """Sends what is taken at once; 0: nothing is for now."""
+        try:
+            return self._socket.send(data)
+        except (TimeoutError, BlockingIOError):
+            return 0
+
+    def _answers_early(self) -> bool:
+        """Whether the answer, or the connection's end, is here already."""
+        while not self._incoming.empty or self._arrivals.poll(0):
+            if not self._incoming.gather():
+                return False
+            head = self._next_head()
+            if head.status >= 200:
+                self._early = head
+                return True
+        return False
+
+    def _await_head(self) -> AnswerHead:
+        head = self._next_head()
+        while head.status < 200:
+            head = self._next_head()
+        return head
+
+    def _next_head(self) -> AnswerHead:
+        try:
+            data = self._incoming.head(max_bytes=_HEAD_MAX_BYTES, seconds=_HEAD_SECONDS)
+            if data is None:
+                raise UpstreamUnavailable(f"{self._where} gave no answer; ask again")
+            self.answered = True
+            return parse_answer(data)
+        except BadRequest as error:
+            self.answered = True
+            raise UpstreamUnavailable(f"{self._where} answered what is not HTTP/1.1: {error}") from error
+
+    def _body(self, asked: Asked, head: AnswerHead) -> Body:
+        if asked.method == "HEAD" or head.status in (204, 304):
+            return BytesBody()
+        try:
+            length = body_length(head.headers)
+        except BadRequest as error:
+            raise UpstreamUnavailable(f"{self._where} answered with a body of no known length: {error}") from error
+        if length is None:
+            return ChunkedBody(self._incoming, trailers_max_bytes=_HEAD_MAX_BYTES)
+        if "content-length" not in head.headers:
+            # It would end with the connection, and nobody could tell its end from a broken connection.
+            raise UpstreamUnavailable(f"{self._where} answered with a body of no known length")
+        return SizedBody(self._incoming, length) if length else BytesBody()
+
+
+def _head(asked: Asked, length: int | None) -> bytes:
+    """The request's head.
+
+    Raises:
+        ValueError: a field would change what the request is; no client's request comes so far.
+    """
+    target = _NOT_IN_A_TARGET.sub(lambda found: f"%{ord(found[0]):02X}", asked.target)
+    lines = [f"{asked.method} {target} HTTP/1.1", f"Host: {asked.authority}"]
+    # A field that Connection names is for one connection, too.
+    named = {name.strip().lower() for value in asked.headers.get_all("connection") for name in value.split(",")}
+    for name, value in asked.headers.items():
+        if name.lower() not in _OF_THE_CONNECTION and name.lower() not in named:
+            if not _TOKEN.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a header field")
+            lines.append(f"{name}: {value}")
+    if length is None:
+        lines.append("Transfer-Encoding: chunked")
+    elif length or asked.method not in ("GET", "HEAD", "DELETE", "OPTIONS"):
+        lines.append(f"Content-Length: {length}")
+    if any(_LINE_ENDS.search(line) for line in lines):
+        raise ValueError("a header field has a line break in it")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
