@@ -41,7 +41,7 @@ def list_objects(call: Call) -> Response:
     of_items = _of_items(wanted)
     if not wants_changed(of_items):
         return call.pass_on()
-    answer = ask_json(call, call.request.path, call.request.query, method="GET")
+    answer = ask_json(call, "GET", call.request.path, call.request.query)
     if answer.status != 200:
         return relayed(answer, call.request)
     document = json_of(answer)
@@ -50,7 +50,7 @@ def list_objects(call: Call) -> Response:
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise UpstreamUnavailable("the service answered something else than a list of objects; try again")
         document["items"] = _plain_items(call.parts, items, sums=wants_sums(of_items))
-    return json_answer(call, answer, document, wanted)
+    return json_answer(answer, document, wanted)
 
 
 def _of_items(wanted: Projection | None) -> Projection | None:

@@ -28,6 +28,7 @@ _DOCUMENT_MAX_BYTES = 64 * 1024 * 1024
 _CHANGED = frozenset({"size", "crc32c", "md5Hash", "metadata", "contentEncoding"})
 # Of a request about an object's bytes; or what would make the answer something else than JSON as it is.
 _NOT_FOR_JSON = frozenset({"accept-encoding", "if-range", "range"})
+_OF_DOCUMENTS = frozenset({"content-encoding", "content-type"})
 _NOT_OF_JSON = OF_THE_SERVICE | {"content-encoding", "content-md5", "x-goog-hash"}
 
 
@@ -66,18 +67,32 @@ def without_ours(resource: Mapping[str, Any]) -> Json:
     return shown
 
 
-def ask_json(call: Call, path: str, query: str, **changes: Any) -> Answer:
+def ask_json(
+    call: Call,
+    method: str,
+    path: str,
+    query: str,
+    *,
+    document: Json | None = None,
+    without: frozenset[str] = frozenset(),
+) -> Answer:
     """Asks for a JSON answer with all fields.
 
     Args:
         path: Percent-encoded.
         query: Raw.
-        changes: As `Call.ask` takes them.
+        document: The body; None: there is none.
+        without: Names, in lower case, of the client's headers that are left out.
+
+    Raises:
+        UpstreamUnavailable: there was no answer.
     """
-    headers = end_to_end(call.request.headers, without=_NOT_FOR_JSON)
+    without |= _NOT_FOR_JSON if document is not None else _NOT_FOR_JSON | _OF_DOCUMENTS
+    headers = end_to_end(call.request.headers, without=without)
     headers.add("Accept-Encoding", "identity")
     whole = edited(query, without=("fields",), added={"alt": "json"})
-    return call.ask(target=target(path, whole), headers=headers, **changes)
+    body = b"" if document is None else json.dumps(document, separators=(",", ":")).encode()
+    return call.ask(method=method, target=target(path, whole), headers=headers, body=body)
 
 
 def json_of(answer: Answer) -> Json:
@@ -98,7 +113,7 @@ def json_of(answer: Answer) -> Json:
     return document
 
 
-def json_answer(call: Call, answer: Answer, document: Json, wanted: Projection | None) -> Response:
+def json_answer(answer: Answer, document: Json, wanted: Projection | None) -> Response:
     """A JSON object in place of the one that was answered."""
     headers = end_to_end(answer.headers, without=_NOT_OF_JSON)
     body = json.dumps(projected(document, wanted), separators=(",", ":")).encode()
@@ -139,7 +154,20 @@ def answered_resource(call: Call, answer: Answer) -> Response:
         document = json_of(answer)
     finally:
         answer.close()
-    return json_answer(call, answer, plain_resource(call.parts, document, sums=wants_sums(wanted)), wanted)
+    check_named(call, document)
+    return json_answer(answer, plain_resource(call.parts, document, sums=wants_sums(wanted)), wanted)
+
+
+def check_named(call: Call, resource: Mapping[str, Any], place: tuple[str, str] | None = None) -> None:
+    """
+    Args:
+        place: Bucket and name that the resource must have; None: those of the call.
+
+    Raises:
+        UpstreamUnavailable: it is another object's.
+    """
+    if (resource.get("bucket"), resource.get("name")) != (place or (call.route.bucket, call.route.name)):
+        raise UpstreamUnavailable("the service described another object than the one it was asked for; try again")
 
 
 def describe(call: Call) -> Response:
@@ -152,4 +180,4 @@ def describe(call: Call) -> Response:
     if not wants_changed(wanted):
         return call.pass_on()
     # HEAD is asked as GET: the length of the answer is that of what we make of it.
-    return answered_resource(call, ask_json(call, call.request.path, call.request.query, method="GET"))
+    return answered_resource(call, ask_json(call, "GET", call.request.path, call.request.query))
