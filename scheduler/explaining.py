@@ -24,7 +24,7 @@ from scheduler.capacity import Amounts, amounts_of
 from scheduler.ledger import Ledger, Promise
 from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 from scheduler.queue_order import queue_order
-from scheduler.reasons import Cases, behind_first, behind_overdue, jobs_in_words, more_free
+from scheduler.reasons import Cases, behind_first, behind_overdue, jobs_in_words, more_free, starts
 from scheduler.turns import Turns
 from scheduler.waiting import ProjectQueue, Request
 
@@ -60,6 +60,7 @@ class Explainer:
         """`waiting`: per project, the jobs that compete and were promised nothing."""
         self._waiting = waiting
         self._overdue = {project: queue.overdue for project, queue in waiting.items() if queue.overdue is not None}
+        self._asked_first = {project: dict(amounts_of(job.demand)) for project, job in self._overdue.items()}
         self._policy = policy
         self._ledger = ledger
         self._turns = turns
@@ -161,8 +162,7 @@ class Explainer:
         plain = self._plain.get(project)
         if plain is None:
             rules = self._policy.rules(project)
-            strict = rules.fifo or project in self._overdue
-            plain = not (strict or rules.borrowing_limit or self._ledger.lending_little)
+            plain = not (rules.fifo or rules.borrowing_limit or self._ledger.lending_little)
             self._plain[project] = plain
         return plain
 
@@ -180,17 +180,18 @@ class Explainer:
         self, job: Job, request: Request, wanted: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, int], dict[str, int]]:
         """What the pool lacks for the job, and what its project's borrowing limit lacks, per type that lacks any."""
+        overdue = self._held_by(job)
+        largest = {} if overdue is None else self._asked_first[job.project_id]
         if self._is_plain(job.project_id):
             missing = {}
-            for kind, (amount, first) in wanted.items():
-                lacking = self._ahead[kind].missing(amount, first)
+            for kind in sorted({*wanted, *largest}) if largest else wanted:
+                amount, first = wanted.get(kind, (0, 0))
+                lacking = self._ahead[kind].missing(amount, max(first, largest.get(kind, 0)))
                 if lacking > 0:
                     missing[kind] = lacking
             return missing, {}
         front = self._front.get(job.project_id) or _InFront()
         if not self._policy.rules(job.project_id).fifo:
-            overdue = self._held_by(job)
-            largest = {} if overdue is None else dict(amounts_of(overdue.demand))
             return self._lacking_for(job, request, wanted, front.asked, largest)
         largest = dict(front.largest)
         for other in self._outside.get(job.project_id, ()):
@@ -267,25 +268,27 @@ class Explainer:
             if ahead.jobs:
                 asks = "asks" if ahead.jobs == 1 else "ask"
                 text += f"; {jobs_in_words(ahead.jobs)} ahead of it {asks} for {ahead.units} {kind}"
+        first = "" if self._is_plain(job.project_id) else self._before(job)
+        overdue = None if first else self._held_by(job)
+        if overdue is None:
+            code, also, holders = case.code, case.also, case.holders
+            unblock = _and_more_free(case.unblock, missing)
+        else:
+            code, also, holders = ReasonCode.BEHIND_HIGHER_PRIORITY, (), (overdue.name,)
+            text, unblock = behind_overdue(overdue.name, text), starts(overdue.name, missing)
         reason = Reason(
-            code=case.code,
+            code=code,
             message=text,
             since=waiting_since(job),
-            holders=case.holders,
-            unblock=_and_more_free(case.unblock, missing),
-            also=case.also,
+            holders=holders,
+            unblock=unblock,
+            also=also,
             missing=missing,
             over_limit=over or NOTHING,
         )
-        if self._is_plain(job.project_id):
-            return reason
-        first = self._before(job)
         if first:
             return behind_first(reason, job.project_id, first)
-        overdue = self._held_by(job)
-        if overdue is not None:
-            return behind_overdue(reason, overdue.name)
-        return self._at_limit(reason, job.project_id, over) if over else reason
+        return self._at_limit(reason, job.project_id, over) if over and overdue is None else reason
 
     def _before(self, job: Job) -> str:
         """The job of its project that has to start first; empty if there is none, or jobs may be passed."""

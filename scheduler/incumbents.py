@@ -7,6 +7,7 @@ Invariant: the sums are those of the jobs. Whoever wants to change them for a pa
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 
 from quota import Policy
@@ -41,7 +42,7 @@ class Incumbents:
         self.slots = 0
         self.elastic: dict[str, Job] = {}
         self._decisions: dict[str, Decision] = {}
-        self._in_order: tuple[Job, ...] | None = None
+        self._by_start: list[tuple[float, str]] = []
 
     def add(self, job: Job) -> None:
         """A running or stopping job that is not among them."""
@@ -69,7 +70,7 @@ class Incumbents:
             evicted_for=None if verdict is Verdict.KEEP else job.evicted_for,
             extra=tuple(scaling.extra for scaling in job.scaling) if verdict is Verdict.KEEP else (),
         )
-        self._in_order = None
+        insort(self._by_start, _start(job))
 
     def remove(self, job: Job) -> None:
         """Undoes `add` of that very value."""
@@ -87,18 +88,11 @@ class Incumbents:
         else:
             del self.stopping[job.name]
         del self._decisions[job.name]
-        self._in_order = None
+        del self._by_start[bisect_left(self._by_start, _start(job))]
 
-    def decision(self, name: str) -> Decision:
-        """That the job goes on running, or stopping."""
-        return self._decisions[name]
-
-    def in_order(self) -> tuple[Job, ...]:
-        """All of them by start."""
-        if self._in_order is None:
-            jobs = (*self.running.values(), *self.stopping.values())
-            self._in_order = tuple(sorted(jobs, key=lambda job: (job.started_at or 0.0, job.name)))
-        return self._in_order
+    def decisions(self) -> list[Decision]:
+        """That they go on running, or stopping; by start."""
+        return [self._decisions[name] for _, name in self._by_start]
 
     def by_claimant(self) -> dict[str, list[Job]]:
         """The stopping ones by the name of the job that they make room for, in order of names; "" is nobody.
@@ -110,6 +104,10 @@ class Incumbents:
         for job in sorted((*self.stopping.values(), *shrinking), key=lambda job: job.name):
             leaving.setdefault(job.evicted_for or "", []).append(job)
         return leaving
+
+
+def _start(job: Job) -> tuple[float, str]:
+    return job.started_at or 0.0, job.name
 
 
 def _lasting(job: Job) -> Amounts:

@@ -355,30 +355,23 @@ class Pass:
         return project_usages(self._policy, self._jobs_by_name.values(), self._ledger, self._impossible)
 
     def _incumbent_decisions(self) -> list[Decision]:
-        decisions = []
-        for job in self._incumbents.in_order():
-            evicted_for = self._ledger.evictions.get(job.name)
-            if job.name in self._ledger.resized:
-                decisions.append(self._resize_decision(job))
-            elif evicted_for is None:
-                decisions.append(self._incumbents.decision(job.name))
-            else:
-                message = self._ledger.messages[job.name]
-                decisions.append(
-                    Decision(
-                        name=job.name, verdict=Verdict.EVICT, tier=job.tier, evicted_for=evicted_for, message=message
-                    )
-                )
-        return decisions
+        resized, evictions = self._ledger.resized, self._ledger.evictions
+        return [
+            self._changed_decision(decision) if decision.name in resized or decision.name in evictions else decision
+            for decision in self._incumbents.decisions()
+        ]
 
-    def _resize_decision(self, job: Job) -> Decision:
+    def _changed_decision(self, before: Decision) -> Decision:
+        """Of a job that was to go on as it is."""
+        ledger, name = self._ledger, before.name
+        resized = name in ledger.resized
         return Decision(
-            name=job.name,
-            verdict=Verdict.RESIZE,
-            tier=job.tier,
-            evicted_for=self._ledger.resized[job.name] or None,
-            message=self._ledger.messages[job.name],
-            extra=tuple(self._ledger.extra[job.name]),
+            name=name,
+            verdict=Verdict.RESIZE if resized else Verdict.EVICT,
+            tier=before.tier,
+            evicted_for=(ledger.resized[name] or None) if resized else ledger.evictions[name],
+            message=ledger.messages[name],
+            extra=tuple(ledger.extra[name]) if resized else (),
         )
 
     def _start_decisions(self) -> list[Decision]:

@@ -32,7 +32,7 @@ def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Poli
     owners = []
     for number, (project, queue) in enumerate(queues.items()):
         rules = policy.rules(project)
-        strict = rules.fifo or bool(rules.borrowing_limit) or queue.overdue is not None
+        strict = rules.fifo or bool(rules.borrowing_limit)
         line = (_WeighedLine if strict else _SortedLine)(project, queue, shares, turns)
         lines.append(line)
         owners.append((line.standing.rank(), queue.oldest, project, number))

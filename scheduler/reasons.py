@@ -251,22 +251,22 @@ def behind_first(reason: Reason, project: str, first: str) -> Reason:
         message=f"{first} is in front of it, and in project {project} nobody passes the job in front (fifo); "
         + reason.message,
         holders=(first,),
-        unblock=f"{first} starts" + (f" and {more_free(reason.missing)}" if reason.missing else ""),
+        unblock=starts(first, reason.missing),
         also=(),
     )
 
 
-def behind_overdue(reason: Reason, first: str) -> Reason:
-    """Of a job behind one of its project that has a higher priority and has waited too long."""
-    return replace(
-        reason,
-        code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-        message=f"{first} of the same project has a higher priority and has waited for {TOO_LONG}, so this job "
-        "may not pass it any more; " + reason.message,
-        holders=(first,),
-        unblock=f"{first} starts" + (f" and {more_free(reason.missing)}" if reason.missing else ""),
-        also=(),
+def behind_overdue(first: str, message: str) -> str:
+    """The message of a job behind one of its project that has a higher priority and has waited too long."""
+    return (
+        f"{first} of the same project has a higher priority and has waited for {TOO_LONG}, so this job may not pass it "
+        f"any more; {message}"
     )
+
+
+def starts(first: str, missing: Mapping[str, int]) -> str:
+    """What unblocks a job that another one keeps from starting."""
+    return f"{first} starts" + (f" and {more_free(missing)}" if missing else "")
 
 
 def jobs_in_words(count: int) -> str:

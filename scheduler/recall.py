@@ -21,7 +21,7 @@ from scheduler.ledger import Ledger
 from scheduler.model import Job
 from scheduler.shares import Shares
 from scheduler.victims import Victims
-from scheduler.waiting import ProjectQueue, Request, age
+from scheduler.waiting import Line, ProjectQueue, Request, age
 
 
 class Recall:
@@ -58,16 +58,25 @@ class Recall:
                 queue.overdue = self._not_to_be_passed(queue)
 
     def _not_to_be_passed(self, queue: ProjectQueue) -> Job | None:
-        found = None
+        found = []
         for request, line in queue.left().items():
-            for job in line.by_age:
-                if job.queued_at > self._since:
-                    break
-                first = found is None or (job.priority, age(job)) < (found.priority, age(found))
-                if first and is_overdue(job, self._shares, self._now):
-                    if not self._would_fit_alone(job.project_id, request):
-                        break
-                    found = job
+            job = self._first_overdue(line)
+            if job is not None:
+                found.append((job.priority, age(job), request, job))
+        found.sort()  # ages are unique
+        for _, _, request, job in found:
+            if self._would_fit_alone(job.project_id, request):
+                return job
+        return None
+
+    def _first_overdue(self, line: Line) -> Job | None:
+        """The overdue job of the highest priority, the oldest of these."""
+        highest, found = line.by_place[0].priority, None
+        for job in line.by_age:
+            if job.queued_at > self._since or (found is not None and found.priority == highest):
+                break
+            if (found is None or job.priority < found.priority) and is_overdue(job, self._shares, self._now):
+                found = job
         return found
 
     def _would_fit_alone(self, project: str, request: Request) -> bool:
@@ -91,25 +100,30 @@ class Recall:
             Whether others of its project might not pass it, and now may.
         """
         lines = [
-            (request, line)
+            (request, iter(jobs))
             for queue in self._queues.values()
             if queue.oldest <= self._since
-            for request, line in queue.candidates()
+            for request, jobs in queue.candidates()
         ]
+        line_up: list[tuple[tuple[float, str], int, Job]] = []
+
+        def put_first_of(place: int) -> None:
+            job = next(lines[place][1], None)
+            if job is not None:
+                heapq.heappush(line_up, (age(job), place, job))
+
         # Of jobs that ask the same only the first one matters, unless it may not be recalled again.
-        line_up = [(age(line[0]), place, 0) for place, (_, line) in enumerate(lines)]
-        heapq.heapify(line_up)
+        for place in range(len(lines)):
+            put_first_of(place)
         hopeless: set[Request] = set()
         while line_up and line_up[0][0][0] <= self._since:
-            _, place, at = heapq.heappop(line_up)
-            request, line = lines[place]
-            job = line[at]
+            _, place, job = heapq.heappop(line_up)
+            request = lines[place][0]
             if request in hopeless or not self._shares.permits(job.project_id, request.amounts):
                 continue
             queue = self._queues[job.project_id]
-            if not is_overdue(job, self._shares, self._now) or queue.may_not_pass(job):
-                if at + 1 < len(line):
-                    heapq.heappush(line_up, (age(line[at + 1]), place, at + 1))
+            if not is_overdue(job, self._shares, self._now):
+                put_first_of(place)
             elif self._make_room(job, request):
                 before = queue.overdue
                 queue.remove(job)
@@ -154,4 +168,4 @@ class Recall:
     def _asked_by(self, project: str) -> list[Amounts]:
         """What the waiting jobs of the project ask, each amount once."""
         queue = self._queues.get(project)
-        return [request.amounts for request in queue.left()] if queue is not None else []
+        return [request.amounts for request in queue.requests()] if queue is not None else []

@@ -145,25 +145,35 @@ class Victims:
             spared_too: Whether jobs that rule 3 spares may be taken as well.
         """
 
+        # By project and amounts: what is chosen of a project only grows.
+        known: dict[tuple[str, Amounts, int], bool] = {}
+
         def may_go(candidate: _Candidate, chosen: Iterable[_Candidate]) -> bool:
             if not spared_too and self._has_its_turn(candidate.job):
                 return False
             project = candidate.job.project_id
-            going = [other.job for other in (*chosen, candidate) if other.job.project_id == project]
-            below: dict[str, int] = {}
-            for job in going:
-                for kind, amount in job.owned.items():
-                    below[kind] = below.get(kind, -self._shares.over(project, kind)) + amount
-            if max(below.values()) <= 0:
-                return True
-            asked = (*waiting(project), *(amounts_of(job.owned) for job in going))
-            return not any(
-                all(amount <= below.get(kind, -self._shares.over(project, kind)) for kind, amount in amounts)
-                for amounts in asked
-            )
+            going = [amounts_of(other.job.owned) for other in (*chosen, candidate) if other.job.project_id == project]
+            case = project, going[-1], len(going)
+            answer = known.get(case)
+            if answer is None:
+                answer = known[case] = self._are_loans(project, going, waiting)
+            return answer
 
         chosen = self._choose(lacking, spared_too=spared_too, may_go=may_go)
         return self._exactly(lacking, spared_too) if chosen is None and len(lacking) == 1 else chosen
+
+    def _are_loans(self, project: str, going: Sequence[Amounts], waiting: Callable[[str], Iterable[Amounts]]) -> bool:
+        """Whether none of the project's jobs would be within its share if it gave up so much."""
+        below: dict[str, int] = {}
+        for amounts in going:
+            for kind, amount in amounts:
+                below[kind] = below.get(kind, -self._shares.over(project, kind)) + amount
+        if max(below.values()) <= 0:
+            return True
+        return not any(
+            all(amount <= below.get(kind, -self._shares.over(project, kind)) for kind, amount in amounts)
+            for amounts in (*waiting(project), *going)
+        )
 
     def of_lower_priority(self, claimant: Job, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
         """Jobs of the claimant's own project in whose place it may run, or None if they do not cover what is lacking.
@@ -312,23 +322,23 @@ class Victims:
         return candidates
 
     def _candidate(self, job: Job) -> _Candidate:
-        units, unsaved = sum(job.owned.values()), self._unsaved(job)
+        units, unsaved, age = sum(job.owned.values()), self._unsaved(job), self._age(job)
         dear = unsaved > CHECKPOINT_SECONDS
-        ran = RESTART_SECONDS + self._age(job) + job.evicted_seconds
-        price = units * unsaved / (1.0 if dear else ran**LENIENCE)
-        return _Candidate(job, units * (unsaved + RESTART_SECONDS), price, dear, self._spared(job))
+        price = units * unsaved / (1.0 if dear else (RESTART_SECONDS + age + job.evicted_seconds) ** LENIENCE)
+        return _Candidate(job, units * (unsaved + RESTART_SECONDS), price, dear, self._spared(job, age))
 
     def _unsaved(self, job: Job) -> float:
         """Seconds of work that no checkpoint holds."""
         started = self._now if job.started_at is None else job.started_at
         return max(0.0, self._now - max(started, job.checkpointed_at or started))
 
-    def _spared(self, job: Job) -> int:
-        if any(amount > self._shares.entitlement(job.project_id, kind) for kind, amount in job.owned.items()):
-            return 3
+    def _spared(self, job: Job, age: float) -> int:
+        for kind, amount in job.owned.items():
+            if amount > self._shares.entitlement(job.project_id, kind):
+                return 3
         if job.futile_evictions >= FUTILE_MAX or job.evictions >= EVICTIONS_MAX:
             return 2
-        return 1 if self._age(job) < self._policy.rules(job.project_id).minimum_runtime_seconds else 0
+        return 1 if age < self._policy.rules(job.project_id).minimum_runtime_seconds else 0
 
     def _has_its_turn(self, job: Job) -> bool:
         """Whether a recall may not take its place, for it was made room for by one itself."""

@@ -10,7 +10,7 @@ it, whatever later passes do.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -168,11 +168,23 @@ class ProjectQueue:
             if self.overdue is not None and job.name == self.overdue.name:
                 self.overdue = None
 
-    def candidates(self) -> list[tuple[Request, Sequence[Job]]]:
-        """The jobs that may start before others of the queue: all of them by what they ask and age, or the front."""
+    def candidates(self) -> list[tuple[Request, Iterable[Job]]]:
+        """The jobs that may start before others of the queue: who may pass, by what they ask and age, or the front."""
         if self._fifo:
             return [(request, (job,)) for request, job in self.heads()]
-        return [(request, line.by_age) for request, line in self.left().items()]
+        return [(request, self._that_may_pass(line)) for request, line in self.left().items()]
+
+    def _that_may_pass(self, line: Line) -> Iterable[Job]:
+        """By age."""
+        if not self.may_not_pass(line.by_place[-1]):
+            return line.by_age
+        if self.may_not_pass(line.by_place[0]):
+            return ()
+        return (job for job in line.by_age if not self.may_not_pass(job))
+
+    def requests(self) -> Collection[Request]:
+        """What its jobs ask."""
+        return self._lines.keys()
 
     def left(self) -> dict[Request, Line]:
         """All jobs by what they ask."""

@@ -1,156 +1,39 @@
-"""Queued resources as the unmodified client sees them: every state, every refusal, capacity, quota and restarts.
+"""Queued resources as the unmodified client sees them: every state, every refusal, and restarts.
 
 Nodes have no hosts here, but for the one test that says so.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
-from google.longrunning import operations_pb2
 
-from bastion.adapters.cloud_tpu import CloudTpuSettings, make_client
 from bastion.core.errors import Refused
 from bastion.emulator.tpu.capacity import parse_limits
 from bastion.emulator.tpu.hosts import METADATA_PORT
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
-
-ZONE = "projects/a-project/locations/us-central2-b"
-LABELS = {"bastion-managed": "team"}
-State = tpu_v2.QueuedResourceState.State
-NodeState = tpu_v2.Node.State
-PATIENCE_SECONDS = 20.0
-
-
-class Service:
-    """One emulator that is started anew as often as a test likes, and a client of it."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self._settings = EmulatorSettings(
-            **{"state_dir": folder, "boot": False, "grace_seconds": 0.0, "watch_seconds": 0.05, **settings}
-        )
-        self.open()
-
-    def open(self) -> None:
-        self.emulator = Emulator(self._settings)
-        address = self.emulator.open()
-        self.client = make_client(
-            CloudTpuSettings(
-                project="a-project",
-                zone="us-central2-b",
-                bastion="a-bastion",
-                startup_script="",
-                endpoint=address.endpoint,
-                token=address.token,
-            )
-        )
-
-    def crash(self) -> None:
-        """Ends it as a kill would, as far as the state on disk goes: nothing is deleted, nothing more is written."""
-        self.client.transport.close()
-        self.emulator._server.stop(grace=None).wait()
-        self.emulator.fleet._closed.set()
-        self.emulator.fleet.ledger.changed.set()
-        self.emulator.fleet._watcher.join()
-        self.emulator._address = None
-        self.emulator.close()
-
-    def close(self) -> None:
-        self.client.transport.close()
-        self.emulator.close()
-
-    # ---- calls
-
-    def create(self, queued_id: str = "q", parent: str = ZONE, **fields: Any) -> Any:
-        queued = fields["queued"] if "queued" in fields else wish(parent=parent, **fields)
-        return self.client.create_queued_resource(
-            parent=parent, queued_resource_id=queued_id, queued_resource=queued, timeout=5
-        )
-
-    def create_node(self, node_id: str, accelerator_type: str = "v4-8") -> operations_pb2.Operation:
-        node = tpu_v2.Node(accelerator_type=accelerator_type, runtime_version="tpu-ubuntu2204-base")
-        return self.client.create_node(parent=ZONE, node_id=node_id, node=node, timeout=5).operation
-
-    def get(self, queued_id: str = "q") -> tpu_v2.QueuedResource:
-        return self.client.get_queued_resource(name=f"{ZONE}/queuedResources/{queued_id}", timeout=5)
-
-    def delete(self, queued_id: str = "q", *, force: bool = False) -> Any:
-        request = tpu_v2.DeleteQueuedResourceRequest(name=f"{ZONE}/queuedResources/{queued_id}", force=force)
-        return self.client.delete_queued_resource(request, timeout=5)
-
-    def reset(self, queued_id: str = "q") -> Any:
-        request = tpu_v2.ResetQueuedResourceRequest(name=f"{ZONE}/queuedResources/{queued_id}")
-        return self.client.reset_queued_resource(request, timeout=5)
-
-    def states(self) -> dict[str, State]:
-        return {q.name.rpartition("/")[2]: q.state.state for q in self.client.list_queued_resources(parent=ZONE)}
-
-    def nodes(self) -> dict[str, NodeState]:
-        return {node.name.rpartition("/")[2]: node.state for node in self.client.list_nodes(parent=ZONE)}
-
-    def becomes(self, state: State, queued_id: str = "q") -> tpu_v2.QueuedResource:
-        eventually(lambda: self.get(queued_id).state.state is state)
-        return self.get(queued_id)
-
-    def done(self, operation: operations_pb2.Operation) -> operations_pb2.Operation:
-        request = operations_pb2.GetOperationRequest(name=operation.name)
-        eventually(lambda: self.client.get_operation(request, timeout=5).done)
-        return self.client.get_operation(request, timeout=5)
-
-    def events(self) -> list[dict[str, Any]]:
-        lines = (self._settings.state_dir / "events.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
-
-
-def wish(
-    node_id: str = "b-x", *, slices: int = 1, accelerator_type: str = "v4-8", parent: str = ZONE, **fields: Any
-) -> tpu_v2.QueuedResource:
-    """A queued resource that asks for `slices` nodes."""
-    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(
-        parent=parent,
-        node=tpu_v2.Node(
-            accelerator_type=accelerator_type,
-            runtime_version="tpu-ubuntu2204-base",
-            labels=LABELS,
-            metadata={"bastion-token": "t", "startup-script": "x" * 5000},
-        ),
-    )
-    if slices > 1:
-        spec.multislice_params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(
-            node_count=slices, node_id_prefix=node_id
-        )
-    else:
-        spec.node_id = node_id
-    return tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]), **fields)
+from tests.unit.emulated_queue import (
+    LABELS,
+    PATIENCE_SECONDS,
+    ZONE,
+    NodeState,
+    Service,
+    State,
+    eventually,
+    started,
+    until,
+    wish,
+)
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
-    made: list[Service] = []
-
-    def service(**settings: Any) -> Service:
-        made.append(Service(tmp_path / "emulator", **settings))
-        return made[-1]
-
-    yield service
-    for each in made:
-        each.close()
+    yield from started(tmp_path / "emulator")
 
 
 def test_a_queued_resource_becomes_active_and_its_node_carries_its_name(start) -> None:
@@ -204,113 +87,6 @@ def test_a_multislice_has_one_node_for_each_slice_named_by_the_prefix_or_by_itse
     nodes = [node for node in service.client.list_nodes(parent=ZONE) if "/b-x-" in node.name]
     assert all(node.multislice_node for node in nodes)
     assert len({json.dumps(dict(node.metadata), sort_keys=True) for node in nodes}) == 1
-
-
-def test_it_waits_for_capacity_and_takes_all_of_its_nodes_or_none(start) -> None:
-    service = start(exists={("us-central2-b", "v4-8"): 2})
-    service.create("first", node_id="b-a")
-    service.becomes(State.ACTIVE, "first")
-    service.create("pair", node_id="b-b", slices=2)
-    service.create("second", node_id="b-c")
-    service.becomes(State.ACTIVE, "second")
-    assert service.get("pair").state.state is State.WAITING_FOR_RESOURCES
-    assert sorted(service.nodes()) == ["b-a", "b-c"]
-    service.delete("first", force=True)
-    time.sleep(0.1)
-    assert service.get("pair").state.state is State.WAITING_FOR_RESOURCES
-    service.delete("second", force=True)
-    service.becomes(State.ACTIVE, "pair")
-    assert sorted(service.nodes()) == ["b-b-0", "b-b-1"]
-
-
-def test_capacity_of_a_family_is_counted_in_units_and_other_zones_have_their_own(start) -> None:
-    service = start(exists={("us-central2-b", "v4"): 24})
-    service.create("big", node_id="b-a", accelerator_type="v4-16")
-    service.create("small", node_id="b-b")
-    service.create("late", node_id="b-c")
-    service.becomes(State.ACTIVE, "big")
-    service.becomes(State.ACTIVE, "small")
-    elsewhere = ZONE.replace("us-central2-b", "us-central2-a")
-    service.create("late", parent=elsewhere, node_id="b-c", accelerator_type="v4-32")
-    eventually(lambda: len(service.nodes()) == 2 and len(list(service.client.list_nodes(parent=elsewhere))) == 1)
-    assert service.get("late").state.state is State.WAITING_FOR_RESOURCES
-
-
-def test_a_node_on_demand_beyond_capacity_is_a_stockout_inside_its_operation(start) -> None:
-    service = start(exists={("us-central2-b", "v4-8"): 1})
-    assert not service.done(service.create_node("b-a")).error.code
-    error = service.done(service.create_node("b-b")).error
-    assert error.code == 8
-    assert 'no more capacity in the zone "us-central2-b"' in error.message
-    assert list(service.nodes()) == ["b-a"]
-
-
-def test_quota_counts_whatever_exists_and_its_refusal_names_the_limit(start) -> None:
-    service = start(quota={("us-central2", "v4"): 24})
-    service.create("failed", node_id="b-a", queueing_policy=until(seconds=-1))
-    service.becomes(State.FAILED, "failed")
-    service.create("suspended", node_id="b-b")
-    service.becomes(State.ACTIVE, "suspended")
-    service.emulator.fleet.preempt(f"{ZONE}/nodes/b-b")
-    service.becomes(State.SUSPENDED, "suspended")
-    service.create_node("b-c")
-    for beyond in (lambda: service.create("more", node_id="b-d"), lambda: service.create_node("b-d")):
-        with pytest.raises(exceptions.ResourceExhausted, match=r"Limit: 24 in region us-central2"):
-            beyond()
-    service.create("other", node_id="b-e", accelerator_type="v6e-8")
-    for held in ("failed", "suspended"):
-        service.delete(held).result(timeout=10)
-        service.create(f"instead-of-{held}", node_id=f"b-{held}")
-
-
-def until(seconds: float) -> tpu_v2.QueuedResource.QueueingPolicy:
-    moment = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
-    return tpu_v2.QueuedResource.QueueingPolicy(valid_until_time=moment)
-
-
-def test_one_that_is_not_served_in_its_time_fails(start) -> None:
-    service = start(exists={("us-central2-b", "v4-8"): 0})
-    hour = datetime.timedelta(hours=1)
-    service.create("patient", queueing_policy={"valid_until_duration": hour})
-    service.create("brief", node_id="b-y", queueing_policy={"valid_until_duration": datetime.timedelta(seconds=0.1)})
-    failed = service.becomes(State.FAILED, "brief")
-    assert "valid until" in failed.state.failed_data.error.message
-    assert failed.queueing_policy.valid_until_duration == datetime.timedelta(seconds=0.1)
-    assert service.get("patient").state.state is State.WAITING_FOR_RESOURCES
-
-
-def test_one_is_not_served_before_its_time_nor_before_the_waiting_time_is_over(start) -> None:
-    service = start()
-    service.create("later", queueing_policy={"valid_after_duration": datetime.timedelta(hours=1)})
-    service.create("now", node_id="b-y")
-    service.becomes(State.ACTIVE, "now")
-    assert service.get("later").state.state is State.WAITING_FOR_RESOURCES
-
-
-def test_the_knobs_of_time_hold_it_in_waiting_and_in_provisioning(start) -> None:
-    service = start(wait_seconds=0.5, create_seconds=1.5)
-    began = time.monotonic()
-    service.create()
-    service.becomes(State.WAITING_FOR_RESOURCES)
-    service.becomes(State.PROVISIONING)
-    assert time.monotonic() - began >= 0.5
-    assert service.nodes() == {"b-x": NodeState.CREATING}
-    service.becomes(State.ACTIVE)
-    assert time.monotonic() - began >= 2.0
-
-
-def test_a_stockout_while_it_is_provisioned_fails_it_and_leaves_no_node(start) -> None:
-    service = start()
-    service.emulator.fleet.faults.fail_creations(1)
-    service.create(slices=3)
-    failed = service.becomes(State.FAILED)
-    assert failed.state.failed_data.error.code == 8
-    assert "no more capacity" in failed.state.failed_data.error.message
-    eventually(lambda: service.nodes() == {})
-    with pytest.raises(exceptions.AlreadyExists):
-        service.create(slices=3)
-    service.delete().result(timeout=10)
-    assert service.states() == {}
 
 
 def test_without_force_only_what_has_no_nodes_is_deleted(start) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -13,6 +16,7 @@ from bastion.core.errors import BastionError, EnvelopeBroken, KmsError, KmsRefus
 from bastion.proxy import envelopes as module
 from bastion.proxy.envelope import Envelope
 from bastion.proxy.envelopes import SESSION_SECONDS, Envelopes
+from bastion.proxy.single_flight import SingleFlight
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_kms import MemoryKms
 
@@ -145,9 +149,7 @@ def test_keys_have_sessions_of_their_own(desk: Desk) -> None:
 
 def test_only_so_many_sessions_are_kept(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SESSIONS_KEPT", 2)
-    made = []
-    for index in range(3):
-        made.append(desk.another().new(KEK, "b", str(index))[0])
+    made = [desk.another().new(KEK, "b", str(index))[0] for index in range(3)]
     reader = desk.another()
     desk.calls()
     for index in (0, 1, 0, 2, 0, 1):
@@ -156,10 +158,17 @@ def test_only_so_many_sessions_are_kept(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert len(desk.calls()) == 4
 
 
-def _wait_until_asked(desk: Desk, calls: int) -> None:
+def _until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
-    while len(desk.kms.calls) < calls and time.monotonic() < deadline:
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def _waiting_for_another() -> int:
+    """How many threads wait for the answer to another one's call."""
+    stacks = [{frame.f_code for frame, _ in traceback.walk_stack(frame)} for frame in sys._current_frames().values()]
+    return sum({SingleFlight.get.__code__, Future.result.__code__} <= codes for codes in stacks)
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["answered", "failing"])
@@ -181,7 +190,7 @@ def test_many_threads_that_want_a_session_make_one_call(desk: Desk, fails: bool)
 
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(open_one) for _ in range(threads)]
-        _wait_until_asked(desk, 1)
+        _until(lambda: len(desk.kms.calls) == 1)
         time.sleep(
             0.05
         )  # so that the others have come to wait; one that comes later finds the value, or asks once more
@@ -197,7 +206,7 @@ def test_a_slow_call_for_one_key_holds_up_nobody_else(desk: Desk) -> None:
     desk.kms.gate.clear()
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(desk.envelopes.new, KEK, "b", "a")
-        _wait_until_asked(desk, 1)
+        _until(lambda: len(desk.kms.calls) == 1)
         desk.envelopes.new(OTHER, "b", "b")
         assert not slow.done()
         desk.kms.gate.set()
