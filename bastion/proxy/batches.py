@@ -18,9 +18,7 @@ from bastion.storage_api.refusals import Refusal, as_json
 
 _ANSWER_MAX_BYTES = 16 * 1024 * 1024
 # What has no place in a batch: objects' bytes, and whatever is no call of the JSON API.
-_BARRED = frozenset(
-    {Action.BATCH, Action.READ, Action.UPLOAD, Action.XML_READ, Action.XML_UPLOAD, Action.XML_DELETE}
-)
+_BARRED = frozenset({Action.BATCH, Action.READ, Action.UPLOAD, Action.XML_READ, Action.XML_UPLOAD, Action.XML_DELETE})
 
 
 def answer(call: Call, single: Callable[[Request], Response]) -> Response:

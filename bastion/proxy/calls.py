@@ -24,8 +24,10 @@ from bastion.storage_api.refusals import Refusal
 _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
 # Headers of one connection, and those that the sender writes anew.
 _OF_CONNECTIONS = frozenset(
-    "connection content-length expect host keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
-    "transfer-encoding upgrade".split()
+    (
+        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization"),
+        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+    )
 )
 # What the service says of itself and its own connection: the date is written anew, and other ways lead past the proxy.
 OF_THE_SERVICE = frozenset({"alt-svc", "date"})
@@ -78,7 +80,7 @@ class Call:
         body: bytes | Iterable[bytes] = b"",
         length: int | None = None,
     ) -> Answer:
-        """Asks the service on behalf of the client, at the host that the client meant; what is not given is the client's.
+        """Asks the service on behalf of the client, at the host that the client meant; what is not given, as it did.
 
         Raises:
             UpstreamUnavailable: there was no answer.

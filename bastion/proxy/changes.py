@@ -15,7 +15,7 @@ from bastion.http1 import Response
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.envelope import Envelope, EnvelopeBroken, is_ours, visible
 from bastion.proxy.resources import Json, answered_resource, ask_json, check_named, json_of
-from bastion.proxy.targets import edited
+from bastion.proxy.targets import requeried
 from bastion.proxy.upstream import UpstreamUnavailable
 from bastion.storage_api.documents import text_field
 from bastion.storage_api.query import Query
@@ -105,7 +105,7 @@ def _bound(call: Call, document: Json, make: _Sent) -> Response:
     """Reads the object, and changes exactly the version that was read."""
     path, query = call.request.path, call.request.query
     for _ in range(_TRIES):
-        answer = ask_json(call, "GET", path, edited(query, without=_CONDITIONS), without=_TAGS)
+        answer = ask_json(call, "GET", path, requeried(query, without=_CONDITIONS), without=_TAGS)
         if answer.status != 200:
             return relayed(answer, call.request)
         present = json_of(answer)
@@ -116,7 +116,7 @@ def _bound(call: Call, document: Json, make: _Sent) -> Response:
         version = {"ifMetagenerationMatch": str(present["metageneration"])}
         if "generation" not in call.query:
             version["ifGenerationMatch"] = str(present["generation"])
-        bound = edited(query, without=_CONDITIONS, added=version)
+        bound = requeried(query, without=_CONDITIONS, added=version)
         answer = ask_json(call, call.request.method, path, bound, document=sent)
         if answer.status != 412 or any(name in call.request.headers for name in _TAGS):
             return answered_resource(call, answer)

@@ -28,7 +28,7 @@ from bastion.proxy.resources import (
     plain_resource,
     wanted_of,
 )
-from bastion.proxy.targets import edited
+from bastion.proxy.targets import requeried
 from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.documents import text_field
 from bastion.storage_api.refusals import Refusal, invalid
@@ -68,7 +68,7 @@ def copy(call: Call) -> Response:
     """Answers `copyTo`.
 
     Raises:
-        Refusal, EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: there is no copy, or it cannot be shown.
+        Refusal, EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: it cannot be copied, or not be shown.
     """
     copying = _copy(call, _Token())
     return copying if isinstance(copying, Response) else answered_resource(call, copying.answer)
@@ -120,7 +120,7 @@ def _copy(call: Call, token: _Token) -> _Copying | Response:
             call,
             "POST",
             call.request.path,
-            edited(call.request.query, added=added),
+            requeried(call.request.query, added=added),
             document=document if envelope is None else _attributes(document, found, envelope),
         )
         # Something is not there: this generation of the source, if it is another one by now; else the destination.
@@ -134,11 +134,11 @@ def _copy(call: Call, token: _Token) -> _Copying | Response:
 def _source(call: Call) -> Json | Response:
     """The source's resource, under the client's conditions on it; or the answer that says why there is none."""
     path = call.request.path.rsplit("/", 5)[0]  # without copyTo/b/BUCKET/o/OBJECT
-    query = edited(call.request.query, without=(*_OF_THE_DESTINATION, *_CONDITIONS, "sourceGeneration"))
+    query = requeried(call.request.query, without=(*_OF_THE_DESTINATION, *_CONDITIONS, "sourceGeneration"))
     demanded = {theirs: call.query.get(name) for name, theirs in _CONDITIONS.items() if name in call.query}
     if "sourceGeneration" in call.query:
         demanded["generation"] = call.query.get("sourceGeneration")
-    answer = ask_json(call, "GET", path, edited(query, added=demanded), without=_TAGS)
+    answer = ask_json(call, "GET", path, requeried(query, added=demanded), without=_TAGS)
     if answer.status == 200:
         return json_of(answer)
     if answer.status == 304:
@@ -159,7 +159,10 @@ def _envelope(call: Call, source: Known, token: _Token) -> Envelope | None:
         # A rewrite that did not begin here is the service's to judge.
         return envelope
     key = call.parts.envelopes.open(begun, call.route.bucket, call.route.name)
-    if key != call.parts.envelopes.open(envelope, call.route.bucket, call.route.name) or begun.header != envelope.header:
+    if (
+        key != call.parts.envelopes.open(envelope, call.route.bucket, call.route.name)
+        or begun.header != envelope.header
+    ):
         raise invalid("The rewriteToken belongs to another rewrite, or the source was replaced.")
     return begun
 
@@ -179,7 +182,9 @@ def _moved(call: Call, source: Known) -> Envelope | None:
             check_plaintext(call, source)
         return None
     if kek is None:
-        raise _impossible(f"{source.bucket}/{source.name} is encrypted, and there is no key for {'/'.join(destination)}")
+        raise _impossible(
+            f"{source.bucket}/{source.name} is encrypted, and there is no key for {'/'.join(destination)}"
+        )
     return call.parts.envelopes.moved(source.envelope, (source.bucket, source.name), destination, kek)
 
 
@@ -187,8 +192,8 @@ def _impossible(why: str) -> Refusal:
     return Refusal(
         501,
         "notImplemented",
-        f"{why}; the storage service cannot change that in a copy. Download the object and upload it again, both through "
-        "the proxy.",
+        f"{why}; the storage service cannot change that in a copy. Download the object and upload it again, both "
+        "through the proxy.",
     )
 
 

@@ -10,7 +10,7 @@ from bastion.proxy import reading
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.objects import Known
 from bastion.proxy.resources import ask_json, check_named, json_of
-from bastion.proxy.targets import edited, target
+from bastion.proxy.targets import requeried, target
 from bastion.proxy.upstream import Answer
 
 _CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
@@ -53,5 +53,5 @@ class _Json:
             headers.remove("If-None-Match")
         elif "generation" not in call.query:
             added["ifGenerationMatch"] = str(known.generation)
-        query = edited(call.request.query, without=without, added=added)
+        query = requeried(call.request.query, without=without, added=added)
         return call.ask(target=target(call.request.path, query), headers=headers)

@@ -50,7 +50,7 @@ def handler(parts: Parts) -> Handler:
     """What answers requests to the storage hosts; safe to call from many threads."""
 
     def answer(request: Request) -> Response:
-        render = as_json
+        render: Callable[[Refusal], Response] = as_json
         try:
             query = Query(request.query)
             found = route(request.method, request.authority, request.path, query, request.headers)

@@ -102,13 +102,22 @@ class Known:
 
     @classmethod
     def _of(
-        cls, *, bucket: str, name: str, generation: str, metageneration: str, stored_bytes: str, metadata: dict[str, str]
+        cls,
+        *,
+        bucket: str,
+        name: str,
+        generation: str,
+        metageneration: str,
+        stored_bytes: str,
+        metadata: dict[str, str],
     ) -> Known:
         try:
             stored = int(stored_bytes)
             numbers = int(generation), int(metageneration)
         except ValueError as error:
-            raise UpstreamUnavailable("the service described an object with numbers that are none; try again") from error
+            raise UpstreamUnavailable(
+                "the service described an object with numbers that are none; try again"
+            ) from error
         envelope = Envelope.from_metadata(metadata)
         return cls(
             bucket=bucket,

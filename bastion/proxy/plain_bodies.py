@@ -1,8 +1,8 @@
 """The plaintext of an answer that brings sealed segments, as a response's body.
 
-Layer: proxy. Two buffers of a few segments are filled again and again, so memory does not grow with the object. Nothing
-is given on that was not authenticated. What comes wrong or too short raises, at the latest in the middle of the body, so
-that a body never ends as if it were whole.
+Layer: proxy. Two buffers of a few segments are filled again and again, so memory does not grow with the object.
+Nothing is given on that was not authenticated. What comes wrong or too short raises, at the latest in the middle of the
+body, so that a body never ends as if it were whole.
 """
 
 from __future__ import annotations
@@ -85,5 +85,7 @@ class PlainBody:
 
     def _without_header(self, segment: memoryview) -> memoryview:
         if segment[:HEADER_BYTES] != self._sealing.header:
-            raise SealBroken("the object's bytes are not those that its metadata is about; somebody replaced one of them")
+            raise SealBroken(
+                "the object's bytes are not those that its metadata is about; somebody replaced one of them"
+            )
         return segment[HEADER_BYTES:]

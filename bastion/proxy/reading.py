@@ -8,7 +8,7 @@ if it is not, it is forgotten and described. So no read is staler than the same 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 from bastion.core.errors import SealBroken
 from bastion.http1 import Headers, Response
@@ -156,13 +156,15 @@ def _body(call: Call, answer: Answer, known: Known, wanted: SealedRange, length:
     assert known.opened is not None
     if call.request.method == "HEAD":
         answer.close()
-        return b""
+        return ()
     try:
         _check_brought(answer, known, wanted)
-        return PlainBody(answer, known.opened.sealing, wanted, length=length, plain=known.plain_bytes)
+        body = PlainBody(answer, known.opened.sealing, wanted, length=length, plain=known.plain_bytes)
     except (SealBroken, UpstreamUnavailable):
         answer.close()
         raise
+    # Views of bytes are sent as bytes are.
+    return cast("Iterable[bytes]", body)
 
 
 def _check_brought(answer: Answer, known: Known, wanted: SealedRange) -> None:

@@ -15,7 +15,7 @@ from bastion.http1 import Response
 from bastion.proxy.calls import OF_THE_SERVICE, Call, Parts, end_to_end, relayed
 from bastion.proxy.envelope import visible
 from bastion.proxy.objects import Known
-from bastion.proxy.targets import edited, target
+from bastion.proxy.targets import requeried, target
 from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.declared_sums import crc32c_text
 from bastion.storage_api.json_fields import Projection, names, projected, projection
@@ -90,7 +90,7 @@ def ask_json(
     without |= _NOT_FOR_JSON if document is not None else _NOT_FOR_JSON | _OF_DOCUMENTS
     headers = end_to_end(call.request.headers, without=without)
     headers.add("Accept-Encoding", "identity")
-    whole = edited(query, without=("fields",), added={"alt": "json"})
+    whole = requeried(query, without=("fields",), added={"alt": "json"})
     body = b"" if document is None else json.dumps(document, separators=(",", ":")).encode()
     return call.ask(method=method, target=target(path, whole), headers=headers, body=body)
 

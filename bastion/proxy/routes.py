@@ -156,9 +156,9 @@ def _call(method: str, segments: list[str], query: Query) -> Route:
                 action = Action.READ
             return Route(action=action, bucket=decoded(bucket), name=decoded(name), why=f"{method} of an object")
         case ["b", bucket, "o"] | ["b", bucket, "o", ""]:
-            action = {"GET": Action.LIST, "HEAD": Action.LIST, "POST": Action.INSERT_EMPTY}.get(method)
+            of_all = {"GET": Action.LIST, "HEAD": Action.LIST, "POST": Action.INSERT_EMPTY}
             return Route(
-                action=action or Action.NOT_UNDERSTOOD,
+                action=of_all.get(method, Action.NOT_UNDERSTOOD),
                 bucket=decoded(bucket),
                 name=query.get("name"),
                 why=f"{method} of objects",

@@ -10,7 +10,7 @@ from bastion.proxy import reading
 from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.entity_tags import demanded_tags
 from bastion.proxy.objects import Known
-from bastion.proxy.targets import edited, target
+from bastion.proxy.targets import requeried, target
 from bastion.proxy.upstream import Answer
 from bastion.storage_api.query import natural_number
 from bastion.storage_api.refusals import Refusal
@@ -75,16 +75,14 @@ class _Xml:
                 "backendError",
                 f"The storage service answered {answer.status} {answer.reason}".rstrip() + ".",
                 code=_code(answer.status),
-                headers=tuple(
-                    (name, answer.headers.get(name)) for name in _KEPT_OF_REFUSALS if name in answer.headers
-                ),
+                headers=tuple((name, answer.headers.get(name)) for name in _KEPT_OF_REFUSALS if name in answer.headers),
             )
         return Known.of_headers(call.route.bucket, call.route.name, answer.headers)
 
     def media(self, call: Call, known: Known, headers: Headers, *, described: bool) -> Answer:
         query = call.request.query
         if described:
-            query = edited(query, added={"generation": str(known.generation)})
+            query = requeried(query, added={"generation": str(known.generation)})
             for name in _CONDITIONS:
                 headers.remove(name)
         elif "generation" not in call.query:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bastion.adapters.keyring import Keyring
+from bastion.adapters import keyring
 from bastion.emulator.gcs.api import handler as endpoint_handler
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.uploads import Uploads
@@ -44,12 +44,12 @@ class PieceBody(Body):
 
     def receive(self, max_bytes: int) -> bytes:
         while not self._rest and not self._ended:
-            try:
-                self._rest = next(self._pieces)
-            except StopIteration:
+            piece = next(self._pieces, None)
+            self._rest = piece or b""
+            if piece is None:
                 self._ended = True
                 if self._left:
-                    raise BodyTruncated from None
+                    raise BodyTruncated
         piece, self._rest = self._rest[:max_bytes], self._rest[max_bytes:]
         if self._left is not None:
             self._left -= len(piece)
@@ -147,7 +147,8 @@ class InProcessUpstream:
 
 
 class Stage:
-    """A proxy before an endpoint with the buckets `vault` (mapped), `attic` (mapped below `deep/`) and `lake` (not mapped).
+    """A proxy before an endpoint with the buckets `vault` (mapped), `attic` (mapped below `deep/`) and
+    `lake` (not mapped).
 
     Attributes:
         upstream: What the proxy asks.
@@ -162,7 +163,7 @@ class Stage:
         self._endpoint = endpoint_handler(buckets, Uploads(buckets))
         self.upstream = InProcessUpstream(self._endpoint)
         self.keyring_file = folder / "keyring.json"
-        Keyring.create(self.keyring_file, KEY)
+        keyring.create(self.keyring_file, KEY)
         self.clock = ManualClock()
         self._flags = {"encrypt": encrypt, "allow_plaintext": allow_plaintext}
         self.restart()
@@ -170,7 +171,7 @@ class Stage:
     def restart(self, **flags: bool) -> None:
         """Another proxy process takes over: nothing that was in memory is known any more."""
         self._flags |= flags
-        self.kms = Keyring(self.keyring_file)
+        self.kms = keyring.KeyringKms(self.keyring_file)
         self.parts = Parts(
             mapping=KeyMapping.parse(f"vault:{KEY},attic/deep:{KEY}"),
             envelopes=Envelopes(self.kms, clock=self.clock),
@@ -219,7 +220,6 @@ class Stage:
     def requests(self) -> list[str]:
         """`METHOD /path?query` of what was asked upstream since `forget_asked`."""
         return [f"{asked.method} {asked.target}" for asked, _ in self.upstream.asked]
-
 
 
 def _request(method: str, target: str, body: object, host: str, headers: Iterable[tuple[str, str]]) -> Request:
