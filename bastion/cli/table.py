@@ -61,6 +61,8 @@ ENTRIES = (
     Entry("sweep", "bastion.cli.sweep:SWEEP", "delete slices that a crash left"),
     Entry("emulator gcs", "bastion.cli.emulator:GCS", "serve Cloud Storage from folders on this machine"),
     Entry("emulator tpu", "bastion.cli.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),
+    Entry("proxy decrypt", "bastion.cli.proxy_decrypt:DECRYPT", "decrypt an object without a proxy"),
+    Entry("proxy keyring", "bastion.cli.proxy_keyring:KEYRING", "make and rotate keys in a file"),
     Entry("config set", "bastion.cli.config:SET", "remember a setting"),
     Entry("config show", "bastion.cli.config:SHOW", "show the settings and which bastion is used"),
     Entry("completion", "bastion.cli.completion:COMPLETION", "print a shell's completion script"),
@@ -74,5 +76,6 @@ GROUPS = {
     "local": "The bastion on this machine: a daemon and emulated TPU slices, no cloud account needed.",
     "daemon": "The daemon: the one process that runs on a bastion's VM.",
     "emulator": "Clouds on this machine, for trying things out and for tests.",
+    "proxy": "The storage proxy: what jobs store in a bucket is ciphertext there.",
     "config": "Settings of this user, in $BASTION_HOME/config.toml.",
 }

@@ -16,16 +16,21 @@ from bastion.http1.messages import (
     Response,
 )
 from bastion.http1.server import HttpServer
+from bastion.http1.takeover import Channel, Raw, Secured, Takeover
 
 __all__ = [
     "BadRequest",
     "Body",
     "BodyTruncated",
     "BytesBody",
+    "Channel",
     "Disconnect",
     "FileSlice",
     "Headers",
     "HttpServer",
+    "Raw",
     "Request",
     "Response",
+    "Secured",
+    "Takeover",
 ]

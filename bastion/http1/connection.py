@@ -6,6 +6,7 @@ Layer: http1. Invariants:
 * A connection ends with FIN, after the peer had time to read the last response, unless the handler asked for a reset:
   closing a socket with unread bytes in it would make the kernel send RST, and the peer would lose that response.
 * After anything that leaves the position in the stream unknown the connection ends.
+* What takes a connection over is told when it ends, by a shutdown of the socket, and closed in any case.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bastion.http1.messages import (
     Response,
 )
 from bastion.http1.outgoing import BodyFailed, Outgoing
+from bastion.http1.takeover import Channel, Secured, Takeover
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ class Connection:
         self._admit = admit
         self._limits = limits
         self._ending = False
+        self._takeover: Takeover | None = None
         self.idle_since: float | None = None
 
     def announce_end(self) -> None:
@@ -123,11 +126,17 @@ class Connection:
         seconds = self._limits.idle_seconds
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None:
-            self._socket.settimeout(self._limits.head_seconds)
-            self._socket = self._tls.wrap_socket(self._socket, server_side=True)
+            self._secure(self._tls)
         else:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(seconds))
-        set_receive_timeout(self._socket, seconds)
+            set_receive_timeout(self._socket, seconds)
+
+    def _secure(self, context: ssl.SSLContext) -> None:
+        self._socket.settimeout(self._limits.head_seconds)
+        # The handshake comes after the assignment: wrapping empties the old socket, and `abort` must find the new one.
+        self._socket = secured = context.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
+        secured.do_handshake()
+        set_receive_timeout(secured, self._limits.idle_seconds)
 
     def _serve(self) -> None:
         incoming = Incoming(self._socket, idle_seconds=self._limits.idle_seconds)
@@ -142,7 +151,37 @@ class Connection:
             if request is None:
                 break
             keep = self._serve_one(request, incoming, outgoing)
-        self._linger()
+        takeover, self._takeover = self._takeover, None
+        if takeover is None:
+            self._linger()
+        else:
+            with contextlib.closing(takeover):
+                self._hand_over(takeover, incoming.rest())
+
+    def _begin_takeover(self, takeover: Takeover, response: Response, request: Request, outgoing: Outgoing) -> None:
+        try:
+            outgoing.send(response, method=request.method, version=request.version, keep=True)
+        except BaseException:
+            takeover.close()
+            raise
+        self._takeover = takeover
+
+    def _hand_over(self, takeover: Takeover, unread: bytes) -> None:
+        if self._ending:
+            return
+        if isinstance(takeover, Secured):
+            if unread:
+                # TLS that began before its answer: it cannot be put back into the socket, and no client does so.
+                return
+            self._handler, self._tls = takeover.handler, takeover.context
+            self._secure(takeover.context)
+            self._serve()
+        else:
+            self._touch()
+            takeover.run(Channel(connection=self._socket, unread=unread, touch=self._touch))
+
+    def _touch(self) -> None:
+        self.idle_since = time.monotonic()
 
     def _next_request(self, incoming: Incoming, outgoing: Outgoing) -> Request | None:
         """The next request; None: there is none."""
@@ -184,6 +223,9 @@ class Connection:
         waiting = incoming.before_waiting is not None
         incoming.before_waiting = None
         keep = sound and not self._ending and not waiting and _wants_more(request) and _can_drain(body)
+        if response.takeover is not None:
+            self._begin_takeover(response.takeover, response, request, outgoing)
+            return False
         try:
             keep = outgoing.send(response, method=request.method, version=request.version, keep=keep)
         except BodyFailed as error:

@@ -80,6 +80,11 @@ class Incoming:
                     raise BadRequest(f"the head was not complete within {seconds:g} s", status=408)
                 return None
 
+    def rest(self) -> bytes:
+        """What has come and was not read; from now on it is the caller's."""
+        rest, self._data, self._at = self._data[self._at :], b"", 0
+        return rest
+
     def take(self, max_bytes: int) -> bytes:
         """The next 1 to `max_bytes` bytes; empty: nothing more comes."""
         if self.empty:

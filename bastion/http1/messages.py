@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from bastion.http1.takeover import Takeover
+
 PIECE_BYTES = 256 * 1024
 
 
@@ -212,12 +214,14 @@ class Response:
 
     Attributes:
         reason: The words after the status; empty: the usual ones.
+        takeover: What the connection becomes after this answer, to CONNECT; such an answer has no body.
     """
 
     status: int
     headers: Headers = field(default_factory=Headers)
     body: bytes | Iterable[bytes] | FileSlice = b""
     reason: str = ""
+    takeover: Takeover | None = None
 
     @property
     def length(self) -> int | None:

@@ -74,7 +74,7 @@ class Outgoing:
         self.begun = False
         with contextlib.closing(response):
             body = response.body
-            bodiless = method == "HEAD" or response.status in (204, 304)
+            bodiless = method == "HEAD" or response.status in (204, 304) or response.takeover is not None
             length = _length(response)
             chunked = length is None and not bodiless and version == "HTTP/1.1"
             keep = keep and (length is not None or chunked or bodiless)
@@ -184,7 +184,7 @@ def _head(response: Response, *, length: int | None, chunked: bool, keep: bool, 
     for name, value in response.headers.items():
         if name.lower() not in ("content-length", "connection", "transfer-encoding"):
             lines.append(f"{name}: {value}")
-    if length is not None and response.status not in (204, 304):
+    if length is not None and response.status not in (204, 304) and response.takeover is None:
         lines.append(f"Content-Length: {length}")
     if chunked:
         lines.append("Transfer-Encoding: chunked")

@@ -1,0 +1,143 @@
+"""Where clients come to: what they mean for the storage service goes to the handler, all else passes untouched.
+
+Layer: proxy. Invariants:
+
+* No request for a storage host goes past the handler: however its name is written, by CONNECT to whatever port or in
+  the clear, and within a connection for one of them no request reaches any other host.
+* To other hosts there are only tunnels: nothing of theirs is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+
+from bastion.http1 import Headers, HttpServer, Request, Response, Secured
+from bastion.http1.server import Admit, Handler
+from bastion.proxy.intercepted import split_authority
+from bastion.proxy.tunnel import Tunnel
+
+_log = logging.getLogger(__name__)
+
+_HTTPS_PORT = 443
+_HTTP_PORT = 80
+
+Intercepts = Callable[[str, int], bool]
+
+
+class ProxyListener:
+    """An HTTP proxy on this machine. `open` it, tell clients its port, `close` it.
+
+    Args:
+        handler: Answers what is meant for the storage service; called by many threads at once.
+        intercepts: Whether a host (in lower case, without a dot at its end) and port are the storage service's.
+        context: Makes a server's TLS settings for such a host.
+        host: Address to listen on.
+        port: 0: any.
+        idle_seconds: How long a connection or a tunnel may be silent.
+        connect_seconds: Longest wait for the far end of a tunnel.
+        connections_max: Most connections at once.
+        admit: As `HttpServer` takes it.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        intercepts: Intercepts,
+        context: Callable[[str], ssl.SSLContext],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        idle_seconds: float = 300.0,
+        connect_seconds: float = 20.0,
+        connections_max: int = 1024,
+        admit: Admit | None = None,
+    ) -> None:
+        self._handler = handler
+        self._intercepts = intercepts
+        self._context = context
+        self._idle_seconds = idle_seconds
+        self._connect_seconds = connect_seconds
+        self._server = HttpServer(
+            self._outer,
+            host=host,
+            port=port,
+            idle_seconds=idle_seconds,
+            connections_max=connections_max,
+            admit=admit,
+        )
+
+    def open(self) -> None:
+        """Listens and serves.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._server.open()
+
+    @property
+    def port(self) -> int:
+        """The port that is served."""
+        return self._server.port
+
+    def close(self, grace_seconds: float = 5.0) -> None:
+        """Ends: no new connections, idle ones and tunnels at once, requests at hand after the grace period."""
+        self._server.close(grace_seconds)
+
+    def _outer(self, request: Request) -> Response:
+        """Answers what comes in the clear."""
+        if request.method == "CONNECT":
+            return self._connect(request)
+        scheme, colon, _ = request.target.partition("://")
+        if not colon or request.target.startswith("/"):
+            return _refusal(400, "this is a proxy; set https_proxy to its address and ask for what you want by its URL")
+        if scheme.lower() != "http":
+            return _refusal(400, "a proxy is asked by CONNECT for everything but http://")
+        if not self._is_intercepted(request.authority, _HTTP_PORT):
+            return _refusal(
+                403, "this proxy passes nothing on in the clear: use https://, or put the host into no_proxy"
+            )
+        return self._handler(request)
+
+    def _connect(self, request: Request) -> Response:
+        try:
+            host, port = split_authority(request.target)
+        except ValueError:
+            host, port = "", None
+        if port is None or request.body.length:
+            return _refusal(400, "CONNECT takes host:port and no body")
+        if self._intercepts(host, port):
+            return _established(Secured(context=self._context(host), handler=self._inner))
+        try:
+            tunnel = Tunnel(host, port, connect_seconds=self._connect_seconds, idle_seconds=self._idle_seconds)
+        except TimeoutError:
+            return _refusal(504, f"{host}:{port} does not answer")
+        except OSError as error:
+            return _refusal(502, f"no connection to {host}:{port}: {error.strerror or error}")
+        _log.debug("tunnel to %s:%d", host, port)
+        return _established(tunnel)
+
+    def _inner(self, request: Request) -> Response:
+        """Answers what comes by TLS on a connection for a storage host."""
+        if request.method == "CONNECT":
+            return _refusal(400, "CONNECT within a connection to a storage host")
+        if not self._is_intercepted(request.authority, _HTTPS_PORT):
+            return _refusal(421, "this connection is for the storage service; the request names another host")
+        return self._handler(request)
+
+    def _is_intercepted(self, authority: str, port: int) -> bool:
+        try:
+            host, named = split_authority(authority)
+        except ValueError:
+            return False
+        return self._intercepts(host, named or port)
+
+
+def _established(takeover: Secured | Tunnel) -> Response:
+    return Response(status=200, reason="Connection established", takeover=takeover)
+
+
+def _refusal(status: int, message: str) -> Response:
+    headers = Headers([("Content-Type", "text/plain; charset=utf-8")])
+    return Response(status=status, headers=headers, body=f"{message}\n".encode())
