@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from bastion.http1 import BadRequest, BytesBody, Headers, Request, Response
@@ -23,14 +24,24 @@ _HEAD_MAX_BYTES = 64 * 1024
 _ANSWERS_MAX_BYTES = 32 * 1024 * 1024
 
 
-def answer(batch: Request, single: Callable[[Request], Response]) -> Response:
-    """Answers the batch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """A batch, taken apart.
 
-    Args:
-        single: Answers one call of the JSON API.
+    Attributes:
+        body: As it came.
+        requests: Its calls in order, each with the identity that the client gave it.
+    """
+
+    body: bytes
+    requests: tuple[tuple[str, Request], ...]
+
+
+def taken_apart(batch: Request) -> Calls:
+    """The calls of a batch.
 
     Raises:
-        Refusal: the batch itself cannot be read; no call was done.
+        Refusal: the batch itself cannot be read.
     """
     if batch.method != "POST":
         raise not_allowed(batch.method, batch.path)
@@ -41,14 +52,34 @@ def answer(batch: Request, single: Callable[[Request], Response]) -> Response:
     parts = _parts(body, boundary)
     if len(parts) > _CALLS_MAX:
         raise invalid(f"The batch has {len(parts)} calls; {_CALLS_MAX} are the most.")
-    requests = [_read(part, batch) for part in parts]
+    return Calls(body=body, requests=tuple(_read(part, batch) for part in parts))
+
+
+def answer(batch: Request, single: Callable[[Request], Response]) -> Response:
+    """Answers the batch.
+
+    Args:
+        single: Answers one call of the JSON API.
+
+    Raises:
+        Refusal: the batch itself cannot be read; no call was done.
+    """
+    return answered(taken_apart(batch), single)
+
+
+def answered(calls: Calls, single: Callable[[Request], Response]) -> Response:
+    """The answer to a batch.
+
+    Args:
+        single: Answers one call of the JSON API.
+    """
     marker = f"batch_{secrets.token_urlsafe(18)}"
     answers: list[bytes] = []
     size = 0
-    for content_id, request in requests:
+    for content_id, request in calls.requests:
         # A thousand listings would fill the memory; what is not done is said, and can be asked for again.
-        answered = single(request) if size < _ANSWERS_MAX_BYTES else as_json(_too_much())
-        answers.append(_written(content_id, answered, marker))
+        response = single(request) if size < _ANSWERS_MAX_BYTES else as_json(_too_much())
+        answers.append(_written(content_id, response, marker))
         size += len(answers[-1])
     headers = Headers((("Content-Type", f"multipart/mixed; boundary={marker}"),))
     return Response(status=200, headers=headers, body=b"".join([*answers, f"--{marker}--\r\n".encode()]))

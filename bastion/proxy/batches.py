@@ -1,0 +1,92 @@
+"""Batches: one that concerns no mapped bucket passes untouched, any other is taken apart and answered call by call.
+
+Layer: proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from bastion.http1 import FileSlice, Headers, Request, Response
+from bastion.proxy.calls import Call, end_to_end, relayed
+from bastion.proxy.routes import Action, Route, route
+from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.storage_api import batch
+from bastion.storage_api.query import Query
+from bastion.storage_api.refusals import Refusal, as_json
+
+_ANSWER_MAX_BYTES = 16 * 1024 * 1024
+# What has no place in a batch: objects' bytes, and whatever is no call of the JSON API.
+_BARRED = frozenset({Action.BATCH, Action.READ, Action.UPLOAD, Action.XML_READ, Action.XML_UPLOAD, Action.XML_DELETE})
+
+
+def answer(call: Call, single: Callable[[Request], Response]) -> Response:
+    """Answers a batch.
+
+    Args:
+        single: Answers one request, whatever it is about.
+
+    Raises:
+        Refusal: the batch cannot be read; no call was done.
+        UpstreamUnavailable: a batch that passes untouched had no answer.
+    """
+    taken = batch.taken_apart(call.request)
+    if not any(_concerns(call, _placed(request)) for _, request in taken.requests):
+        return relayed(call.ask(body=taken.body), call.request)
+    outer = end_to_end(call.request.headers, without=frozenset({"content-encoding", "content-type"}))
+
+    def answered(request: Request) -> Response:
+        if _placed(request).action in _BARRED:
+            return as_json(Refusal(501, "notImplemented", f"A batch has no place for {request.method} {request.path}."))
+        return _collected(single(replace(request, headers=_completed(request.headers, outer))))
+
+    return batch.answered(taken, answered)
+
+
+def _placed(request: Request) -> Route:
+    try:
+        query = Query(request.query)
+    except Refusal:
+        return Route(action=Action.NOT_UNDERSTOOD, why="a query that is not percent-encoded UTF-8")
+    return route(request.method, request.authority, request.path, query, request.headers)
+
+
+def _concerns(call: Call, found: Route) -> bool:
+    """Whether a call may be about a mapped bucket."""
+    if found.action is Action.NOT_UNDERSTOOD and not found.buckets:
+        return True
+    return any(map(call.parts.mapping.covers, found.buckets))
+
+
+def _completed(headers: Headers, outer: Headers) -> Headers:
+    """A call's headers: its own, and of the batch's those that it does not have; the token is among these."""
+    own = end_to_end(headers)
+    return Headers([*own.items(), *(item for item in outer.items() if item[0] not in own)])
+
+
+def _collected(response: Response) -> Response:
+    """The response with its body in memory."""
+    if isinstance(response.body, bytes):
+        return response
+    try:
+        body = _bytes(response.body)
+    except UpstreamUnavailable as error:
+        return as_json(Refusal(503, "backendError", str(error)))
+    finally:
+        response.close()
+    return replace(response, headers=end_to_end(response.headers), body=body)
+
+
+def _bytes(body: Iterable[bytes] | FileSlice) -> bytes:
+    """
+    Raises:
+        UpstreamUnavailable: it broke off, or is too large.
+    """
+    assert not isinstance(body, FileSlice)
+    collected = bytearray()
+    for piece in body:
+        collected += piece
+        if len(collected) > _ANSWER_MAX_BYTES:
+            raise UpstreamUnavailable(f"one answer in a batch is larger than {_ANSWER_MAX_BYTES} bytes")
+    return bytes(collected)

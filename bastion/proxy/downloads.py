@@ -1,0 +1,57 @@
+"""Objects' bytes through the JSON API: `alt=media` and `/download/`.
+
+Layer: proxy.
+"""
+
+from __future__ import annotations
+
+from bastion.http1 import Headers, Response
+from bastion.proxy import reading
+from bastion.proxy.calls import Call, relayed
+from bastion.proxy.objects import Known
+from bastion.proxy.resources import ask_json, check_named, json_of
+from bastion.proxy.targets import requeried, target
+from bastion.proxy.upstream import Answer
+
+_CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
+
+
+def read(call: Call) -> Response:
+    """
+    Raises:
+        Refusal, EnvelopeBroken, SealBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: as `reading.read`.
+    """
+    return reading.read(call, _Json())
+
+
+class _Json:
+    """The JSON API's way of reading."""
+
+    def may_be(self, call: Call, known: Known) -> bool:
+        # The service does not take a condition on what the generation is together with one on what it is not.
+        if "ifGenerationNotMatch" in call.query:
+            return False
+        demanded = call.query.number("generation"), call.query.number("ifGenerationMatch")
+        return all(generation in (None, known.generation) for generation in demanded)
+
+    def describe(self, call: Call) -> Known | Response:
+        path = call.request.path.removeprefix("/download")
+        answer = ask_json(call, "GET", path, call.request.query)
+        if answer.status != 200:
+            return relayed(answer, call.request)
+        resource = json_of(answer)
+        check_named(call, resource)
+        return Known.of_resource(resource)
+
+    def media(self, call: Call, known: Known, headers: Headers, *, described: bool) -> Answer:
+        without: tuple[str, ...] = ("fields",)
+        added = {"alt": "media"}
+        if described:
+            without += _CONDITIONS
+            added["generation"] = str(known.generation)
+            headers.remove("If-Match")
+            headers.remove("If-None-Match")
+        elif "generation" not in call.query:
+            added["ifGenerationMatch"] = str(known.generation)
+        query = requeried(call.request.query, without=without, added=added)
+        return call.ask(target=target(call.request.path, query), headers=headers)

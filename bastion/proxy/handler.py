@@ -1,0 +1,105 @@
+"""What answers a request to the storage service: who is responsible for it, and what becomes of errors.
+
+Layer: proxy. Invariants: a request that names no mapped bucket passes untouched; one that does is either understood, or
+refused with 501 before its body is read. What fails here never falls back to plaintext.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from bastion.core.errors import KmsRefused, KmsUnavailable
+from bastion.http1 import Request, Response
+from bastion.proxy import batches, changes, copies, downloads, listings, resources, uploads, xml_reading, xml_uploads
+from bastion.proxy.calls import Call, Parts
+from bastion.proxy.envelope import EnvelopeBroken
+from bastion.proxy.routes import Action, Route, route
+from bastion.proxy.sealing import SealBroken
+from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.storage_api.query import Query
+from bastion.storage_api.refusals import Refusal, as_json, as_text, as_xml
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Response]
+
+_ANSWERS: dict[Action, Callable[[Call], Response]] = {
+    Action.LIST: listings.list_objects,
+    Action.DESCRIBE: resources.describe,
+    Action.READ: downloads.read,
+    Action.CHANGE: changes.change,
+    Action.REPLACE: changes.replace,
+    Action.DELETE: Call.pass_on,
+    Action.UPLOAD: uploads.upload,
+    Action.INSERT_EMPTY: uploads.insert_empty,
+    Action.COPY: copies.copy,
+    Action.REWRITE: copies.rewrite,
+    Action.XML_READ: xml_reading.read,
+    Action.XML_UPLOAD: xml_uploads.upload,
+    Action.XML_DELETE: Call.pass_on,
+}
+_UPLOADS = frozenset({Action.UPLOAD, Action.INSERT_EMPTY, Action.XML_UPLOAD})
+# Their object stands in the path, so it is known here whether it lies below a mapped prefix.
+_OF_ONE_OBJECT = frozenset(
+    {Action.DESCRIBE, Action.READ, Action.CHANGE, Action.REPLACE, Action.XML_READ, Action.XML_UPLOAD}
+)
+
+
+def handler(parts: Parts) -> Handler:
+    """What answers requests to the storage hosts; safe to call from many threads."""
+
+    def answer(request: Request) -> Response:
+        render: Callable[[Refusal], Response] = as_json
+        try:
+            query = Query(request.query)
+            found = route(request.method, request.authority, request.path, query, request.headers)
+            render = _rendering(found)
+            return _answer(Call(request=request, route=found, query=query, parts=parts))
+        except Refusal as refusal:
+            return render(refusal)
+        except (EnvelopeBroken, SealBroken, KmsRefused) as error:
+            _log.error("%s %s: %s", request.method, request.path, error)
+            return render(_broken(error))
+        except (KmsUnavailable, UpstreamUnavailable) as error:
+            _log.warning("%s %s: %s", request.method, request.path, error)
+            return render(Refusal(503, "backendError", str(error), code="ServiceUnavailable"))
+
+    def _answer(call: Call) -> Response:
+        found = call.route
+        if found.action is Action.BATCH:
+            return batches.answer(call, answer)
+        if found.action is Action.NOT_UNDERSTOOD and not found.buckets:
+            raise _not_understood(found)
+        if found.action is Action.PASS or not any(map(call.parts.mapping.covers, found.buckets)):
+            return call.pass_on()
+        if found.action is Action.NOT_UNDERSTOOD:
+            raise _not_understood(found)
+        if found.action in _UPLOADS and not call.parts.encrypt:
+            return call.pass_on()
+        if found.action in _OF_ONE_OBJECT and call.parts.mapping.key_for(found.bucket, found.name) is None:
+            return call.pass_on()
+        return _ANSWERS[found.action](call)
+
+    return answer
+
+
+def _rendering(found: Route) -> Callable[[Refusal], Response]:
+    if found.is_xml:
+        return as_xml
+    return as_text if found.action is Action.READ else as_json
+
+
+def _not_understood(found: Route) -> Refusal:
+    return Refusal(
+        501,
+        "notImplemented",
+        f"The encrypting proxy does not understand {found.why}, so it lets none of it reach an encrypted bucket. "
+        "docs/reference/proxy.md lists what it does.",
+    )
+
+
+def _broken(error: Exception) -> Refusal:
+    if isinstance(error, KmsRefused):
+        return Refusal(403, "forbidden", str(error), code="AccessDenied")
+    return Refusal(400, "ciphertextInvalid", str(error))

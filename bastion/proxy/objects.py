@@ -1,0 +1,198 @@
+"""What the proxy remembers of objects that it has seen, so that the next read of one is a single request.
+
+Layer: proxy. Nothing is answered from memory alone: every read asks the service, on behalf of the client, and demands
+the generation that is remembered; what is out of date is found out then, and forgotten. Objects' keys stay in memory
+while they are remembered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bastion.http1 import Headers
+from bastion.proxy.envelope import Envelope, EnvelopeBroken
+from bastion.proxy.envelopes import Envelopes
+from bastion.proxy.sealing import Sealing
+from bastion.proxy.segments import plain_size
+from bastion.proxy.upstream import UpstreamUnavailable
+
+_META = "x-goog-meta-"
+# About 2 KiB each.
+_MOST = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An object's keys at work.
+
+    Attributes:
+        crc32c: Of the plaintext; None: it was not known when the object was stored.
+    """
+
+    sealing: Sealing = field(repr=False)
+    crc32c: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One generation of one object.
+
+    Attributes:
+        stored_bytes: As it lies in the bucket.
+        plain_bytes: As its owner sees it.
+        envelope: None: it is plaintext.
+        opened: None: its key has not been needed yet.
+    """
+
+    bucket: str
+    name: str
+    generation: int
+    metageneration: int
+    stored_bytes: int
+    plain_bytes: int
+    envelope: Envelope | None
+    opened: Opened | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_resource(cls, resource: Mapping[str, Any]) -> Known:
+        """From a whole `storage#object`.
+
+        Raises:
+            EnvelopeBroken: somebody changed the envelope or the length of what it is about.
+            UpstreamUnavailable: this is not what the service says of an object.
+        """
+        try:
+            return cls._of(
+                bucket=str(resource["bucket"]),
+                name=str(resource["name"]),
+                generation=resource["generation"],
+                metageneration=resource["metageneration"],
+                stored_bytes=resource["size"],
+                metadata=resource.get("metadata") or {},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UpstreamUnavailable(f"the service described an object without {error}; try again") from error
+
+    @classmethod
+    def of_headers(cls, bucket: str, name: str, headers: Headers) -> Known:
+        """From what the XML API answers to HEAD.
+
+        Raises:
+            EnvelopeBroken, UpstreamUnavailable: as `of_resource`.
+        """
+        metadata: dict[str, str] = {}
+        for field_name, value in headers.items():
+            lower = field_name.lower()
+            if lower.startswith(_META):
+                if lower in metadata:
+                    raise EnvelopeBroken(f"the metadata has {lower} twice; somebody changed it")
+                metadata[lower] = value
+        return cls._of(
+            bucket=bucket,
+            name=name,
+            generation=headers.get("x-goog-generation"),
+            metageneration=headers.get("x-goog-metageneration"),
+            stored_bytes=headers.get("x-goog-stored-content-length"),
+            metadata={lower.removeprefix(_META): value for lower, value in metadata.items()},
+        )
+
+    @classmethod
+    def _of(
+        cls,
+        *,
+        bucket: str,
+        name: str,
+        generation: str,
+        metageneration: str,
+        stored_bytes: str,
+        metadata: dict[str, str],
+    ) -> Known:
+        try:
+            stored = int(stored_bytes)
+            numbers = int(generation), int(metageneration)
+        except ValueError as error:
+            raise UpstreamUnavailable(
+                "the service described an object with numbers that are none; try again"
+            ) from error
+        envelope = Envelope.from_metadata(metadata)
+        return cls(
+            bucket=bucket,
+            name=name,
+            generation=numbers[0],
+            metageneration=numbers[1],
+            stored_bytes=stored,
+            plain_bytes=stored if envelope is None else _plain_size(stored),
+            envelope=envelope,
+        )
+
+    def opening(self, envelopes: Envelopes) -> Known:
+        """The same with `opened`; of an object that is encrypted.
+
+        Raises:
+            EnvelopeBroken, KmsUnavailable, KmsRefused: as `Envelopes.open`.
+        """
+        if self.envelope is None:
+            return self
+        key = envelopes.open(self.envelope, self.bucket, self.name)
+        opened = Opened(sealing=Sealing(key, self.envelope.header), crc32c=envelopes.crc32c(self.envelope, key))
+        return replace(self, opened=opened)
+
+
+def _plain_size(stored: int) -> int:
+    try:
+        return plain_size(stored)
+    except ValueError as error:
+        raise EnvelopeBroken(str(error)) from error
+
+
+class KnownObjects:
+    """The newest known generations of at most `most` objects, the least recently used go first; thread-safe."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
+
+    def get(self, bucket: str, name: str) -> Known | None:
+        with self._lock:
+            known = self._known.get((bucket, name))
+            if known is not None:
+                self._known.move_to_end((bucket, name))
+            return known
+
+    def remember(self, known: Known) -> Known:
+        """Keeps it, unless something newer of the same name is kept; returns it, opened if that was done before."""
+        place = known.bucket, known.name
+        with self._lock:
+            present = self._known.get(place)
+            if present is not None:
+                if known.opened is None and present.envelope == known.envelope:
+                    known = replace(known, opened=present.opened)
+                if _version(present) > _version(known):
+                    return known
+            self._known[place] = known
+            self._known.move_to_end(place)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return known
+
+    def opened(self, known: Known, envelopes: Envelopes) -> Known:
+        """Keeps it with `opened`, if it is encrypted, and returns it so.
+
+        Raises:
+            EnvelopeBroken, KmsUnavailable, KmsRefused: as `Envelopes.open`.
+        """
+        known = self.remember(known)
+        return known if known.envelope is None or known.opened is not None else self.remember(known.opening(envelopes))
+
+    def forget(self, bucket: str, name: str) -> None:
+        with self._lock:
+            self._known.pop((bucket, name), None)
+
+
+def _version(known: Known) -> tuple[int, int]:
+    return known.generation, known.metageneration

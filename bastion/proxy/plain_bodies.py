@@ -1,0 +1,91 @@
+"""The plaintext of an answer that brings sealed segments, as a response's body.
+
+Layer: proxy. Two buffers of a few segments are filled again and again, so memory does not grow with the object.
+Nothing is given on that was not authenticated. What comes wrong or too short raises, at the latest in the middle of the
+body, so that a body never ends as if it were whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bastion.proxy.sealing import SealBroken, Sealing
+from bastion.proxy.segments import HEADER_BYTES, SEGMENT_BYTES, TAG_BYTES, SealedRange, segment_count
+from bastion.proxy.upstream import Answer, UpstreamUnavailable
+
+# Larger pieces cost memory and are hardly faster.
+_SEGMENTS_AT_ONCE = 4
+
+
+class PlainBody:
+    """A range of an object's plaintext; it owns the answer.
+
+    The constructor reads and authenticates the first segment. A piece is good until the next one is asked for.
+    """
+
+    def __init__(self, answer: Answer, sealing: Sealing, wanted: SealedRange, *, length: int, plain: int) -> None:
+        """
+        Args:
+            answer: Its body is the sealed bytes that `wanted` describes.
+            wanted: Whole segments.
+            length: Of the range, bytes of plaintext.
+            plain: Of the object, bytes of plaintext.
+
+        Raises:
+            SealBroken: the first segment is not what was sealed.
+            UpstreamUnavailable: it did not come whole.
+        """
+        self._answer = answer
+        self._sealing = sealing
+        self._wanted = wanted
+        self._last_of_object = segment_count(plain) - 1
+        self._sealed_left = wanted.length
+        self._plain_left = length
+        at_once = min(wanted.last - wanted.first + 1, _SEGMENTS_AT_ONCE)
+        size = min(wanted.length, at_once * SEGMENT_BYTES)
+        self._sealed = memoryview(bytearray(size))
+        self._plain = memoryview(bytearray(size))
+        self._next = wanted.first
+        self._first = self._opened(1)[wanted.skip :][:length]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        piece = self._first
+        while True:
+            if len(piece):
+                self._plain_left -= len(piece)
+                yield piece
+            missing = self._wanted.last - self._next + 1
+            if missing <= 0:
+                break
+            piece = self._opened(min(missing, _SEGMENTS_AT_ONCE))[: self._plain_left]
+        self._answer.close()
+
+    def close(self) -> None:
+        self._answer.close()
+
+    def _opened(self, count: int) -> memoryview:
+        """The plaintext of the next so many segments."""
+        size = min(count * SEGMENT_BYTES, self._sealed_left)
+        sealed = self._sealed[:size]
+        if self._answer.readinto(sealed) != size:
+            raise UpstreamUnavailable("the service's answer ended before the object did; try again")
+        self._sealed_left -= size
+        filled = 0
+        for start in range(0, size, SEGMENT_BYTES):
+            segment = sealed[start : start + SEGMENT_BYTES]
+            if self._next == 0:
+                segment = self._without_header(segment)
+            length = max(len(segment) - TAG_BYTES, 0)
+            self._sealing.open_into(
+                self._next, segment, self._plain[filled : filled + length], last=self._next == self._last_of_object
+            )
+            filled += length
+            self._next += 1
+        return self._plain[:filled]
+
+    def _without_header(self, segment: memoryview) -> memoryview:
+        if segment[:HEADER_BYTES] != self._sealing.header:
+            raise SealBroken(
+                "the object's bytes are not those that its metadata is about; somebody replaced one of them"
+            )
+        return segment[HEADER_BYTES:]

@@ -1,0 +1,207 @@
+"""Reads of objects, whichever API they come through: which segments to ask for, and what the answer must be.
+
+Layer: proxy. An object that is not known is described first, under the client's conditions, and then read by the
+generation that was described. A known one is read at once, under the condition that it still is what is known of it;
+if it is not, it is forgotten and described. So no read is staler than the same read without the proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+from bastion.core.errors import SealBroken
+from bastion.http1 import Headers, Response
+from bastion.proxy.calls import OF_THE_SERVICE, Call, end_to_end, relayed
+from bastion.proxy.entity_tags import shown_tag
+from bastion.proxy.envelope import PREFIX, EnvelopeBroken
+from bastion.proxy.objects import Known
+from bastion.proxy.plain_bodies import PlainBody
+from bastion.proxy.segments import SealedRange, sealed_range
+from bastion.proxy.settings import ALLOW_PLAINTEXT
+from bastion.proxy.upstream import Answer, UpstreamUnavailable
+from bastion.storage_api.declared_sums import crc32c_text
+from bastion.storage_api.ranges import read_range
+from bastion.storage_api.refusals import Refusal
+
+_TRIES = 3
+# Bytes of ciphertext are asked for by us, and as they are stored.
+_OF_BYTES = frozenset({"accept-encoding", "if-range", "range"})
+_TRUE_OF_CIPHERTEXT = OF_THE_SERVICE | {
+    "content-encoding",
+    "content-md5",
+    "content-range",
+    "etag",
+    "warning",
+    "x-goog-hash",
+    "x-goog-stored-content-encoding",
+    "x-goog-stored-content-length",
+}
+_OURS = f"x-goog-meta-{PREFIX}"
+
+
+class Dialect(Protocol):
+    """How one API reads."""
+
+    def may_be(self, call: Call, known: Known) -> bool:
+        """Whether a known object can be what the client's conditions demand; if not, or in doubt, it is described."""
+
+    def describe(self, call: Call) -> Known | Response:
+        """What the object is, under the client's conditions; or the answer that says why there is none."""
+
+    def media(self, call: Call, known: Known, headers: Headers, *, described: bool) -> Answer:
+        """Asks for bytes of that generation.
+
+        Args:
+            headers: The client's, with the range to ask for.
+            described: Whether `known` comes from `describe` just now: then the client's conditions have been held
+                against it; else they go along.
+        """
+
+
+def read(call: Call, dialect: Dialect) -> Response:
+    """Answers a read of an object's bytes.
+
+    Raises:
+        Refusal: 403 for plaintext that should be ciphertext, 416 for a range past the end.
+        EnvelopeBroken, SealBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: it cannot be read.
+    """
+    objects = call.parts.objects
+    known = objects.get(call.route.bucket, call.route.name)
+    if known is not None and dialect.may_be(call, known):
+        try:
+            response = _read(call, dialect, known, described=False)
+        except (Refusal, EnvelopeBroken, SealBroken):
+            # Perhaps only what was remembered is wrong.
+            response = None
+        if response is not None:
+            return response
+        objects.forget(known.bucket, known.name)
+    for _ in range(_TRIES):
+        found = dialect.describe(call)
+        if isinstance(found, Response):
+            return found
+        response = _read(call, dialect, objects.remember(found), described=True)
+        if response is not None:
+            return response
+    raise UpstreamUnavailable("the object changes again and again; try again")
+
+
+def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Response | None:
+    """The answer; None: the object is another one by now."""
+    if known.envelope is None:
+        check_plaintext(call, known)
+        answer = dialect.media(call, known, end_to_end(call.request.headers), described=described)
+        if _is_gone(answer, known):
+            answer.close()
+            return None
+        return relayed(answer, call.request)
+    known = call.parts.objects.opened(known, call.parts.envelopes)
+    headers = call.request.headers
+    asked = None if "if-range" in headers else read_range(headers.get("range"), known.plain_bytes)
+    start, length = asked or (0, known.plain_bytes)
+    wanted = sealed_range(start, length, known.plain_bytes)
+    answer = dialect.media(call, known, _asking(call, known, wanted), described=described)
+    if _is_gone(answer, known):
+        answer.close()
+        return None
+    if answer.status not in (200, 206):
+        return relayed(answer, call.request)
+    shown = shown_headers(answer.headers, known)
+    shown.set("Content-Length", str(length))
+    if asked is not None:
+        shown.add("Content-Range", f"bytes {start}-{start + length - 1}/{known.plain_bytes}")
+    body = _body(call, answer, known, wanted, length)
+    return Response(status=200 if asked is None else 206, headers=shown, body=body)
+
+
+def check_plaintext(call: Call, known: Known) -> None:
+    """
+    Raises:
+        Refusal: 403, an object that is not encrypted must not be read.
+    """
+    if call.parts.encrypt and not call.parts.allow_plaintext:
+        raise Refusal(
+            403,
+            "forbidden",
+            f"{known.name!r} in {known.bucket} is not encrypted, as everything there should be: it was stored past the "
+            f"proxy, and anybody may have written it. {ALLOW_PLAINTEXT}=true reads it all the same.",
+            code="AccessDenied",
+        )
+
+
+def _asking(call: Call, known: Known, wanted: SealedRange) -> Headers:
+    headers = end_to_end(call.request.headers, without=_OF_BYTES)
+    # Who accepts gzip gets what is stored; anybody else may get it unpacked.
+    headers.add("Accept-Encoding", "gzip")
+    if wanted.length != known.stored_bytes:
+        headers.add("Range", f"bytes={wanted.start}-{wanted.start + wanted.length - 1}")
+    return headers
+
+
+def _is_gone(answer: Answer, known: Known) -> bool:
+    """Whether an answer says that the object is not what is known of it any more."""
+    if answer.status in (404, 412):
+        return True
+    if answer.status not in (200, 206):
+        return False
+    metageneration = answer.headers.get("x-goog-metageneration", str(known.metageneration))
+    return (answer.headers.get("x-goog-generation"), metageneration) != (
+        str(known.generation),
+        str(known.metageneration),
+    )
+
+
+def _body(call: Call, answer: Answer, known: Known, wanted: SealedRange, length: int) -> Iterable[bytes]:
+    assert known.opened is not None
+    if call.request.method == "HEAD":
+        answer.close()
+        return ()
+    try:
+        _check_brought(answer, known, wanted)
+        body = PlainBody(answer, known.opened.sealing, wanted, length=length, plain=known.plain_bytes)
+    except (SealBroken, UpstreamUnavailable):
+        answer.close()
+        raise
+    # Views of bytes are sent as bytes are.
+    return cast("Iterable[bytes]", body)
+
+
+def _check_brought(answer: Answer, known: Known, wanted: SealedRange) -> None:
+    """
+    Raises:
+        UpstreamUnavailable: the answer does not bring the bytes that were asked for.
+    """
+    whole = wanted.length == known.stored_bytes
+    content_range = "" if whole else f"bytes {wanted.start}-{wanted.start + wanted.length - 1}/{known.stored_bytes}"
+    good = (
+        answer.status == (200 if whole else 206)
+        and answer.headers.get("content-range") == content_range
+        and answer.length in (wanted.length, None)
+    )
+    if not good:
+        raise UpstreamUnavailable(
+            f"the service answered {answer.status} with {answer.length} bytes where {wanted.length} of "
+            f"{known.stored_bytes} were asked for; try again"
+        )
+
+
+def shown_headers(headers: Headers, known: Known) -> Headers:
+    """What the service's headers say of an encrypted object, as its owner sees it; without its length."""
+    assert known.envelope is not None
+    assert known.opened is not None
+    shown = Headers(
+        (name, value)
+        for name, value in end_to_end(headers, without=_TRUE_OF_CIPHERTEXT).items()
+        if not name.lower().startswith(_OURS)
+    )
+    if tag := headers.get("etag"):
+        shown.add("ETag", shown_tag(tag))
+    encoding = known.envelope.content_encoding
+    if encoding:
+        shown.add("Content-Encoding", encoding)
+    shown.add("x-goog-stored-content-encoding", encoding or "identity")
+    shown.add("x-goog-stored-content-length", str(known.plain_bytes))
+    if known.opened.crc32c is not None:
+        shown.add("x-goog-hash", f"crc32c={crc32c_text(known.opened.crc32c)}")
+    return shown

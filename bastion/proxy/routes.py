@@ -1,0 +1,223 @@
+"""What a request to the storage service is about: which call, which bucket, which object.
+
+Layer: proxy. Pure. Nothing here knows which buckets are mapped. A path is taken apart before it is decoded, so that a
+`/` in an object's name (`%2F`) stays in it. What cannot be placed with certainty is NOT_UNDERSTOOD: the handler then
+refuses it rather than let it pass, unless it is plain that no mapped bucket is meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from bastion.http1 import Headers
+from bastion.storage_api.query import Query, decoded
+from bastion.storage_api.refusals import Refusal
+
+_SHARED_HOST = "www.googleapis.com"
+_DOMAIN = ".googleapis.com"
+_JSON = "/storage/v1/"
+_UPLOADS = ("/upload/storage/v1/", "/resumable/upload/storage/v1/")
+_DOWNLOADS = "/download/storage/v1/"
+_BATCHES = ("/batch/storage/v1", "/batch")
+# The first words of paths of the service's other interfaces: never taken for a bucket of the XML API.
+_RESERVED = ("storage", "upload", "download", "resumable", "batch", "discovery")
+# Query parameters of the XML API that turn a read or a write of an object into something else.
+_XML_SUBRESOURCES = (
+    "acl", "append", "compose", "cors", "delete", "encryption", "legal-hold", "lifecycle", "partNumber", "restore",
+    "retention", "tagging", "torrent", "uploadId", "uploads", "upload_id", "versions",
+)  # fmt: skip
+# Signed addresses: what they sign is what was sent, so nothing about the request may change.
+_SIGNED = ("X-Goog-Signature", "X-Amz-Signature", "Signature")
+
+
+class Action(Enum):
+    """What a request wants. PASS: nothing that has to do with objects' bytes, sizes or custom metadata."""
+
+    PASS = auto()
+    NOT_UNDERSTOOD = auto()
+    BATCH = auto()
+    LIST = auto()
+    DESCRIBE = auto()
+    READ = auto()
+    CHANGE = auto()
+    REPLACE = auto()
+    DELETE = auto()
+    UPLOAD = auto()
+    INSERT_EMPTY = auto()
+    COPY = auto()
+    REWRITE = auto()
+    XML_READ = auto()
+    XML_UPLOAD = auto()
+    XML_DELETE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """
+    Attributes:
+        bucket: Decoded; of a copy the destination's. Empty: none is named.
+        name: The object's, decoded; empty: none is named in the path (an upload's may stand in its query or body).
+        source: Bucket and name that a copy reads.
+        why: Of NOT_UNDERSTOOD: what is not supported, for the client's person.
+    """
+
+    action: Action
+    bucket: str = ""
+    name: str = ""
+    source: tuple[str, str] = ("", "")
+    why: str = ""
+
+    @property
+    def is_xml(self) -> bool:
+        return self.action in (Action.XML_READ, Action.XML_UPLOAD, Action.XML_DELETE)
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """Every bucket that is named."""
+        return tuple(bucket for bucket in (self.bucket, self.source[0]) if bucket)
+
+
+def route(method: str, authority: str, path: str, query: Query, headers: Headers) -> Route:
+    """Places a request.
+
+    Args:
+        authority: Host, and port if one is named, that the client means.
+        path: Percent-encoded, without the query.
+    """
+    host = authority.rpartition("@")[2].lower().partition(":")[0].rstrip(".")
+    if headers.get("Content-Type").lower().startswith("application/grpc"):
+        return Route(action=Action.NOT_UNDERSTOOD, why="gRPC")
+    try:
+        found = _of_json(method, path, query)
+        if found is None:
+            found = _of_others(method, host, path, query, headers)
+    except Refusal:
+        return Route(action=Action.NOT_UNDERSTOOD, why="a path that is not percent-encoded UTF-8")
+    if found.action is not Action.PASS and "X-HTTP-Method-Override" in headers:
+        return _refused(found, "X-HTTP-Method-Override")
+    if found.action is not Action.PASS and any(name in query for name in _SIGNED):
+        return _refused(found, "signed URLs")
+    return found
+
+
+def _refused(found: Route, why: str) -> Route:
+    return Route(action=Action.NOT_UNDERSTOOD, bucket=found.bucket, name=found.name, source=found.source, why=why)
+
+
+def _of_json(method: str, path: str, query: Query) -> Route | None:
+    """A call of the JSON API; None: it is none."""
+    if path.rstrip("/") in _BATCHES:
+        return Route(action=Action.BATCH)
+    for prefix in _UPLOADS:
+        if path.startswith(prefix):
+            return _upload(method, path[len(prefix) :].split("/"), query)
+    if path.startswith(_DOWNLOADS):
+        return _download(method, path[len(_DOWNLOADS) :].split("/"))
+    if path.startswith(_JSON):
+        return _call(method, path[len(_JSON) :].split("/"), query)
+    return None
+
+
+def _upload(method: str, segments: list[str], query: Query) -> Route:
+    match segments:
+        case ["b", bucket, "o"] | ["b", bucket, "o", ""] if method in ("POST", "PUT", "DELETE") and bucket:
+            return Route(action=Action.UPLOAD, bucket=decoded(bucket), name=query.get("name"))
+        case ["b", bucket, *_]:
+            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), why=f"{method} of this kind of upload")
+        case _:
+            return Route(action=Action.NOT_UNDERSTOOD, why="this kind of upload")
+
+
+def _download(method: str, segments: list[str]) -> Route:
+    match segments:
+        case ["b", bucket, "o", name] if method in ("GET", "HEAD") and bucket and name:
+            return Route(action=Action.READ, bucket=decoded(bucket), name=decoded(name))
+        case ["b", bucket, *_]:
+            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), why=f"{method} of this kind of download")
+        case _:
+            return Route(action=Action.NOT_UNDERSTOOD, why="this kind of download")
+
+
+_OF_OBJECTS = {
+    "GET": Action.DESCRIBE,
+    "HEAD": Action.DESCRIBE,
+    "PATCH": Action.CHANGE,
+    "PUT": Action.REPLACE,
+    "DELETE": Action.DELETE,
+}
+
+
+def _call(method: str, segments: list[str], query: Query) -> Route:
+    match segments:
+        case ["b", bucket, "o", name] if name:
+            action = _OF_OBJECTS.get(method, Action.NOT_UNDERSTOOD)
+            if action is Action.DESCRIBE and query.get("alt") == "media":
+                action = Action.READ
+            return Route(action=action, bucket=decoded(bucket), name=decoded(name), why=f"{method} of an object")
+        case ["b", bucket, "o"] | ["b", bucket, "o", ""]:
+            of_all = {"GET": Action.LIST, "HEAD": Action.LIST, "POST": Action.INSERT_EMPTY}
+            return Route(
+                action=of_all.get(method, Action.NOT_UNDERSTOOD),
+                bucket=decoded(bucket),
+                name=query.get("name"),
+                why=f"{method} of objects",
+            )
+        case ["b", source_bucket, "o", source, "copyTo" | "rewriteTo" as word, "b", bucket, "o", name] if name:
+            return Route(
+                action=Action.COPY if word == "copyTo" else Action.REWRITE,
+                bucket=decoded(bucket),
+                name=decoded(name),
+                source=(decoded(source_bucket), decoded(source)),
+            )
+        case ["b", bucket, "o", name, "acl" | "iam", *_]:
+            return Route(action=Action.PASS, bucket=decoded(bucket), name=decoded(name))
+        case ["b", bucket, "o", name, word, *_]:
+            why = {"compose": "composing objects", "moveTo": "moving objects"}.get(word, f"{word} of an object")
+            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), name=decoded(name), why=why)
+        case ["b", bucket, *_]:
+            return Route(action=Action.PASS, bucket=decoded(bucket))
+        case _:
+            return Route(action=Action.PASS)
+
+
+def _of_others(method: str, host: str, path: str, query: Query, headers: Headers) -> Route:
+    """What is not the JSON API: other services of the shared host, or the XML API."""
+    first, _, rest = path.lstrip("/").partition("/") if path.startswith("/") else ("", "", "")
+    word = decoded(first)
+    if host == _SHARED_HOST:
+        # Storage has its own prefixes here; a path that only resembles them may mean it.
+        like = any(part in ("storage", "b") for part in decoded(path).lower().split("/"))
+        return Route(action=Action.NOT_UNDERSTOOD if like else Action.PASS, why="this path of the storage service")
+    if path.startswith("//") or word in _RESERVED or word in (".", ".."):
+        return Route(action=Action.NOT_UNDERSTOOD, why="this path of the storage service")
+    bucket = _bucket_of_host(host)
+    if bucket:
+        return _xml(method, bucket, decoded(path[1:]), query, headers)
+    if not word:
+        return Route(action=Action.PASS)
+    return _xml(method, word, decoded(rest), query, headers)
+
+
+def _bucket_of_host(host: str) -> str:
+    """Of `BUCKET.storage.googleapis.com`; empty: the path names it."""
+    label = ".storage" + _DOMAIN
+    return host[: -len(label)] if host.endswith(label) else ""
+
+
+def _xml(method: str, bucket: str, name: str, query: Query, headers: Headers) -> Route:
+    action = {"GET": Action.XML_READ, "HEAD": Action.XML_READ, "PUT": Action.XML_UPLOAD, "DELETE": Action.XML_DELETE}
+    strange = next((word for word in _XML_SUBRESOURCES if word in query), "")
+    if not name:
+        why = f"{method} of a bucket through the XML API"
+    elif strange:
+        why = f"{strange} of the XML API"
+    elif "x-goog-copy-source" in headers or "x-amz-copy-source" in headers:
+        why = "copying through the XML API"
+    elif "x-goog-resumable" in headers:
+        why = "resumable uploads of the XML API"
+    elif method not in action:
+        why = f"{method} through the XML API"
+    else:
+        return Route(action=action[method], bucket=bucket, name=name)
+    return Route(action=Action.NOT_UNDERSTOOD, bucket=bucket, name=name, why=why)
