@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from cryptography import x509
+
 from bastion.core.errors import BastionError
 
 _STORAGE_HOST = "storage.googleapis.com"
@@ -112,8 +114,9 @@ def _connection(address: tuple[str, int], environment: Mapping[str, str]) -> Ite
             yield Finding(f"a proxy answers on {where}", True)
             context = ssl.create_default_context(cafile=environment.get("SSL_CERT_FILE") or None)
             with context.wrap_socket(plain, server_hostname=_STORAGE_HOST) as secure:
-                issuer = dict(pair for part in secure.getpeercert()["issuer"] for pair in part)  # type: ignore[index]
-                yield Finding(f"it shows a certificate for {_STORAGE_HOST} by {issuer.get('commonName')}", True)
+                shown = secure.getpeercert(binary_form=True) or b""
+                issuer = x509.load_der_x509_certificate(shown).issuer.rfc4514_string()
+                yield Finding(f"it shows a certificate for {_STORAGE_HOST} by {issuer}", True)
     except ssl.SSLError as error:
         advice = f"the bundle is not this proxy's ({error.reason}); it is published where PROXY_CERT_PATH says"
         yield Finding(f"the certificate for {_STORAGE_HOST} cannot be verified", False, advice)

@@ -14,19 +14,20 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bastion.adapters.key_service import open_kms
 from bastion.adapters.system_clock import SystemClock
-from bastion.core.errors import KmsRefused
+from bastion.core.errors import KmsRefused, Refused
 from bastion.ports import Kms, ObjectMetadata
 from bastion.proxy.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
 from bastion.proxy.calls import Parts
 from bastion.proxy.envelopes import SESSION_CONTEXT, Envelopes
 from bastion.proxy.forwarding import ForwardingUpstream
 from bastion.proxy.handler import handler
-from bastion.proxy.intercepted import is_intercepted
+from bastion.proxy.intercepted import is_storage
 from bastion.proxy.listener import ProxyListener
 from bastion.proxy.objects import KnownObjects
 from bastion.proxy.resumables import Resumables
-from bastion.proxy.settings import ProxySettings
+from bastion.proxy.settings import LISTEN, ProxySettings
 
 _log = logging.getLogger(__name__)
 
@@ -35,18 +36,12 @@ _GRACE_SECONDS = 10.0
 
 
 def kms_of(settings: ProxySettings) -> Kms:
-    """The key service that the settings name; Cloud KMS needs the extra `kms`.
+    """The key service that the settings name.
 
     Raises:
-        Refused: it is not installed.
+        Refused, KmsRefused: its library is not installed, or there are no credentials.
     """
-    if settings.keyring is not None:
-        from bastion.adapters.keyring import KeyringKms
-
-        return KeyringKms(settings.keyring)
-    from bastion.adapters import cloud_kms
-
-    return cloud_kms.connect()
+    return open_kms(settings.keyring)
 
 
 def envelopes(settings: ProxySettings) -> Envelopes:
@@ -93,6 +88,11 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
+    # A client's environment may have come down to us, and the key service must not be asked through ourselves.
+    own = f"http://{settings.listen[0]}:{settings.listen[1]}"
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        if os.environ.get(name, "").rstrip("/") == own:
+            del os.environ[name]
     kms = kms_of(settings)
     for key in settings.mapping.keys:
         try_key(kms, key)
@@ -109,8 +109,19 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
         allow_plaintext=settings.allow_plaintext,
     )
     host, port = settings.listen
-    listener = ProxyListener(handler(parts), authority, host=host, port=port, intercepts=is_intercepted)
-    listener.open()
+    listener = ProxyListener(
+        handler(parts),
+        intercepts=lambda name, _port: is_storage(name),
+        context=authority.context,
+        host=host,
+        port=port,
+    )
+    try:
+        listener.open()
+    except OSError as error:
+        raise Refused(
+            f"the proxy cannot listen on {host}:{port} ({error.strerror}); set {LISTEN} to a free port"
+        ) from error
     try:
         published = settings.cert_path or state / "certs"
         authority.publish(published)

@@ -2,8 +2,8 @@
 
 A small transformer (`fuji.py`) runs on an emulated v4-32 slice and saves to `gs://checkpoints` through the proxy beside
 it. Once it has saved a few times, one of its hosts crashes, and the next attempt goes on from the newest checkpoint.
-The same is done with encryption off. Then every object in the bucket is looked at: no plaintext may lie there, but where
-encryption was off. Prints the times of saving and restoring, as the table of the test that this one follows.
+The same is done with encryption off. Then every object in the bucket is looked at: no plaintext may lie there, but
+where encryption was off. Prints the times of saving and restoring, as the table of the test that this one follows.
 
     python examples/encrypted/acceptance.py [--width=512] [--layers=8] [--rounds=1]
 
