@@ -70,6 +70,8 @@ class Proxied:
         self.environment = {
             **base,
             **exported,
+            # Whoever finds this looks for no credentials; the address is that of the service itself.
+            "STORAGE_EMULATOR_HOST": "https://storage.googleapis.com",
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a-secret-token",
             "FSSPEC_GS": json.dumps({"token": "anon", "session_kwargs": {"trust_env": True}}),
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
