@@ -79,6 +79,11 @@ class InProcessAnswer:
         self._read = 0
         self.closed = False
 
+    @property
+    def position(self) -> int:
+        """Bytes of the body that have been read."""
+        return self._read
+
     def read(self, size: int = -1) -> bytes:
         end = len(self._data) if size < 0 else min(len(self._data), self._read + size)
         if self._break_after is not None and end > self._break_after:
