@@ -269,7 +269,12 @@ def test_the_clients_conditions_hold_whether_or_not_the_object_is_known(
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(
     ("header", "value", "status"),
-    [("If-None-Match", "{etag}", 304), ("If-None-Match", "x", 200), ("If-Match", "{etag}", 200), ("If-Match", "x", 412)],
+    [
+        ("If-None-Match", "{etag}", 304),
+        ("If-None-Match", "x", 200),
+        ("If-Match", "{etag}", 200),
+        ("If-Match", "x", 412),
+    ],
 )
 def test_entity_tags_hold_whether_or_not_the_object_is_known(
     stage: Stage, header: str, value: str, status: int, known: bool
