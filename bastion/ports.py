@@ -6,7 +6,7 @@ one contract suite in `tests/contract/` that every adapter passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,8 +16,10 @@ from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, Sl
 __all__ = [
     "CapacityModel",
     "Clock",
+    "DescribedObject",
     "Kms",
     "ObjectMeta",
+    "ObjectMetadata",
     "ObjectStore",
     "Place",
     "Provisioner",
@@ -36,6 +38,35 @@ class StoredObject:
 
     meta: ObjectMeta
     data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedObject:
+    """One object of any bucket: its versions, and its custom metadata."""
+
+    name: str
+    generation: int
+    metageneration: int
+    metadata: Mapping[str, str]
+
+
+class ObjectMetadata(Protocol):
+    """The custom metadata of the objects of buckets that are not the bastion's own.
+
+    Both raise `AccessDenied`, `StoreUnavailable`, or another `StoreError`.
+    """
+
+    def list(self, bucket: str, prefix: str) -> Iterator[DescribedObject]:
+        """Every object whose name begins with the prefix."""
+        ...
+
+    def patch(self, bucket: str, found: DescribedObject, changes: Mapping[str, str]) -> None:
+        """Sets some entries, leaving the others, if the object is still what was found.
+
+        Raises:
+            PreconditionFailed: it is not.
+        """
+        ...
 
 
 class ObjectStore(Protocol):

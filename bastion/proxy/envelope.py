@@ -62,7 +62,7 @@ class Envelope:
     content_encoding: str = ""
 
     def to_metadata(self) -> dict[str, str]:
-        """Our entries of the object's custom metadata; some 700 bytes."""
+        """Our entries of the object's custom metadata; some 500 bytes."""
         entries = {
             _VERSION: str(self.version),
             _KEK: self.kek,

@@ -13,10 +13,11 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from bastion.core.errors import Refused
+from bastion.http1 import Headers
 from bastion.proxy.exchange import Exchange, ForwardedAnswer
 from bastion.proxy.intercepted import split_authority
 from bastion.proxy.roots import trusting
@@ -85,6 +86,9 @@ class ForwardingUpstream:
     def ask(self, asked: Asked) -> ForwardedAnswer:
         """See `bastion.proxy.upstream.Upstream.ask`."""
         place = self._endpoint or _place(asked.authority)
+        if self._endpoint is not None:
+            # It names addresses in its answers, which must be those that our clients use.
+            asked = replace(asked, headers=Headers([*asked.headers.items(), ("X-Forwarded-Proto", "https")]))
 
         def done(exchange: Exchange, again: bool) -> None:
             self._give_back(place, exchange, again=again)

@@ -10,14 +10,14 @@ import re
 
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z_.-]+))(?::([0-9]{1,5}))?")
 _STORAGE = re.compile(
-    r"""(?:[^.]+\.)*(?:                       # a bucket's own name may stand in front
+    r"""(?:(?P<bucket>.+)\.)?(?:              # a bucket's own name may stand in front
         (?:content-)?storage(?:-download|-upload)?\.googleapis\.com
       | commondatastorage\.googleapis\.com
       | storage\.mtls\.googleapis\.com
       | storage\.[a-z0-9-]+\.rep\.googleapis\.com
       | storage-[a-z0-9-]+\.p\.googleapis\.com
       )
-      | www\.(?:mtls\.)?googleapis\.com       # paths tell storage from the rest
+      | (?P<shared>www\.(?:mtls\.)?googleapis\.com)  # paths tell storage from the rest
     """,
     re.VERBOSE,
 )
@@ -42,3 +42,15 @@ def split_authority(authority: str) -> tuple[str, int | None]:
 def is_storage(host: str) -> bool:
     """Whether a host, as `split_authority` gives it, serves storage (and, of some, other things too)."""
     return _STORAGE.fullmatch(host) is not None
+
+
+def is_shared(host: str) -> bool:
+    """Whether a storage host serves other things, too."""
+    found = _STORAGE.fullmatch(host)
+    return found is not None and found["shared"] is not None
+
+
+def bucket_in(host: str) -> str:
+    """The bucket that a storage host names, as `BUCKET.storage.googleapis.com` does; empty: the path names it."""
+    found = _STORAGE.fullmatch(host)
+    return (found["bucket"] or "") if found else ""

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from bastion.http1 import Headers
+from bastion.proxy.intercepted import bucket_in, is_shared
 from bastion.storage_api.query import Query, decoded
 from bastion.storage_api.refusals import Refusal
 
-_SHARED_HOST = "www.googleapis.com"
-_DOMAIN = ".googleapis.com"
 _JSON = "/storage/v1/"
 _UPLOADS = ("/upload/storage/v1/", "/resumable/upload/storage/v1/")
 _DOWNLOADS = "/download/storage/v1/"
@@ -185,24 +184,18 @@ def _of_others(method: str, host: str, path: str, query: Query, headers: Headers
     """What is not the JSON API: other services of the shared host, or the XML API."""
     first, _, rest = path.lstrip("/").partition("/") if path.startswith("/") else ("", "", "")
     word = decoded(first)
-    if host == _SHARED_HOST:
+    if is_shared(host):
         # Storage has its own prefixes here; a path that only resembles them may mean it.
         like = any(part in ("storage", "b") for part in decoded(path).lower().split("/"))
         return Route(action=Action.NOT_UNDERSTOOD if like else Action.PASS, why="this path of the storage service")
     if path.startswith("//") or word in _RESERVED or word in (".", ".."):
         return Route(action=Action.NOT_UNDERSTOOD, why="this path of the storage service")
-    bucket = _bucket_of_host(host)
+    bucket = bucket_in(host)
     if bucket:
         return _xml(method, bucket, decoded(path[1:]), query, headers)
     if not word:
         return Route(action=Action.PASS)
     return _xml(method, word, decoded(rest), query, headers)
-
-
-def _bucket_of_host(host: str) -> str:
-    """Of `BUCKET.storage.googleapis.com`; empty: the path names it."""
-    label = ".storage" + _DOMAIN
-    return host[: -len(label)] if host.endswith(label) else ""
 
 
 def _xml(method: str, bucket: str, name: str, query: Query, headers: Headers) -> Route:

@@ -7,6 +7,8 @@ keeps its key and header when it is copied: `ASSOCIATED` names no object, the wr
 
 The caller never seals different bytes under an index whose sealed form has left the process: two plaintexts under one
 nonce give both away.
+
+Both directions let other threads run. A buffer for the result spares a copy, but `google_crc32c` takes `bytes` alone.
 """
 
 from __future__ import annotations

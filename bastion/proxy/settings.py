@@ -27,6 +27,7 @@ KMS = "GCS_PROXY_KMS"
 KEYRING = "GCS_PROXY_KEYRING"
 FORMER_KEYS = "GCS_PROXY_FORMER_KEYS"
 UPSTREAM = "GCS_PROXY_UPSTREAM"
+STATE_PATH = "GCS_PROXY_STATE_PATH"
 
 DEFAULT_LISTEN = "127.0.0.1:9080"
 
@@ -48,6 +49,7 @@ class ProxySettings:
         listen: Host and port; port 0: any.
         kms: Where the keys lie.
         keyring: The file with the keys; set exactly if `kms` is `local`.
+        state_path: The proxy's own folder, for the authority's private key and unfinished uploads; None: not set.
         upstream: `http://` or `https://` and host and port, in place of the storage hosts; None: the real ones.
     """
 
@@ -60,6 +62,7 @@ class ProxySettings:
     listen: tuple[str, int] = ("127.0.0.1", 9080)
     kms: Literal["gcp", "local"] = "gcp"
     keyring: Path | None = None
+    state_path: Path | None = None
     upstream: str | None = None
 
     @property
@@ -90,6 +93,7 @@ class ProxySettings:
             listen=_listen(given.get(LISTEN, DEFAULT_LISTEN)),
             kms=kms,
             keyring=keyring,
+            state_path=Path(given[STATE_PATH]) if STATE_PATH in given else None,
             upstream=_upstream(given[UPSTREAM]) if UPSTREAM in given else None,
         )
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bastion.proxy.resumables import Resumables
+
 from bastion.adapters import keyring
 from bastion.emulator.gcs.api import handler as endpoint_handler
 from bastion.emulator.gcs.buckets import Buckets
@@ -19,7 +21,6 @@ from bastion.proxy.calls import Parts
 from bastion.proxy.envelopes import Envelopes
 from bastion.proxy.handler import handler
 from bastion.proxy.objects import KnownObjects
-from bastion.proxy.resumables import Resumables
 from bastion.proxy.settings import KeyMapping
 from bastion.proxy.upstream import Asked, UpstreamUnavailable
 from bastion.testing.manual_clock import ManualClock

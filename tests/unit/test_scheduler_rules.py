@@ -59,6 +59,25 @@ def test_a_job_of_a_held_project_tells_that_its_limits_are_too_low_as_well() -> 
         assert (reason.code, reason.also) == (ReasonCode.HELD, also)
 
 
+def test_a_job_that_the_settings_hold_takes_no_room_and_stops_nobody() -> None:
+    plan = pass_over(policy(), running("r", "b", 64), pending("x", "a", 8, hold="no zone has v4"))
+    assert decision(plan, "r").verdict is Verdict.KEEP and plan.impossible == {"x"}
+    assert waits(plan, "x") == (ReasonCode.HELD, "no zone has v4", "an operator changes the settings of the daemon")
+    plan = pass_over(policy(), pending("x", "a", 65, hold="no zone has v4"), pending("y", "a", 64))
+    assert started(plan) == {"y"}
+    reason = decision(plan, "x").reason
+    assert reason is not None and reason.also == (ReasonCode.EXCEEDS_POOL,)
+
+
+def test_who_is_held_by_more_than_the_settings_is_told_of_that_first() -> None:
+    job = pending("x", "a", 8, hold="no zone has v4")
+    assert "hold = true" in waits(pass_over(policy(a=ProjectRules(hold=True)), job), "x")[1]
+    assert "held by an operator" in waits(pass_over(policy(), job, held=True), "x")[1]
+    reason = decision(pass_over(policy(), replace(job, demand={"v9": 1})), "x").reason
+    assert reason is not None
+    assert (reason.code, reason.also) == (ReasonCode.UNKNOWN_TYPE, (ReasonCode.HELD,))
+
+
 def test_a_project_that_does_not_exist_has_no_limits_to_be_told_of() -> None:
     quota = policy(a=ProjectRules(lending_limit={"v4": 0}))
     plan = schedule(Snapshot(policy=quota, jobs=(pending("x", "nowhere", 40),)), NOW)

@@ -1,0 +1,153 @@
+"""From the environment to a running proxy: which keys, which storage service, which folders.
+
+Layer: wiring. The proxy is ready when its certificate is published; who waits for that file may begin.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bastion.adapters.key_service import open_kms
+from bastion.adapters.system_clock import SystemClock
+from bastion.core.errors import KmsRefused, Refused
+from bastion.ports import Kms, ObjectMetadata
+from bastion.proxy.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
+from bastion.proxy.calls import Parts
+from bastion.proxy.envelopes import SESSION_CONTEXT, Envelopes
+from bastion.proxy.forwarding import ForwardingUpstream
+from bastion.proxy.handler import handler
+from bastion.proxy.intercepted import is_storage
+from bastion.proxy.listener import ProxyListener
+from bastion.proxy.objects import KnownObjects
+from bastion.proxy.resumables import Resumables
+from bastion.proxy.settings import LISTEN, ProxySettings
+
+_log = logging.getLogger(__name__)
+
+# Requests at hand get so long when the proxy is told to end.
+_GRACE_SECONDS = 10.0
+
+
+def kms_of(settings: ProxySettings) -> Kms:
+    """The key service that the settings name.
+
+    Raises:
+        Refused, KmsRefused: its library is not installed, or there are no credentials.
+    """
+    return open_kms(settings.keyring)
+
+
+def envelopes(settings: ProxySettings) -> Envelopes:
+    return Envelopes(kms_of(settings), clock=SystemClock(), trusted=settings.trusted_keys)
+
+
+def object_metadata() -> ObjectMetadata:
+    from bastion.adapters.object_metadata import GcsObjectMetadata
+
+    return GcsObjectMetadata()
+
+
+def try_key(kms: Kms, key: str) -> None:
+    """Wraps and unwraps something under a key.
+
+    Raises:
+        KmsRefused: it cannot be used, or does not give back what it was given.
+        KmsUnavailable: the key service does not answer.
+    """
+    trial = os.urandom(32)
+    wrapped = kms.wrap(key, trial, associated=SESSION_CONTEXT)
+    if kms.unwrap(key, wrapped.version, wrapped.data, associated=SESSION_CONTEXT) != trial:
+        raise KmsRefused(f"{key} does not unwrap what it wrapped; its key service is broken")
+
+
+def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], None]) -> int:
+    """Runs the proxy until SIGTERM or SIGINT; returns the exit code.
+
+    Args:
+        home: Where its state lies if the environment names no folder.
+        say: Told what a shell needs whose programs are to use the proxy.
+
+    Raises:
+        Refused, KmsRefused: the environment is malformed, a key cannot be used, or the port is taken.
+        KmsUnavailable: the key service does not answer.
+    """
+    settings = ProxySettings.from_environment(environment)
+    level = logging.DEBUG if settings.debug else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    # A connection of a client takes one to the service, and the usual limit of 1024 would be few.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    # A client's environment may have come down to us, and the key service must not be asked through ourselves.
+    own = f"http://{settings.listen[0]}:{settings.listen[1]}"
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        if os.environ.get(name, "").rstrip("/") == own:
+            del os.environ[name]
+    kms = kms_of(settings)
+    for key in settings.mapping.keys:
+        try_key(kms, key)
+    state = settings.state_path or home / "proxy"
+    authority = ProxyAuthority(state / "authority")
+    upstream = ForwardingUpstream(endpoint=settings.upstream or "")
+    parts = Parts(
+        mapping=settings.mapping,
+        envelopes=Envelopes(kms, clock=SystemClock(), trusted=settings.trusted_keys),
+        objects=KnownObjects(),
+        resumables=Resumables(state / "uploads"),
+        upstream=upstream,
+        encrypt=settings.encrypt,
+        allow_plaintext=settings.allow_plaintext,
+    )
+    host, port = settings.listen
+    listener = ProxyListener(
+        handler(parts),
+        intercepts=lambda name, _port: is_storage(name),
+        context=authority.context,
+        host=host,
+        port=port,
+    )
+    try:
+        listener.open()
+    except OSError as error:
+        raise Refused(
+            f"the proxy cannot listen on {host}:{port} ({error.strerror}); set {LISTEN} to a free port"
+        ) from error
+    try:
+        published = settings.cert_path or state / "certs"
+        authority.publish(published)
+        _tell(settings, f"{host}:{listener.port}", published, say)
+        # A process that is stopped (Ctrl-Z) when it is told to end may get the signal in another thread.
+        while not ended.wait(1.0):
+            pass
+        _log.info("ending")
+    finally:
+        listener.close(_GRACE_SECONDS)
+        upstream.close()
+    return 0
+
+
+def _tell(settings: ProxySettings, address: str, published: Path, say: Callable[[str], None]) -> None:
+    """What a person who started it needs to know; and what must not be overlooked."""
+    for bucket in settings.mapping.buckets:
+        what = "is encrypted" if settings.encrypt else "is NOT encrypted: GCS_PROXY_DISABLE_ENCRYPTION is set"
+        _log.info("what is stored in %s %s", bucket, what)
+    if settings.upstream:
+        _log.warning("what is meant for the storage service goes to %s", settings.upstream)
+    if settings.allow_plaintext:
+        _log.warning("plaintext in mapped buckets may be read")
+    _log.info("ready on %s; %s", address, published / CA_FILE)
+    say(f"export https_proxy=http://{address} HTTPS_PROXY=http://{address}")
+    say("export no_proxy=metadata.google.internal,169.254.169.254,localhost,127.0.0.1")
+    names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "TENSORSTORE_CA_BUNDLE")
+    for name in names:
+        say(f"export {name}={published / BUNDLE_FILE}")
