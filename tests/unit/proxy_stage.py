@@ -64,12 +64,7 @@ class InProcessAnswer:
     def __init__(self, response: Response, *, bodiless: bool, break_after: int | None = None) -> None:
         self.status, self.headers = response.status, response.headers
         self.reason = response.reason
-        body = response.body
-        if isinstance(body, FileSlice):
-            data = os.pread(body.descriptor, body.length, body.start)
-            body.close()
-        else:
-            data = body if isinstance(body, bytes) else b"".join(body)
+        data = body_of(response)
         if bodiless:
             if "content-length" not in self.headers:
                 self.headers.set("Content-Length", str(len(data)))
@@ -79,6 +74,21 @@ class InProcessAnswer:
         self._break_after = break_after
         self._read = 0
         self.closed = False
+
+    @property
+    def content(self) -> bytes:
+        """The whole body, read or not."""
+        return bytes(self._data)
+
+    def replace(self, content: bytes) -> None:
+        """Puts another body in its place; to be done before it is read."""
+        self._data = memoryview(content)
+        self.length = len(content)
+
+    @property
+    def position(self) -> int:
+        """Bytes of the body that have been read."""
+        return self._read
 
     def read(self, size: int = -1) -> bytes:
         end = len(self._data) if size < 0 else min(len(self._data), self._read + size)
@@ -237,7 +247,8 @@ def body_of(response: Response) -> bytes:
     """All bytes of a response; what breaks in it is raised here. Closes it."""
     try:
         body = response.body
-        assert not isinstance(body, FileSlice)
+        if isinstance(body, FileSlice):
+            return os.pread(body.descriptor, body.length, body.start)
         return body if isinstance(body, bytes) else b"".join(map(bytes, body))
     finally:
         response.close()
