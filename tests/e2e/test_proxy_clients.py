@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from bastion.emulator.gcs.api import handler
 from bastion.emulator.gcs.buckets import Buckets
@@ -30,6 +31,7 @@ class Proxied:
     """A storage endpoint with the buckets `vault`, which is mapped, and `lake`, and a proxy before it.
 
     Attributes:
+        endpoint: The address of the storage endpoint, past the proxy.
         environment: Of a client.
         buckets: The folder in which what is stored lies as files.
         log: The file of what the proxy says.
@@ -42,6 +44,7 @@ class Proxied:
             buckets.create(name)
         self._endpoint = HttpServer(handler(buckets, Uploads(buckets)))
         self._endpoint.open()
+        self.endpoint = f"http://127.0.0.1:{self._endpoint.port}"
         base = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         self.keyring = folder / "keyring.json"
         subprocess.run(
@@ -54,7 +57,7 @@ class Proxied:
             "GCS_PROXY_KEYRING": str(self.keyring),
             "GCS_PROXY_STATE_PATH": str(folder / "state"),
             "GCS_PROXY_LISTEN": "127.0.0.1:0",
-            "GCS_PROXY_UPSTREAM": f"http://127.0.0.1:{self._endpoint.port}",
+            "GCS_PROXY_UPSTREAM": self.endpoint,
             "PROXY_CERT_PATH": str(certificates),
             "DEBUG_LEVEL": "1",
         }
@@ -86,6 +89,14 @@ class Proxied:
             env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=100,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout.decode()[-3000:]}\n{self.log.read_text()[-3000:]}"
+
+    def requests(self) -> requests.Session:
+        """A client in this process."""
+        session = requests.Session()
+        session.trust_env = False
+        session.proxies = {"https": self.environment["https_proxy"]}
+        session.verify = self.environment["REQUESTS_CA_BUNDLE"]
+        return session
 
     def close(self) -> None:
         self.proxy.terminate()
@@ -149,3 +160,35 @@ def test_the_doctor_finds_a_client_well_equipped_and_says_what_one_without_lacks
     assert code == 1
     assert "https_proxy is not set" in said
     assert "CURL_CA_BUNDLE is not set" in said
+
+
+def test_after_a_rotation_what_is_stored_is_put_under_the_new_version_and_stays_readable(proxied: Proxied) -> None:
+    def bastion(*words: str) -> str:
+        environment = {**proxied.proxy_environment, "STORAGE_EMULATOR_HOST": proxied.endpoint}
+        done = subprocess.run(
+            [*BASTION, "proxy", *words], env=environment, stdout=subprocess.PIPE, check=False, text=True
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def counted(*flags: str) -> dict[str, int]:
+        found = json.loads(bastion("rewrap", "gs://vault/rotation/", "--output=json", *flags))
+        assert isinstance(found, dict)
+        return found
+
+    url = "https://storage.googleapis.com/vault/rotation"
+    client = proxied.requests()
+    for number in range(3):
+        assert client.put(f"{url}/{number}", data=MARK).status_code == 200
+    requests.put(f"{proxied.endpoint}/vault/rotation/plain", data=b"plaintext", timeout=10)
+    assert counted() == {"done": 0, "current": 3, "plaintext": 1, "changed": 0, "failed": 0}
+    bastion("keyring", "rotate", f"--key={KEY}", str(proxied.keyring))
+
+    assert counted("--dry_run")["done"] == 3
+    assert counted() == {"done": 3, "current": 0, "plaintext": 1, "changed": 0, "failed": 0}
+
+    assert counted() == {"done": 0, "current": 3, "plaintext": 1, "changed": 0, "failed": 0}
+    seen = requests.get(f"{proxied.endpoint}/vault/rotation/1", timeout=10)
+    assert seen.headers["x-goog-meta-gcsproxy-kek-version"] == "2"
+    assert client.get(f"{url}/1").content == MARK
+    assert client.get(f"{url}/plain").status_code == 403
