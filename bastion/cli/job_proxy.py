@@ -5,6 +5,8 @@ Layer: cli.
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from absl import flags
 
 from bastion.cli.command import Invocation
@@ -58,9 +60,12 @@ def check_place(mapping: str, root: Root) -> None:
     Raises:
         Refused: it does.
     """
-    if not mapping or root.local:
+    if not mapping:
         return
     bucket, _, folder = root.url.removeprefix("gs://").partition("/")
+    if root.local:
+        # So the storage endpoint of this machine names it.
+        bucket, folder = PurePath(root.bucket).name, root.bastion
     entry = KeyMapping.parse(mapping).overlapping(bucket, f"{folder}/")
     if entry is not None:
         raise Refused(

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 _TIED = Path(__file__).parent / "tied.py"
 # The proxy as a program, for this very Python.
-PROGRAM = (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "bastion.proxy_setup")
+PROGRAM = (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "bastion.storage_proxy")
 _LOOK_SECONDS = 0.05
 _LAST_BACKOFF_SECONDS = 5.0
 _LAST_WORD_CHARS = 300

@@ -81,6 +81,12 @@ def test_the_bastions_own_folder_cannot_be_encrypted(place: str) -> None:
         check_place(f"{place}:{KEY}", parse_root("gs://team/shared/x-bastion"))
 
 
+def test_on_this_machine_the_folders_name_is_the_buckets() -> None:
+    with pytest.raises(Refused, match="takes in the bastion's own folder"):
+        check_place(f"permanent:{KEY}", parse_root("/home/ann/buckets/permanent/local-bastion"))
+    check_place(f"permanent/ckpt/:{KEY}", parse_root("/home/ann/buckets/permanent/local-bastion"))
+
+
 @pytest.mark.parametrize("place", ["other", "team/ckpt/", "team/shared/x-bastion-2/"])
 def test_what_lies_beside_it_can(place: str) -> None:
     check_place(f"{place}:{KEY}", parse_root("gs://team/shared/x-bastion"))
