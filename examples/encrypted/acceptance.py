@@ -98,7 +98,7 @@ class Machine:
         from bastion.local import LocalHome
 
         listed = json.loads(self.run("list", "--output=json"))
-        run = next(job["run"] for job in listed["jobs"] if job["name"] == name)
+        run = next(f"{job['uid']}-{job['attempt']}" for job in listed["jobs"] if job["name"] == name)
         Faults(LocalHome(self.folder / "home").emulator_dir / "faults").crash(keys.gang(run), worker=1)
 
     def output(self, name: str) -> str:
