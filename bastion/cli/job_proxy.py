@@ -69,6 +69,6 @@ def check_place(mapping: str, root: Root) -> None:
     entry = KeyMapping.parse(mapping).overlapping(bucket, f"{folder}/")
     if entry is not None:
         raise Refused(
-            f"{_FLAG}: {plain(entry.bucket)}/{plain(entry.prefix)} takes in the bastion's own folder {root.url}, which "
-            f"the bastion reads and writes as it is; name a prefix beside it, like {entry.bucket}/checkpoints/"
+            f"the proxy's mapping: {plain(entry.bucket)}/{plain(entry.prefix)} takes in the bastion's own folder "
+            f"{root.url}, which is read and written as it is; name a prefix beside it, like {entry.bucket}/checkpoints/"
         )
