@@ -39,7 +39,8 @@ _ANSWERS: dict[Action, Callable[[Call], Response]] = {
     Action.XML_UPLOAD: xml_uploads.upload,
     Action.XML_DELETE: Call.pass_on,
 }
-_UPLOADS = frozenset({Action.UPLOAD, Action.INSERT_EMPTY, Action.XML_UPLOAD})
+# With encryption off they pass; an upload that was begun with it on must still go on, so UPLOAD looks for itself.
+_WHOLE_UPLOADS = frozenset({Action.INSERT_EMPTY, Action.XML_UPLOAD})
 # Their object stands in the path, so it is known here whether it lies below a mapped prefix.
 _OF_ONE_OBJECT = frozenset(
     {Action.DESCRIBE, Action.READ, Action.CHANGE, Action.REPLACE, Action.XML_READ, Action.XML_UPLOAD}
@@ -75,7 +76,7 @@ def handler(parts: Parts) -> Handler:
             return call.pass_on()
         if found.action is Action.NOT_UNDERSTOOD:
             raise _not_understood(found)
-        if found.action in _UPLOADS and not call.parts.encrypt:
+        if found.action in _WHOLE_UPLOADS and not call.parts.encrypt:
             return call.pass_on()
         if found.action in _OF_ONE_OBJECT and call.parts.mapping.key_for(found.bucket, found.name) is None:
             return call.pass_on()

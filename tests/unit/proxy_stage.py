@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bastion.proxy.resumables import Resumables
-
 from bastion.adapters import keyring
 from bastion.emulator.gcs.api import handler as endpoint_handler
 from bastion.emulator.gcs.buckets import Buckets
@@ -21,6 +19,7 @@ from bastion.proxy.calls import Parts
 from bastion.proxy.envelopes import Envelopes
 from bastion.proxy.handler import handler
 from bastion.proxy.objects import KnownObjects
+from bastion.proxy.resumables import Resumables
 from bastion.proxy.settings import KeyMapping
 from bastion.proxy.upstream import Asked, UpstreamUnavailable
 from bastion.testing.manual_clock import ManualClock
@@ -115,6 +114,7 @@ class InProcessUpstream:
         answers: Every answer that was given, to see that each was closed.
         before: Called with each request before the endpoint sees it; may raise, may return a response instead.
         after: Called with the request and the endpoint's answer; may raise, may change it.
+        cut: After so many bytes of a request's body the connection to the endpoint breaks; None: it does not.
     """
 
     def __init__(self, answer: Callable[[Request], Response]) -> None:
@@ -123,23 +123,35 @@ class InProcessUpstream:
         self.answers: list[InProcessAnswer] = []
         self.before: Callable[[Asked], Response | None] = lambda asked: None
         self.after: Callable[[Asked, InProcessAnswer], None] = lambda asked, answer: None
+        self.cut: Callable[[Asked], int | None] = lambda asked: None
         self.break_after: int | None = None
 
     def ask(self, asked: Asked) -> InProcessAnswer:
         path, _, query = asked.target.partition("?")
         seen: list[bytes] = []
+        broken: list[Exception] = []
+        left = self.cut(asked)
 
         def noted(pieces: Iterable[bytes]) -> Iterable[bytes]:
-            for piece in pieces:
-                seen.append(bytes(piece))
-                yield bytes(piece)
+            nonlocal left
+            try:
+                for piece in pieces:
+                    seen.append(bytes(piece))
+                    yield seen[-1][:left]
+                    if left is not None and (left := left - len(piece)) <= 0:
+                        raise BodyTruncated
+            except Exception as error:
+                broken.append(error)
+                raise BodyTruncated from error
 
         body: Body
-        if isinstance(asked.body, bytes):
+        if not isinstance(asked.body, bytes):
+            body = PieceBody(noted(asked.body), asked.length)
+        elif left is None:
             seen.append(asked.body)
             body = BytesBody(asked.body)
         else:
-            body = PieceBody(noted(asked.body), asked.length)
+            body = PieceBody(noted([asked.body]), len(asked.body))
         request = Request(
             method=asked.method, target=asked.target, path=path, query=query, headers=asked.headers, body=body,
             authority=asked.authority, secure=True,
@@ -148,6 +160,8 @@ class InProcessUpstream:
             instead = self.before(asked)
             response = self._answer(request) if instead is None else instead
         except BodyTruncated as error:
+            if broken and left is None:
+                raise broken[0] from None
             raise UpstreamUnavailable("the body was cut short") from error
         finally:
             self.asked.append((asked, b"".join(seen)))

@@ -1,0 +1,397 @@
+"""Requests of resumable uploads: the beginning, chunks, questions, the end.
+
+Layer: proxy. The client's chunks end anywhere, segments do not: whole segments of a chunk stream to the service at
+once, what is left waits in memory for the next chunk. The client's session is one of the service's, whose address it
+gets from the service; so one that this proxy does not know could still lead into a mapped bucket, and is refused.
+
+When something breaks on the way to the service, the request fails and the next one begins by asking what the service
+has. A client may then send the same chunk again, or ask where to go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from bastion.http1 import Body, Headers, Response
+from bastion.proxy.calls import Call, relayed
+from bastion.proxy.resumables import Session, Slot, Spoiled
+from bastion.proxy.sealed_stream import Plaintext, SealedStream
+from bastion.proxy.segments import SEGMENT_BYTES, sealed_offset, sealed_size, segment_of
+from bastion.proxy.storing import (
+    PIECE_SEGMENTS,
+    Declined,
+    Json,
+    Sealed,
+    accepted,
+    answered,
+    ask_status,
+    begin_session,
+    cancel,
+    declined,
+    finished,
+    forwarded_headers,
+    kept_bytes,
+    new_envelope,
+    send_part,
+    session_target,
+    shown,
+)
+from bastion.proxy.targets import requeried
+from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, refuse_packed
+from bastion.proxy.upload_journal import Beginning
+from bastion.proxy.upstream import Answer, UpstreamUnavailable
+from bastion.storage_api.declared_sums import both_declared, declared_in_headers
+from bastion.storage_api.query import Query, natural_number
+from bastion.storage_api.ranges import ChunkRange, chunk_range
+from bastion.storage_api.refusals import Refusal, invalid
+
+# The service's words for: there is no such upload any more.
+_GONE = (404, 410)
+
+
+def begin(call: Call, description: Description) -> Response:
+    """Begins an upload in a mapped place.
+
+    Raises:
+        KmsUnavailable, KmsRefused: as the key service did; nothing was begun.
+        UpstreamUnavailable: there was no answer.
+        Refusal: 503, the upload cannot be noted; nothing was begun.
+    """
+    length = call.request.headers.get("X-Upload-Content-Length")
+    total = natural_number("X-Upload-Content-Length", length) if length else None
+    refuse_packed(call.request.headers)
+    envelope, key = new_envelope(call, description)
+    query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})
+    try:
+        answer = begin_session(call, description, envelope, query, total)
+    except Declined as error:
+        return declined(call, error)
+    beginning = Beginning(
+        bucket=call.route.bucket,
+        name=description.name,
+        envelope=envelope,
+        declared=description.declared,
+        total=total,
+        fields=call.query.get("fields"),
+    )
+    return begun(call, answer, beginning, key)
+
+
+def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -> Response:
+    """The service's answer to the beginning of an upload, once that is noted.
+
+    Args:
+        key: The object's; None: its bytes pass as they are.
+    """
+    if 200 <= answer.status < 300:
+        upload_id = _upload_id(answer)
+        if not upload_id:
+            answer.close()
+            raise Refusal(502, "backendError", "The storage service began an upload without a name; try again.")
+        try:
+            call.parts.resumables.begin(upload_id, beginning, key)
+        except Refusal:
+            answer.close()
+            cancel(call, session_target(answer))
+            raise
+    return relayed(answer, call.request)
+
+
+def _upload_id(answer: Answer) -> str:
+    return Query(answer.headers.get("Location").partition("?")[2]).get("upload_id")
+
+
+def proceed(call: Call) -> Response:
+    """Answers a request that names an upload.
+
+    Raises:
+        KmsUnavailable, KmsRefused, EnvelopeBroken: the object's key cannot be had.
+        UpstreamUnavailable: there was no answer; the upload may go on.
+        Refusal: what was asked for cannot be.
+    """
+    if len(call.query.all("upload_id")) != 1:
+        raise invalid("The query has several names of uploads; which of them counts is not for a proxy to guess.")
+
+    def key_of(beginning: Beginning) -> bytes:
+        if beginning.envelope is None:
+            raise AssertionError("what passes as it is has no key")
+        return call.parts.envelopes.open(beginning.envelope, beginning.bucket, beginning.name)
+
+    with call.parts.resumables.turn(call.route.bucket, call.query.get("upload_id"), key_of) as slot:
+        if slot.outcome is not None:
+            _drain(call.request.body)
+            return answered(slot.outcome, call.query.get("fields"))
+        if call.request.method == "DELETE":
+            slot.forget()
+            return call.pass_on()
+        if slot.session is None:
+            return _unsealed(call, slot)
+        return _Turn(call, slot, slot.session).answer()
+
+
+def _unsealed(call: Call, slot: Slot) -> Response:
+    """Of an upload whose bytes pass as they are, or of one that nobody knows."""
+    if slot.file is not None or not call.parts.encrypt:
+        return call.pass_on()
+    # Our notes go when the object is there; a client that did not hear of it asks again, perhaps another process.
+    answer = ask_status(call, _target(call))
+    if 200 <= answer.status < 300:
+        resource = shown(call, accepted(answer), None)
+        _drain(call.request.body)
+        return answered(resource, call.query.get("fields"))
+    answer.close()
+    raise Refusal(
+        410,
+        "gone",
+        "The encrypting proxy does not know this upload: it was begun without it, or its notes are gone. Begin anew.",
+    )
+
+
+class _Turn:
+    """One request of an upload that is sealed."""
+
+    def __init__(self, call: Call, slot: Slot, session: Session) -> None:
+        self._call = call
+        self._slot = slot
+        self._session = session
+        self._target = _target(call)
+        self._declared = both_declared(session.declared, declared_in_headers(call.request.headers))
+
+    def answer(self) -> Response:
+        try:
+            return self._answered()
+        except Spoiled:
+            self._slot.forget()
+            cancel(self._call, self._target)
+            raise
+        except Declined as error:
+            if error.answer.status in _GONE:
+                self._slot.forget()
+            if error.answer.status == 308:
+                error.answer.close()
+                raise _not_all() from error
+            return declined(self._call, error)
+
+    def _answered(self) -> Response:
+        refuse_packed(self._call.request.headers)
+        session, body = self._session, self._call.request.body
+        if not session.settled and (resource := self._settled()) is not None:
+            _drain(body)
+            return self._finished(resource, md5=session.declared.md5)
+        header = self._call.request.headers.get("Content-Range")
+        chunk = chunk_range(header)
+        if chunk.start is None:
+            _drain(body)
+            if chunk.total is None or chunk.total != session.received:
+                return _incomplete(session)
+            self._check_total(chunk.total)
+            return self._last(Plaintext([session.tail]), chunk.total)
+        return self._take(chunk, whole=not header)
+
+    def _settled(self) -> Json | None:
+        """Asks what the service has; the resource if that is an object."""
+        answer = ask_status(self._call, self._target)
+        if answer.status != 308:
+            return accepted(answer)
+        try:
+            self._session.settle(kept_bytes(answer) // SEGMENT_BYTES)
+        finally:
+            answer.close()
+        return None
+
+    def _take(self, chunk: ChunkRange, *, whole: bool) -> Response:
+        """Takes what a request brings."""
+        session, body = self._session, self._call.request.body
+        start = chunk.start or 0
+        length = chunk.length if body.length is None else body.length
+        if None not in (chunk.length, body.length) and chunk.length != body.length:
+            raise invalid(
+                f"Invalid request. There were {body.length} byte(s) in the request body. There should have been "
+                f"{chunk.length} byte(s) (starting at offset {start}) according to the Content-Range header."
+            )
+        if start > session.received:
+            raise invalid(
+                f"Invalid request. According to the Content-Range header, the upload offset is {start} byte(s), which "
+                f"exceeds already uploaded size of {session.received} byte(s)."
+            )
+        total = length if whole else chunk.total
+        self._check_total(total)
+        end = None if length is None else start + length
+        pieces = _part(body, session.received - start, length)
+        plaintext = Plaintext(itertools.chain([session.tail], pieces))
+        if end is None:
+            response = self._unmeasured(plaintext, last=whole)
+        elif whole or end == chunk.total:
+            response = self._last(plaintext, end)
+        else:
+            response = self._chunk(plaintext, end)
+        _drain(body)
+        return response
+
+    def _check_total(self, total: int | None) -> None:
+        session = self._session
+        if total is None:
+            return
+        if session.total not in (None, total):
+            raise invalid(f"The upload was begun for {session.total} byte(s), not for {total}.")
+        if total < session.received:
+            raise invalid(f"{session.received} byte(s) are here already, more than the {total} that are all.")
+        session.total = total
+
+    def _chunk(self, plaintext: Plaintext, end: int) -> Response:
+        """Takes bytes up to an offset that is not the end."""
+        session = self._session
+        if session.total is not None and end > session.total:
+            raise invalid(f"The chunk ends at {end}, beyond the {session.total} byte(s) that the upload was begun for.")
+        if end <= session.received:
+            return _incomplete(session)
+        # The segment of the last byte stays here: it may be the last one, or not be whole.
+        count = segment_of(end - 1) - session.edge.index
+        if count:
+            stream = session.stream()
+            self._send(stream, self._segments(stream, plaintext, count), count * SEGMENT_BYTES)
+        session.tail = _exactly(plaintext, end - session.received + len(session.tail))
+        return _incomplete(session)
+
+    def _segments(self, stream: SealedStream, plaintext: Plaintext, count: int) -> Iterator[bytes]:
+        for _ in range(count):
+            plain = _exactly(plaintext, stream.capacity)
+            yield self._session.note(stream, stream.seal(plain, last=False))
+
+    def _send(self, stream: SealedStream, sealed: Iterator[bytes] | list[bytes], size: int) -> None:
+        """Sends whole segments, none of them the last."""
+        session = self._session
+        offset = sealed_offset(session.edge.index)
+        total = "*" if session.total is None else str(sealed_size(session.total))
+        session.settled = False
+        if send_part(self._call, self._target, self._headers(offset, size, total), sealed, size) != offset + size:
+            raise _not_all()
+        session.advance(stream)
+
+    def _last(self, plaintext: Plaintext, total: int) -> Response:
+        """Takes the rest of the bytes; then the object is there."""
+        self._watch_md5()
+        stream = self._session.stream()
+        return self._send_last(self._rest(stream, plaintext, total), total)
+
+    def _rest(self, stream: SealedStream, plaintext: Plaintext, total: int) -> Iterator[bytes]:
+        while True:
+            plain = _exactly(plaintext, min(stream.capacity, total - stream.plain_size))
+            if stream.plain_size + len(plain) == total:
+                yield self._seal_last(stream, plain)
+                return
+            yield self._session.note(stream, stream.seal(plain, last=False))
+
+    def _unmeasured(self, plaintext: Plaintext, *, last: bool) -> Response:
+        """Takes bytes of which nobody knows how many come."""
+        session = self._session
+        if last:
+            self._watch_md5()
+        while True:
+            stream = session.stream()
+            sealed: list[bytes] = []
+            plain = b""
+            while len(sealed) < PIECE_SEGMENTS:
+                plain = plaintext.take(stream.capacity)
+                if plaintext.ended:
+                    break
+                sealed.append(session.note(stream, stream.seal(plain, last=False)))
+            if plaintext.ended and last:
+                sealed.append(self._seal_last(stream, plain))
+                return self._send_last(sealed, stream.plain_size)
+            if sealed:
+                self._send(stream, sealed, len(sealed) * SEGMENT_BYTES)
+            if plaintext.ended:
+                session.tail = plain
+                return _incomplete(session)
+
+    def _watch_md5(self) -> None:
+        if self._declared.md5 is not None and not self._session.watch_md5():
+            raise invalid(
+                "The encrypting proxy can compare an md5 only if it is declared when the upload begins, or with the "
+                "first chunk; declare the crc32c instead."
+            )
+
+    def _seal_last(self, stream: SealedStream, plain: bytes) -> bytes:
+        try:
+            return self._session.note(stream, stream.seal_last(plain, self._declared))
+        except Spoiled:
+            raise
+        except Refusal as error:
+            if error.code != "BadDigest":
+                raise
+            raise Spoiled(error.status, error.reason, error.message, code=error.code) from error
+
+    def _send_last(self, sealed: Iterator[bytes] | list[bytes], total: int) -> Response:
+        session = self._session
+        offset = sealed_offset(session.edge.index)
+        size = sealed_size(total) - offset
+        session.settled, session.total = False, total
+        headers = self._headers(offset, size, str(sealed_size(total)))
+        answer = self._call.ask(method="PUT", target=self._target, headers=headers, body=sealed, length=size)
+        return self._finished(accepted(answer), md5=self._declared.md5)
+
+    def _finished(self, resource: Json, *, md5: bytes | None) -> Response:
+        """The service has made the object.
+
+        Args:
+            md5: That the plaintext was compared with.
+        """
+        session, end = self._session, self._session.end
+        if end is None:
+            raise Spoiled(410, "gone", "The upload was ended by somebody else; begin it anew.")
+        sealed = Sealed(envelope=session.envelope, key=session.key, edge=end.edge, plain_size=end.end)
+        fields = self._slot.file.beginning.fields if self._slot.file is not None else ""
+        try:
+            outcome = finished(self._call, resource, sealed, md5=md5)
+        except Refusal:
+            self._slot.forget()
+            raise
+        self._slot.end(outcome)
+        return answered(outcome, self._call.query.get("fields") or fields)
+
+    def _headers(self, offset: int, size: int, total: str) -> Headers:
+        headers = forwarded_headers(self._call)
+        headers.set("Content-Range", f"bytes {offset}-{offset + size - 1}/{total}")
+        return headers
+
+
+def _target(call: Call) -> str:
+    """The session of the service that the client means."""
+    return f"{call.request.path}?{requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})}"
+
+
+def _part(body: Body, skipped: int, length: int | None) -> Iterator[bytes]:
+    """The bytes of a body from an offset on, up to `length` bytes from its beginning."""
+    position = 0
+    for piece in body.pieces():
+        first = max(0, skipped - position)
+        last = len(piece) if length is None else min(len(piece), length - position)
+        position += len(piece)
+        if first < last:
+            yield piece if (first, last) == (0, len(piece)) else piece[first:last]
+
+
+def _exactly(plaintext: Plaintext, size: int) -> bytes:
+    plain = plaintext.take(size)
+    if len(plain) < size:
+        raise invalid("The request brings fewer bytes than its Content-Range header says.")
+    return plain
+
+
+def _incomplete(session: Session) -> Response:
+    """308: the upload waits for more."""
+    headers = Headers()
+    if session.received:
+        headers.add("Range", f"bytes=0-{session.received - 1}")
+    return Response(status=308, headers=headers, reason="Resume Incomplete")
+
+
+def _not_all() -> UpstreamUnavailable:
+    return UpstreamUnavailable("The storage service did not keep all that was sent to it; send the rest again.")
+
+
+def _drain(body: Body) -> None:
+    for _ in body.pieces():
+        pass

@@ -1,0 +1,113 @@
+"""What a client says of an object that it uploads, and what of it the service is told.
+
+Layer: proxy. Pure. The service never learns the plaintext's checksums, nor that ciphertext has a content encoding (it
+would try to undo it when somebody reads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bastion.http1 import Headers
+from bastion.proxy.envelope import is_ours
+from bastion.storage_api.declared_sums import Declared, both_declared, declared_in_headers, declared_in_resource
+from bastion.storage_api.documents import text_field
+from bastion.storage_api.query import Query
+from bastion.storage_api.refusals import Refusal, invalid, required
+
+# Of the plaintext, or about how it came; all else that a client says goes on.
+UNFORWARDED_HEADERS = frozenset(
+    (
+        *("accept-encoding", "content-encoding", "content-md5", "content-range", "content-type", "x-goog-hash"),
+        *("x-upload-content-length", "x-upload-content-type"),
+    )
+)
+# `fields` is about the answer, of which the proxy needs more than the client may want; so the proxy does it itself.
+UNFORWARDED_PARAMETERS = ("contentEncoding", "fields")
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+_ENCODING_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """
+    Attributes:
+        name: Of the object, decoded.
+        document: The resource for the service, without our metadata, checksums and content encoding.
+        content_encoding: Of the plaintext.
+        declared: The checksums that the plaintext must have.
+    """
+
+    name: str
+    document: dict[str, Any]
+    content_encoding: str
+    declared: Declared
+
+    def resource(self, metadata: Mapping[str, str]) -> dict[str, Any]:
+        """The resource for the service with our entries of metadata."""
+        return {**self.document, "metadata": {**(self.document.get("metadata") or {}), **metadata}}
+
+    @property
+    def content_type(self) -> str:
+        """As it can stand in a header: where a document says it, that counts, and the header's word does not."""
+        value = str(self.document.get("contentType") or "")
+        return value if value and _is_plain(value) else DEFAULT_CONTENT_TYPE
+
+
+def described(document: Mapping[str, Any], query: Query, headers: Headers, *, content_type: str) -> Description:
+    """Reads a description.
+
+    Args:
+        document: The resource in the request.
+        headers: Of the request, for the declared checksums.
+        content_type: Where the resource names none; may be empty.
+
+    Raises:
+        Refusal: 400, there is no name, a checksum is none, or the client names metadata of ours.
+    """
+    if len(query.all("name")) > 1:
+        raise invalid("The query has several names; which of them counts is not for a proxy to guess.")
+    document = dict(document)
+    name = query.get("name") or text_field(document, "name")
+    if not name:
+        raise required("name")
+    _check_metadata(document.get("metadata"))
+    declared = both_declared(declared_in_resource(document), declared_in_headers(headers))
+    content_encoding = text_field(document, "contentEncoding") or query.get("contentEncoding")
+    if not _is_plain(content_encoding) or len(content_encoding) > _ENCODING_MAX:
+        raise invalid(f"The contentEncoding {content_encoding[:80]!r} is none.")
+    for field in ("crc32c", "md5Hash", "contentEncoding"):
+        document.pop(field, None)
+    if not text_field(document, "contentType"):
+        document["contentType"] = content_type or DEFAULT_CONTENT_TYPE
+    return Description(name=name, document=document, content_encoding=content_encoding, declared=declared)
+
+
+def refuse_packed(headers: Headers) -> None:
+    """
+    Raises:
+        Refusal: 501, the body is packed only for its way: the service would unpack it, but cannot when it is sealed.
+    """
+    if headers.get("Content-Encoding").strip().lower() not in ("", "identity"):
+        raise Refusal(
+            501,
+            "notImplemented",
+            "The encrypting proxy does not unpack uploads that were packed for their way (Content-Encoding); send the "
+            "bytes as they are. The content encoding of an object goes into its resource or the query.",
+        )
+
+
+def _check_metadata(metadata: object) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict):
+        raise invalid("The value of metadata must be an object.")
+    for name in metadata:
+        if is_ours(name):
+            raise invalid(f"The name {name[:80]!r} of custom metadata belongs to the encrypting proxy; choose another.")
+
+
+def _is_plain(value: str) -> bool:
+    return value.isascii() and value.isprintable() and value == value.strip()

@@ -1,0 +1,252 @@
+"""What is kept on disk of a resumable upload, so that it survives the proxy's process.
+
+Layer: proxy. One file per upload: a line of JSON that says how it began, then a record of fixed size for every segment
+that was ever sent, written before the segment is. A process that dies leaves the records in the system's cache, so
+nothing needs to be flushed. Invariants:
+
+* No key lies here that is not wrapped, no byte of content, no name of a session: a file is named by a hash.
+* A segment that is sent again must be the one in its record. So no two plaintexts are ever sealed under one index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bastion.proxy.envelope import Envelope, EnvelopeBroken
+from bastion.proxy.sealed_stream import Edge
+from bastion.proxy.segments import TAG_BYTES
+from bastion.storage_api.declared_sums import Declared
+from bastion.storage_api.refusals import Refusal
+
+_ENDING = ".upload"
+# The service forgets an upload after seven days.
+_LIFE_SECONDS = 8 * 24 * 3600.0
+_BEGINNING_MAX_BYTES = 64 * 1024
+# Whether it is the last, the offset after it, both running crc32c after it, the tag.
+_RECORD = struct.Struct(f">?QII{TAG_BYTES}s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """How an upload began.
+
+    Attributes:
+        bucket: Where the object will lie.
+        name: The object's.
+        envelope: With the wrapped keys; None: the object lies in no mapped place, its bytes pass as they are.
+        declared: The checksums that the plaintext must have.
+        total: Bytes of plaintext; None: the client did not say.
+        fields: Which of the answer's fields the client wants.
+    """
+
+    bucket: str
+    name: str
+    envelope: Envelope | None = field(repr=False)
+    declared: Declared
+    total: int | None
+    fields: str
+
+    def encoded(self) -> bytes:
+        """One line."""
+        md5 = self.declared.md5
+        document = {
+            "bucket": self.bucket,
+            "name": self.name,
+            "envelope": None if self.envelope is None else self.envelope.to_metadata(),
+            "crc32c": self.declared.crc32c,
+            "md5": None if md5 is None else md5.hex(),
+            "total": self.total,
+            "fields": self.fields,
+        }
+        return json.dumps(document).encode() + b"\n"
+
+    @staticmethod
+    def decoded(line: bytes) -> Beginning | None:
+        """The reverse; None: it is none."""
+        try:
+            document = json.loads(line)
+            md5, envelope = document["md5"], document["envelope"]
+            return Beginning(
+                bucket=document["bucket"],
+                name=document["name"],
+                envelope=None if envelope is None else Envelope.from_metadata(envelope),
+                declared=Declared(crc32c=document["crc32c"], md5=None if md5 is None else bytes.fromhex(md5)),
+                total=document["total"],
+                fields=document["fields"],
+            )
+        except (ValueError, KeyError, TypeError, EnvelopeBroken):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A segment that was sent, or is about to be.
+
+    Attributes:
+        edge: After it.
+        end: Offset in the plaintext after it.
+        tag: The last bytes of the sealed segment: another plaintext has another one.
+    """
+
+    edge: Edge
+    end: int
+    last: bool
+    tag: bytes
+
+    def encoded(self) -> bytes:
+        return _RECORD.pack(self.last, self.end, self.edge.plain_crc32c, self.edge.sealed_crc32c, self.tag)
+
+
+class JournalFile:
+    """The file of one upload; used by one thread at a time.
+
+    Attributes:
+        beginning: How the upload began.
+        count: Segments that were sent.
+    """
+
+    def __init__(self, path: Path, beginning: Beginning, *, start: int, count: int) -> None:
+        """
+        Args:
+            start: Where the records begin.
+        """
+        self._path = path
+        self._start = start
+        self._file = -1
+        self.beginning = beginning
+        self.count = count
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keeps the file open meanwhile; needed for everything but `remove`.
+
+        Raises:
+            Refusal: 503, it cannot be opened.
+        """
+        with _explained():
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield
+        finally:
+            os.close(self._file)
+            self._file = -1
+
+    def append(self, sent: Sent) -> None:
+        """Notes the next segment.
+
+        Raises:
+            Refusal: 503, it cannot be noted, so it must not be sent.
+        """
+        with _explained():
+            if os.pwrite(self._file, sent.encoded(), self._place(self.count)) < _RECORD.size:
+                raise OSError("the disk is full")
+        self.count += 1
+
+    def sent(self, index: int) -> Sent:
+        """Segment `index`, below `count`.
+
+        Raises:
+            Refusal: 503, it cannot be read.
+        """
+        with _explained():
+            record = os.pread(self._file, _RECORD.size, self._place(index))
+            if len(record) < _RECORD.size:
+                raise OSError("a record of the upload is gone")
+        last, end, plain_crc32c, sealed_crc32c, tag = _RECORD.unpack(record)
+        edge = Edge(index=index + 1, plain_crc32c=plain_crc32c, sealed_crc32c=sealed_crc32c)
+        return Sent(edge=edge, end=end, last=last, tag=tag)
+
+    def remove(self) -> None:
+        """The upload is over."""
+        self._path.unlink(missing_ok=True)
+
+    def _place(self, index: int) -> int:
+        return self._start + index * _RECORD.size
+
+
+class UploadJournal:
+    """The folder of all such files; made when the first upload begins.
+
+    Args:
+        now: Seconds since the epoch.
+    """
+
+    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._sweep(now() - _LIFE_SECONDS)
+
+    def begin(self, digest: str, beginning: Beginning) -> JournalFile:
+        """A file for an upload.
+
+        Raises:
+            Refusal: 503, there cannot be one.
+        """
+        path, line = self._path(digest), beginning.encoded()
+        unfinished = path.with_suffix(".new")
+        with _explained():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            unfinished.unlink(missing_ok=True)
+            with open(unfinished, "xb", opener=_private) as file:
+                file.write(line)
+            unfinished.replace(path)
+        return JournalFile(path, beginning, start=len(line), count=0)
+
+    def find(self, digest: str) -> JournalFile | None:
+        """The file of an upload that an earlier process began; None: there is none.
+
+        Raises:
+            Refusal: 503, it cannot be read.
+        """
+        path = self._path(digest)
+        with _explained():
+            try:
+                with path.open("rb") as file:
+                    line = file.readline(_BEGINNING_MAX_BYTES)
+                    size = os.fstat(file.fileno()).st_size
+            except FileNotFoundError:
+                return None
+        beginning = Beginning.decoded(line)
+        if beginning is None:
+            return None
+        # A record that was being written when the process died counts for nothing: its segment was not sent.
+        return JournalFile(path, beginning, start=len(line), count=(size - len(line)) // _RECORD.size)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / f"{digest}{_ENDING}"
+
+    def _sweep(self, before: float) -> None:
+        """Removes files that were last changed before an instant: the service has forgotten these uploads."""
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.suffix in (_ENDING, ".new") and path.stat().st_mtime < before:
+                    path.unlink(missing_ok=True)
+
+
+def digest_of(bucket: str, upload_id: str) -> str:
+    """What names an upload here: who knows an upload's own name can end it, or finish it."""
+    return hashlib.sha256(f"{bucket}\0{upload_id}".encode()).hexdigest()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(
+            503,
+            "backendError",
+            f"The encrypting proxy cannot keep its notes of an upload ({error.strerror or error}); see to the disk of "
+            "its state folder, then try again.",
+        ) from error

@@ -1,0 +1,125 @@
+"""Uploads of the JSON API into buckets of which something is mapped: what kind each is, and whether it is sealed.
+
+Layer: proxy. In a bucket that is mapped below a prefix only, what lies elsewhere passes as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bastion.http1 import Response
+from bastion.proxy import resumable_uploads
+from bastion.proxy.calls import Call, end_to_end, relayed
+from bastion.proxy.storing import Declined, answered, declined, store
+from bastion.proxy.upload_description import Description, described
+from bastion.proxy.upload_journal import Beginning
+from bastion.storage_api.declared_sums import Declared
+from bastion.storage_api.multipart_related import MultipartRelated, boundary_of
+from bastion.storage_api.refusals import invalid, not_allowed
+
+
+def upload(call: Call) -> Response:
+    """Answers a request below `/upload/.../b/BUCKET/o`.
+
+    Raises:
+        Refusal: what was asked for cannot be.
+        KmsUnavailable, KmsRefused: as the key service did; nothing was asked of the storage service.
+        UpstreamUnavailable: it is not known what became of it.
+    """
+    if "upload_id" in call.query:
+        return resumable_uploads.proceed(call)
+    if call.request.method == "DELETE":
+        raise not_allowed("DELETE", call.request.path)
+    if not call.parts.encrypt:
+        return call.pass_on()
+    match call.query.get("uploadType", "media"):
+        case "media":
+            return _media(call)
+        case "multipart":
+            return _multipart(call)
+        case "resumable":
+            return _resumable(call)
+        case other:
+            raise invalid(f"Invalid upload type {other[:80]!r}: media, multipart and resumable are understood.")
+
+
+def insert_empty(call: Call) -> Response:
+    """Answers `POST /b/BUCKET/o` without media: an empty object, whose one segment is sealed, too.
+
+    Raises:
+        As `upload`.
+    """
+    document = call.document()
+    description = described(document, call.query, call.request.headers, content_type="")
+    if _is_sealed(call, description):
+        return _stored(call, description, (), length=0)
+    return relayed(call.ask(headers=_as_json(call), body=json.dumps(document).encode()), call.request)
+
+
+def _media(call: Call) -> Response:
+    headers, body = call.request.headers, call.request.body
+    description = described({}, call.query, headers, content_type=headers.get("Content-Type"))
+    if not _is_sealed(call, description):
+        return call.pass_on()
+    return _stored(call, description, body.pieces(), length=body.length)
+
+
+def _multipart(call: Call) -> Response:
+    headers = call.request.headers
+    parts = MultipartRelated(call.request.body, boundary_of(headers.get("Content-Type")))
+    description = described(parts.document, call.query, headers, content_type=parts.content_type)
+    if not _is_sealed(call, description):
+        return _passed_on(call, parts)
+    return _stored(call, description, parts.pieces(), length=None)
+
+
+def _resumable(call: Call) -> Response:
+    headers = call.request.headers
+    document = call.document()
+    description = described(document, call.query, headers, content_type=headers.get("X-Upload-Content-Type"))
+    if _is_sealed(call, description):
+        return resumable_uploads.begin(call, description)
+    beginning = Beginning(
+        bucket=call.route.bucket, name=description.name, envelope=None, declared=Declared(), total=None, fields=""
+    )
+    answer = call.ask(headers=_as_json(call), body=json.dumps(document).encode())
+    return resumable_uploads.begun(call, answer, beginning, None)
+
+
+def _is_sealed(call: Call, description: Description) -> bool:
+    return call.parts.mapping.key_for(call.route.bucket, description.name) is not None
+
+
+def _stored(call: Call, description: Description, pieces: Iterable[bytes], *, length: int | None) -> Response:
+    try:
+        return answered(store(call, description, pieces, length=length), call.query.get("fields"))
+    except Declined as error:
+        return declined(call, error)
+
+
+def _as_json(call: Call) -> Any:
+    headers = end_to_end(call.request.headers)
+    headers.set("Content-Type", "application/json; charset=UTF-8")
+    return headers
+
+
+def _passed_on(call: Call, parts: MultipartRelated) -> Response:
+    """An upload whose first part was read to know the object's name, put together again."""
+    boundary = f"bastion-{secrets.token_hex(20)}"
+    headers = end_to_end(call.request.headers)
+    headers.set("Content-Type", f"multipart/related; boundary={boundary}")
+    content_type = f"Content-Type: {parts.content_type}\r\n" if parts.content_type else ""
+    head = (
+        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(parts.document)}\r\n"
+        f"--{boundary}\r\n{content_type}\r\n"
+    )
+
+    def pieces() -> Iterator[bytes]:
+        yield head.encode("latin-1")
+        yield from parts.pieces()
+        yield f"\r\n--{boundary}--\r\n".encode()
+
+    return relayed(call.ask(headers=headers, body=pieces()), call.request)
