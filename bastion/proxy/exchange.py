@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator
 
 from bastion.http1 import BadRequest, Body, BodyTruncated, BytesBody
-from bastion.http1.head import AnswerHead, body_length, parse_answer
+from bastion.http1.head import FIELD_NAME, AnswerHead, body_length, parse_answer
 from bastion.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
 from bastion.proxy.upstream import Asked, UpstreamUnavailable
 
@@ -49,7 +49,6 @@ _OF_THE_CONNECTION = frozenset(
     )
 )
 _NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]")
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LINE_ENDS = re.compile(r"[\r\n\x00]")
 
 _Done = Callable[["Exchange", bool], None]
@@ -295,7 +294,7 @@ def _head(asked: Asked, length: int | None) -> bytes:
     named = {name.strip().lower() for value in asked.headers.get_all("connection") for name in value.split(",")}
     for name, value in asked.headers.items():
         if name.lower() not in _OF_THE_CONNECTION and name.lower() not in named:
-            if not _TOKEN.fullmatch(name):
+            if not FIELD_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not the name of a header field")
             lines.append(f"{name}: {value}")
     if length is None:

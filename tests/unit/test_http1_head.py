@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bastion.http1 import BadRequest, Headers
-from bastion.http1.head import body_length, chunk_length, end_of_head, parse_head, split_target
+from bastion.http1.head import body_length, chunk_length, end_of_head, parse_answer, parse_head, split_target
 
 
 def test_a_head_is_read_with_names_as_written_and_values_byte_for_byte() -> None:
@@ -59,12 +59,55 @@ def test_a_target_with_blanks_is_taken_as_it_is() -> None:
         (b"GET / HTTP/1.1\r\n: nameless\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nContent-Length : 5\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n folded: first\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\xa0Content-Length: 5\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent-Length\x00: 5\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\rContent-Length: 5\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\x00c\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\r\n c\rd: e\r\n\r\n", 400),
+        (b"GET /a\rb HTTP/1.1\r\n\r\n", 400),
+        (b"GET /a\tb HTTP/1.1\r\n\r\n", 400),
+        (b"GET /a\x00 HTTP/1.1\r\n\r\n", 400),
     ],
 )
 def test_what_is_no_head_is_refused(data: bytes, status: int) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_head(data)
     assert caught.value.status == status
+
+
+def test_the_odd_requests_of_tensorflow_are_understood() -> None:
+    start = parse_head(
+        b"POST /upload/storage/v1/b/team/o?uploadType=resumable&name=x HTTP/1.1\r\nHost: www.googleapis.com\r\n"
+        b"Accept: */*\r\nTransfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n"
+    )
+    assert body_length(start.headers) == 0
+    piece = parse_head(
+        b"PUT /upload/storage/v1/b/team/o?upload_id=AB_c HTTP/1.1\r\nHost: www.googleapis.com\r\n"
+        b"Transfer-Encoding: chunked\r\nContent-Length: 12\r\nContent-Range: bytes 0-11/12\r\n\r\n"
+    )
+    assert body_length(piece.headers) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n", (200, "OK", [("A", "b")])),
+        (b"HTTP/1.1 308 Resume Incomplete\n\n", (308, "Resume Incomplete", [])),
+        (b"HTTP/1.0 404\r\n\r\n", (404, "", [])),
+        (b"HTTP/1.1 503 \r\n\r\n", (503, "", [])),
+    ],
+)
+def test_the_head_of_an_answer(data: bytes, expected: tuple[int, str, list[tuple[str, str]]]) -> None:
+    head = parse_answer(data)
+    assert (head.status, head.reason, head.headers.items()) == expected
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 20 OK\r\n\r\n", b"HTTP/1.1 2000 OK", b"ICY 200 OK"]
+)
+def test_what_is_no_head_of_an_answer_is_refused(data: bytes) -> None:
+    with pytest.raises(BadRequest):
+        parse_answer(data)
 
 
 @pytest.mark.parametrize(
