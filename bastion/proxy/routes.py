@@ -8,7 +8,7 @@ refuses it rather than let it pass, unless it is plain that no mapped bucket is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from bastion.http1 import Headers
@@ -62,6 +62,7 @@ class Route:
         name: The object's, decoded; empty: none is named in the path (an upload's may stand in its query or body).
         source: Bucket and name that a copy reads.
         why: Of NOT_UNDERSTOOD: what is not supported, for the client's person.
+        is_xml: Whether it came through the XML API, and is answered in its words.
     """
 
     action: Action
@@ -69,10 +70,7 @@ class Route:
     name: str = ""
     source: tuple[str, str] = ("", "")
     why: str = ""
-
-    @property
-    def is_xml(self) -> bool:
-        return self.action in (Action.XML_READ, Action.XML_UPLOAD, Action.XML_DELETE)
+    is_xml: bool = False
 
     @property
     def buckets(self) -> tuple[str, ...]:
@@ -113,9 +111,7 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
 
 
 def _refused(found: Route, why: str, *, source: tuple[str, str] | None = None) -> Route:
-    return Route(
-        action=Action.NOT_UNDERSTOOD, bucket=found.bucket, name=found.name, source=source or found.source, why=why
-    )
+    return replace(found, action=Action.NOT_UNDERSTOOD, source=source or found.source, why=why)
 
 
 def _of_json(method: str, path: str, query: Query) -> Route | None:
@@ -227,21 +223,22 @@ def _place(source: str) -> tuple[str, str]:
 
 def _xml(method: str, bucket: str, name: str, query: Query, headers: Headers) -> Route:
     action = {"GET": Action.XML_READ, "HEAD": Action.XML_READ, "PUT": Action.XML_UPLOAD, "DELETE": Action.XML_DELETE}
-    source = headers.get("x-goog-copy-source") or headers.get("x-amz-copy-source")
+    copied = headers.get("x-goog-copy-source") or headers.get("x-amz-copy-source")
+    found = Route(
+        action=action.get(method, Action.NOT_UNDERSTOOD),
+        bucket=bucket,
+        name=name,
+        source=_place(copied) if copied else ("", ""),
+        why=f"{method} through the XML API",
+        is_xml=True,
+    )
     strange = next((word for word in _XML_SUBRESOURCES if word in query), "")
     if not name:
-        why = f"{method} of a bucket through the XML API"
-    elif strange:
-        why = f"{strange} of the XML API"
-    elif source:
-        return Route(
-            action=Action.NOT_UNDERSTOOD, bucket=bucket, name=name, source=_place(source),
-            why="copying through the XML API",
-        )  # fmt: skip
-    elif "x-goog-resumable" in headers:
-        why = "resumable uploads of the XML API"
-    elif method not in action:
-        why = f"{method} through the XML API"
-    else:
-        return Route(action=action[method], bucket=bucket, name=name)
-    return Route(action=Action.NOT_UNDERSTOOD, bucket=bucket, name=name, why=why)
+        return _refused(found, f"{method} of a bucket through the XML API")
+    if strange:
+        return _refused(found, f"{strange} of the XML API")
+    if copied:
+        return _refused(found, "copying through the XML API")
+    if "x-goog-resumable" in headers:
+        return _refused(found, "resumable uploads of the XML API")
+    return found

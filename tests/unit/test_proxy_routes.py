@@ -165,9 +165,10 @@ def test_a_path_of_the_json_api_at_a_buckets_own_host_concerns_both_buckets(call
     assert "vault" in found.buckets
 
 
+@pytest.mark.parametrize("call", ["PUT /lake/a", "PUT /lake/a?partNumber=1&uploadId=x"])
 @pytest.mark.parametrize("header", ["x_goog_copy_source", "x_amz_copy_source"])
-def test_a_copy_through_the_xml_api_names_its_source(header: str) -> None:
-    found = placed("PUT /lake/a", **{header: "/vault/b%20c"})
+def test_a_copy_through_the_xml_api_names_its_source(header: str, call: str) -> None:
+    found = placed(call, **{header: "/vault/b%20c"})
     assert (found.action, found.buckets, found.source) == (Action.NOT_UNDERSTOOD, ("lake", "vault"), ("vault", "b c"))
 
 
@@ -204,6 +205,10 @@ def test_what_is_not_understood_is_refused_before_anything_is_asked(stage: Stage
     assert response.status == 501
     assert b"secret" not in body_of(response)
     assert stage.requests == []
+
+
+def test_what_is_not_understood_of_the_xml_api_is_refused_in_xml(stage: Stage) -> None:
+    assert b"<Code>NotImplemented</Code>" in body_of(stage.ask("POST", "/vault/a?uploads"))
 
 
 def test_what_is_not_understood_of_an_unmapped_bucket_passes(stage: Stage) -> None:
