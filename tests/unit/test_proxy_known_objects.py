@@ -23,6 +23,7 @@ __all__ = ["stage"]
 def known(name: str = "a", generation: int = 5, metageneration: int = 1) -> Known:
     return Known(
         bucket="vault", name=name, generation=generation, metageneration=metageneration, stored_bytes=7, plain_bytes=7,
+        cache_control="",
         envelope=None,
     )  # fmt: skip
 
