@@ -29,8 +29,10 @@ from bastion.core import wheel_tags
 from bastion.core.errors import AgentNotPacked
 from bastion.core.packed_agent import MANIFEST, WHEELS, Manifest, PackedAgent, Wheel
 
-# What the agent itself imports, of the packages that bastion needs as a whole.
-NEEDS = ("google-cloud-storage", "pydantic", "tenacity", "tomli")
+# What the agent and the storage proxy import, of the packages that bastion needs as a whole.
+NEEDS = ("certifi", "cryptography", "google-cloud-storage", "google-crc32c", "pydantic", "tenacity", "tomli")
+# What they can do without. It goes along where it is installed: without it the proxy takes its keys from files only.
+EXTRAS = ("google-cloud-kms",)
 _OURS = ("bastion", "quota", "scheduler")
 # Notes of an installer about this machine.
 _INSTALLERS_NOTES = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_build.json", "uv_cache.json"}
@@ -46,26 +48,31 @@ def further_wheels() -> Path:
     return Path(sys.prefix) / "agent-wheels"
 
 
-def pack(kept: Path, *, further: Path | None = None, needs: Sequence[str] = NEEDS) -> PackedAgent:
+def pack(
+    kept: Path, *, further: Path | None = None, needs: Sequence[str] = NEEDS, extras: Sequence[str] = EXTRAS
+) -> PackedAgent:
     """The agent of this installation.
 
     Args:
         kept: Folder for the result, made if it is missing; an earlier one is used if nothing has changed.
         further: Folder with more wheels; by default `further_wheels()`. It need not exist.
         needs: Names of packages to pack, with all that they need.
+        extras: The same of packages that go along if they are installed; a Python for which there are none is served.
 
     Raises:
         AgentNotPacked: a package is not installed, or not in such a way that it could be packed.
     """
     try:
-        sources: list[_Installed | _Sources] = [*_installed(needs), _Sources()]
+        needed: list[_Installed | _Sources] = [*_installed(needs), _Sources()]
+        names = {source.name for source in needed}
+        sources = [*needed, *(extra for extra in _installed(_present(extras)) if extra.name not in names)]
         wheels = sorted((further or further_wheels()).glob("*.whl"))
         made_of = hashlib.sha256()
         for line in (*(line for source in sources for line in source.fingerprint()), *map(_stamp, wheels)):
             made_of.update(line.encode() + b"\n")
         path = kept / f"agent-{made_of.hexdigest()[:32]}.tar"
         if not path.exists():
-            archive = _archive(sources, wheels)
+            archive = _archive(sources, wheels, needs=sorted(names))
             _keep(path, archive)
         else:
             archive = path.read_bytes()
@@ -78,14 +85,14 @@ def pack(kept: Path, *, further: Path | None = None, needs: Sequence[str] = NEED
     return PackedAgent(sha256=hashlib.sha256(archive).hexdigest(), archive=archive, manifest=manifest)
 
 
-def native_packages(needs: Sequence[str] = NEEDS) -> tuple[str, ...]:
+def native_packages(needs: Sequence[str] = NEEDS, extras: Sequence[str] = EXTRAS) -> tuple[str, ...]:
     """What another Python needs other wheels of, in the versions that are installed here: `cffi==2.1.1`.
 
     Raises:
         AgentNotPacked: as `pack`.
     """
     try:
-        packages = _installed(needs)
+        packages = _installed((*needs, *_present(extras)))
         return tuple(
             f"{package.name}=={package.version}"
             for package in packages
@@ -105,7 +112,7 @@ def _keep(path: Path, archive: bytes) -> None:
             other.unlink(missing_ok=True)
 
 
-def _archive(sources: Sequence[_Installed | _Sources], further: Sequence[Path]) -> bytes:
+def _archive(sources: Sequence[_Installed | _Sources], further: Sequence[Path], *, needs: Sequence[str]) -> bytes:
     files: dict[str, bytes] = {}
     wheels = []
     for source in sources:
@@ -119,9 +126,7 @@ def _archive(sources: Sequence[_Installed | _Sources], further: Sequence[Path]) 
             wheels.append(Wheel(name=_normal(name), version=version, file=path.name, tags=tags))
             files[path.name] = path.read_bytes()
     # Of two wheels of one package for one Python, the one of our own installation counts: it stands first.
-    manifest = Manifest(
-        version=bastion.__version__, needs=tuple(sorted(source.name for source in sources)), wheels=tuple(wheels)
-    )
+    manifest = Manifest(version=bastion.__version__, needs=tuple(needs), wheels=tuple(wheels))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         _add(tar, MANIFEST, manifest.to_bytes())
@@ -253,6 +258,11 @@ def _installed(needs: Sequence[str]) -> list[_Installed]:
             if extra is None or extra[1] in extras:
                 waiting.append((further, name))
     return [_Installed(distributions[name]) for name in sorted(distributions)]
+
+
+def _present(names: Sequence[str]) -> list[str]:
+    """Those that are installed."""
+    return [name for name in names if next(iter(importlib.metadata.distributions(name=name)), None) is not None]
 
 
 def _belongs(file: importlib.metadata.PackagePath) -> bool:

@@ -10,6 +10,7 @@ from bastion.cli.output import emit_json, plain, say
 from bastion.cli.parsing import did_you_mean
 from bastion.cli.target import CONFIG_KEYS, bastion_home, config_path, read_config, resolve, write_config
 from bastion.core.errors import Refused
+from bastion.core.key_mapping import KeyMapping
 from bastion.wiring import parse_root
 
 
@@ -44,6 +45,8 @@ def _checked(key: str, value: str) -> str:
         return parse_root(value).url
     if key == "bucket":
         return parse_root(f"{value.rstrip('/')}/any-bastion").bucket
+    if key == "proxy":
+        KeyMapping.parse(value, called=key)
     if key == "bastion":
         return parse_root(f"/{value}").bastion
     return value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bastion.cli import job_code
+from bastion.cli import job_code, job_proxy
 from bastion.cli.command import Command, Invocation
 from bastion.cli.job_command import check_text, command_line, draw_name, environment, masked, one_word, unwrap
 from bastion.cli.opening import open_client
@@ -114,6 +114,7 @@ def _define(values: flags.FlagValues) -> None:
         "What an attempt begins with on each host: its own stored outputs, or host 0's. Without it its own.",
         flag_values=values,
     )
+    job_proxy.define(values)
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
@@ -140,14 +141,16 @@ def _run(call: Invocation) -> int:
         _check_type(call.flags.instance_type)
     else:
         _check_without_slice(call)
+    proxy = job_proxy.chosen(call)
     expected, max_wait = (_duration(call, flag) for flag in ("expected_duration", "max_wait"))
     for hint in filter(None, (note, one_word(arguments))):
         say(f"bastion: {hint}")
     user = call.flags.user_id or default_user()
     bundle = job_code.packed(call)
     client, target = open_client(call, start=not call.flags.dry_run)
+    job_proxy.check_place(proxy, target.root)
     project = call.flags.project_id or choose_project(client, user)
-    spec = _spec(call, client, command, arguments, variables, user, project, expected, max_wait, bundle)
+    spec = _spec(call, client, command, arguments, variables, user, project, expected, max_wait, bundle, proxy)
     if call.flags.dry_run:
         return _show(call, client, spec)
     if call.flags.project_id:
@@ -208,6 +211,7 @@ def _spec(
     expected: int | None,
     max_wait: int | None,
     bundle: Bundle | None,
+    proxy: str,
 ) -> JobSpec:
     from bastion.core import jobspec
 
@@ -229,6 +233,7 @@ def _spec(
         output_dir=call.flags.output_dir,
         output_sync=call.flags.output_sync,
         max_wait_seconds=max_wait,
+        proxy=proxy or None,
         code_asset_path=None if bundle is None else job_code.url_of(client, bundle),
     )
 
@@ -284,6 +289,9 @@ LAUNCH = Command(
 
         Without --project_id, the job is charged to the only project that the bastion's quota file gives you. With
         nothing configured, the bastion on this machine is used, and started if it does not run.
+
+        With --proxy, what the job stores in a bucket named there is encrypted on each host, on its way, by a proxy that
+        its storage clients are led to; docs/how-to/encrypt-a-bucket.md tells the whole.
 
         An older documented form, -- python3 -c "'import jax; print(jax.devices())'", works as well: a last argument
         that directly follows -c and is wrapped in one pair of single quotes loses that pair. --raw keeps it.""",

@@ -22,7 +22,7 @@ from bastion.core import jobspec
 from bastion.core.errors import Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.jobspec import JobSpec
-from bastion.core.keys import Run
+from bastion.core.keys import LogSource, Run
 
 _TAIL_MAX = 100_000
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -58,6 +58,12 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "grep", None, "Only lines in which this regular expression is found (Python's syntax).", flag_values=values
     )
+    flags.DEFINE_boolean(
+        "proxy",
+        False,
+        "What the storage proxy beside the job printed (bastion launch --proxy), in place of the job's own output.",
+        flag_values=values,
+    )
     flags.DEFINE_string(
         "uid",
         None,
@@ -87,7 +93,10 @@ def _run(call: Invocation) -> int:
     elif not shown:
         _nothing(name, sight, attempt, runs)
     several = len(shown) > 1
-    opened = _last(client, name, shown, window, hosts=hosts, worker=worker)
+    source: LogSource = "proxy" if call.flags.proxy else "worker"
+    if call.flags.proxy and spec is not None and not (spec.runner and spec.runner.proxy):
+        raise Refused(f"the job {name!r} has no storage proxy; bastion launch --proxy gives it one")
+    opened = _last(client, name, shown, window, hosts=hosts, worker=worker, source=source)
     printer = LogPrinter(
         prefixed=False if worker is not None else None,
         as_json=call.json,
@@ -107,6 +116,7 @@ def _run(call: Invocation) -> int:
                 first_attempt=opened[0][0].attempt if opened else attempt or 1,
                 since=window.since,
                 tail=window.lines_back,
+                source=source,
             ),
             printer=printer,
             hint=False,
@@ -131,13 +141,20 @@ def _run(call: Invocation) -> int:
 
 
 def _last(
-    client: Client, name: str, runs: Sequence[Run], window: LogWindow, *, hosts: int | None, worker: int | None
+    client: Client,
+    name: str,
+    runs: Sequence[Run],
+    window: LogWindow,
+    *,
+    hosts: int | None,
+    worker: int | None,
+    source: LogSource,
 ) -> list[tuple[Run, RunLogs]]:
     """Those of the runs that have the last lines that are wanted; all of them unless the number of lines is known."""
     left = window.lines_back
     opened: list[tuple[Run, RunLogs]] = []
     for run in reversed(runs):
-        logs = client.logs(name, run, hosts=hosts, worker=worker, since=window.since, tail=left)
+        logs = client.logs(name, run, hosts=hosts, worker=worker, since=window.since, tail=left, source=source)
         opened.insert(0, (run, logs))
         if left is not None:
             left -= logs.locate()

@@ -31,7 +31,7 @@ DOCTOR = Command(
     details="""Looks at the environment of this shell as a client would, connects through the proxy that it names,
         verifies the certificate that the proxy shows for storage.googleapis.com, and, where the proxy's own variables
         are set as well, tries every key. Writes nothing to any bucket. Exits with 1 if something is wrong.""",
-    examples=("bastion proxy doctor", "bastion launch --proxy=... -- bastion proxy doctor"),
+    examples=("bastion proxy doctor", "bastion proxy doctor --output=json"),
     takes_target=False,
     takes_output=True,
     run=_run,

@@ -20,17 +20,17 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
-    from bastion import proxy_setup
     from bastion.proxy.rewrapping import rewrap
     from bastion.proxy.settings import MAPPING, ProxySettings
+    from bastion.proxy_setup import envelopes, object_metadata
 
     bucket, _, prefix = call.operands[0].removeprefix("gs://").partition("/")
     settings = ProxySettings.from_environment(os.environ)
     if not settings.mapping.covers(bucket):
         raise Refused(f"{MAPPING} does not name the bucket {plain(bucket)!r}; nothing of it is encrypted")
     counts = rewrap(
-        proxy_setup.object_metadata(),
-        proxy_setup.envelopes(settings),
+        object_metadata(),
+        envelopes(settings),
         settings.mapping,
         bucket=bucket,
         prefix=prefix,

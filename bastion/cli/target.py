@@ -29,6 +29,7 @@ CONFIG_KEYS = {
     "quota_root": "where the quota file lies, if it has a private bucket: gs://BUCKET/NAME-bastion or a local folder",
     "project_id": "project that launch uses without --project_id",
     "user_id": "user that launch uses without --user_id",
+    "proxy": "what jobs on slices encrypt without --proxy: BUCKET[/PREFIX]:KEY,... with a KEY as Cloud KMS names it",
 }
 
 

@@ -118,6 +118,7 @@ class Followed:
         first_attempt: Output of attempts before this one is left out.
         since: Output before this instant may be left out; seconds since the epoch.
         tail: Of what is there at first, all but about so many lines of each attempt may be left out.
+        source: Whose output: the job's own, or that of the storage proxy beside it.
     """
 
     logs: bool = True
@@ -125,6 +126,7 @@ class Followed:
     first_attempt: int = 1
     since: float | None = None
     tail: int | None = None
+    source: keys.LogSource = "worker"
 
 
 EVERYTHING = Followed()
@@ -410,7 +412,9 @@ class _Following:
         what = self._what
         tail = None if self._caught_up else what.tail
         self._run = run
-        self._logs = self._client.logs(self._name, run, hosts=hosts, worker=what.worker, since=what.since, tail=tail)
+        self._logs = self._client.logs(
+            self._name, run, hosts=hosts, worker=what.worker, since=what.since, tail=tail, source=what.source
+        )
         yield StartedAttempt(run=run, hosts=hosts, slices=slices_of(spec))
 
     def _all_of(self, run: Run) -> Iterator[Event]:

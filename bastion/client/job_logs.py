@@ -85,6 +85,7 @@ class RunLogs:
         connections: How many requests may be under way at the same time.
         since: Segments with earlier lines only need not be read; seconds since the epoch.
         tail: Begin where the last so many lines of all workers begin, or somewhat before.
+        source: What is read: the job's own output, or that of the storage proxy on each worker.
     """
 
     def __init__(
@@ -98,8 +99,10 @@ class RunLogs:
         connections: int = 1,
         since: float | None = None,
         tail: int | None = None,
+        source: keys.LogSource = "worker",
     ) -> None:
         self._store = store
+        self._source = source
         self._job = job
         self._run = run
         self._complete = hosts is not None or worker is not None
@@ -272,13 +275,13 @@ class RunLogs:
     def _explore(self) -> None:
         """Looks for one more worker behind the last one found so."""
         folder = self._folder
-        first = next(iter(self._store.list(folder + "worker-", start_after=self._explored)), None)
+        first = next(iter(self._store.list(f"{folder}{self._source}-", start_after=self._explored)), None)
         if first is None:
             self._explored = ""
             return
         name = first.key.removeprefix(folder).partition("/")[0]
         self._explored = f"{folder}{name}0"
-        worker = worker_of(name)
+        worker = worker_of(name, self._source)
         if worker is not None:
             self._cursor(worker)
 
@@ -290,8 +293,8 @@ class RunLogs:
             self._sweep()
         else:
             if not self._complete:
-                for name, _ in folders(self._store, self._folder, "worker-"):
-                    worker = worker_of(name)
+                for name, _ in folders(self._store, self._folder, f"{self._source}-"):
+                    worker = worker_of(name, self._source)
                     if worker is not None:
                         self._cursor(worker)
             self._list(list(self._cursors.values()))
@@ -325,9 +328,9 @@ class RunLogs:
         # Worker 0's folder is the first one. Where it is not known, a new one may come before all others.
         first = self._cursors.get(0)
         folder = self._folder
-        for meta in self._store.list(folder, start_after=first.key if first else ""):
+        for meta in self._store.list(f"{folder}{self._source}-", start_after=first.key if first else ""):
             name, _, segment = meta.key.removeprefix(folder).partition("/")
-            worker = worker_of(name)
+            worker = worker_of(name, self._source)
             if worker is not None:
                 if worker not in found:
                     found[worker] = self._numbers_beyond(0)
@@ -407,7 +410,7 @@ class RunLogs:
             nonlocal held
             if held >= _BYTES_HELD:
                 return _NoRoom.NO_ROOM
-            data = self._store.get(keys.log_segment(self._job, str(self._run), cursor.worker, number)).data
+            data = self._store.get(f"{cursor.folder}{number:010d}").data
             with lock:
                 held += len(data)
             return data
@@ -420,7 +423,8 @@ class RunLogs:
 
     def _cursor(self, worker: int) -> Cursor:
         if worker not in self._cursors:
-            self._cursors[worker] = Cursor(worker, keys.log_segments(self._job, str(self._run), worker))
+            folder = keys.log_segments(self._job, str(self._run), worker, source=self._source)
+            self._cursors[worker] = Cursor(worker, folder)
         return self._cursors[worker]
 
 

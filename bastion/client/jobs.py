@@ -330,6 +330,7 @@ class Client:
         worker: int | None = None,
         since: float | None = None,
         tail: int | None = None,
+        source: keys.LogSource = "worker",
     ) -> RunLogs:
         """The output of one run; the arguments are those of `RunLogs`."""
         return RunLogs(
@@ -341,6 +342,7 @@ class Client:
             connections=self.pace.connections,
             since=since,
             tail=tail,
+            source=source,
         )
 
     def history(self, name: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""Which log folders and segments there are, by listings: `logs/<job>.d/<run>/worker-<i>/<seq>`.
+"""Which log folders and segments there are, by listings: `logs/<job>.d/<run>/worker-<i>/<seq>`, or `proxy-<i>` for the
+storage proxy beside the worker's command.
 
 Layer: client, through the port.
 """
@@ -46,9 +47,9 @@ def runs_of(store: ObjectStore, job: str, uid: str = "") -> list[Run]:
     return [run for runs in by_age for run, _ in sorted(runs, key=lambda pair: pair[0].attempt or 10**9)]
 
 
-def worker_of(name: str) -> int | None:
-    """The number of the worker whose folder it is; None: of nobody."""
-    index = name.removeprefix("worker-")
+def worker_of(name: str, source: keys.LogSource = "worker") -> int | None:
+    """The number of the worker whose folder it is; None: of nobody, or another source's."""
+    index = name.removeprefix(f"{source}-")
     plain = name != index and index.isascii() and index.isdigit() and len(index) <= 6
     return int(index) if plain and str(int(index)) == index else None
 

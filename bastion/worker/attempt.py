@@ -6,7 +6,8 @@ Layer: worker.
 Invariants:
 
 * `started-<try>` is on disk before anything is spawned.
-* The command runs only where all of the code has come and the setup has ended with 0.
+* The command runs only where all of the code has come and the setup has ended with 0, and, where the job has a storage
+  proxy, only beside it: without it both are stopped.
 * That the command ended by itself is published before anything else is done about it: whoever sees the reports of
   several hosts must be able to tell who was first.
 * When `run` returns, nothing of the command is alive (or the message says so) and all its output is stored; a host that
@@ -19,17 +20,18 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bastion.core import host_errors, limits
-from bastion.core.errors import EXIT_NO_CODE
+from bastion.core.errors import EXIT_NO_CODE, EXIT_REFUSED
 from bastion.core.protocol import HostPhase, Order
 from bastion.worker import host_outputs
 from bastion.worker.backoff import Backoff
 from bastion.worker.checkpoint_file import CheckpointFile
 from bastion.worker.code import CodeArrival, CodeProblem
 from bastion.worker.command import Command
+from bastion.worker.ending import Ending, Watched
 from bastion.worker.environment import CommandEnvironment, HostFacts, command_environment
 from bastion.worker.host_log import HostLog
 from bastion.worker.host_parts import HostParts
@@ -46,58 +48,12 @@ SHUTDOWN_FLUSH_SECONDS = 3.0
 # A host's shut-down signals the command and the agent at the same time, in any order: a command that died of such a
 # signal was not at fault if ours arrives a moment later.
 SHUTDOWN_NEWS_SECONDS = 0.5
+# A command that failed while the storage proxy was down: whether that comes back is known about then.
+PROXY_NEWS_SECONDS = 15.0
+# For the last of what the storage proxy printed; the job's own output waits without end, and does not wait for that.
+PROXY_LOG_SECONDS = 10.0
 _SHUTDOWN_CODES = (128 + signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGINT)
 _LOOK_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a try ended on this host; instants in seconds since the epoch.
-
-    Attributes:
-        phase: A final one, or WAITING: the next try has been ordered.
-        started_at: The command's start; None: it did not come to that.
-    """
-
-    phase: HostPhase
-    ended_at: float
-    started_at: float | None = None
-    exit_code: int | None = None
-    error: str = ""
-    message: str = ""
-    checkpointed_at: float | None = None
-
-    @property
-    def may_be_followed(self) -> bool:
-        """Whether another try may come after it on this host."""
-        return may_be_followed(self.phase, self.error)
-
-
-def may_be_followed(phase: HostPhase, error: str) -> bool:
-    """Whether what ended so is the command's own doing, not the host's."""
-    return phase in (HostPhase.EXITED, HostPhase.WAITING) or error in host_errors.OF_THE_USER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """How something that was run here ended.
-
-    Attributes:
-        exit_code: As a shell gives it.
-        stop: Why it was ended, or was bound to end; None: by itself.
-        ended_at: Seconds since the epoch.
-        gone: Whether nothing of it is left.
-    """
-
-    exit_code: int | None
-    stop: Stop | None
-    ended_at: float
-    gone: bool
-
-    @property
-    def remark(self) -> str:
-        """For people; empty if all is as it should be."""
-        return "" if self.gone else " Some processes could not be ended."
 
 
 class Attempt:
@@ -123,23 +79,25 @@ class Attempt:
 
     def run(self) -> Ending:
         """Runs the try that the order in force asks for."""
-        order = self._parts.link.order
+        parts, order = self._parts, self._parts.link.order
         assert order is not None, "the gate opens only for a host that has its order"
         self._log.start()
         try:
-            self._parts.state.mark_started(self._parts.boot_id, self._try)
+            parts.state.mark_started(parts.boot_id, self._try)
         except OSError as error:
             return self._flushed(self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}"))
         if self._try > 1:
             self._log.note(f"try {self._try} of {order.max_tries}")
-        return self._flushed(self._prepare(order) or self._run_command(order))
+        if order.proxy:
+            parts.sidecar.start(order)
+        return self._flushed(self._prepare(order) or self._proxied(order) or self._run_command(order))
 
     def _prepare(self, order: Order) -> Ending | None:
         """What is done once per host before the first try: code, packages, earlier outputs. None: all is well."""
         if self._parts.state.prepared:
             return None
         try:
-            ending = self._get_code(order) or self._set_up(order) or self._restore(order)
+            ending = self._get_code(order) or self._proxied(order) or self._set_up(order) or self._restore(order)
             if ending is None:
                 self._parts.state.mark_prepared()
         except CodeProblem as problem:
@@ -170,6 +128,22 @@ class Attempt:
         if arrival.problem is not None:
             raise arrival.problem
         return None
+
+    def _proxied(self, order: Order) -> Ending | None:
+        """Waits for the storage proxy, if there is one: nothing of the job runs without it."""
+        sidecar = self._parts.sidecar
+        if not order.proxy or sidecar.serves:
+            return None
+        self._parts.reporter.publish(HostPhase.PREPARING)
+        stop = self._unless_stopped(lambda: sidecar.settled)
+        self._tell_news()
+        if stop is not None:
+            return self._stopped(stop)
+        problem = sidecar.problem
+        if problem is None:
+            return None
+        code = EXIT_REFUSED if problem.error in host_errors.OF_THE_USER else None
+        return self._failed(problem.error, problem.message, exit_code=code)
 
     def _set_up(self, order: Order) -> Ending | None:
         """Runs the setup, if there is one.
@@ -221,7 +195,8 @@ class Attempt:
         """Of the command; with the job's own packages, if it has any."""
         parts = self._parts
         folder = host_outputs.folder_of(parts, order)
-        facts = replace(self._facts, output_dir="" if folder is None else str(folder))
+        place = parts.sidecar.place if order.proxy else None
+        facts = replace(self._facts, output_dir="" if folder is None else str(folder), proxy=place)
         environment = command_environment(parts.environ, order, parts.identity, facts)
         if not parts.state.environment_dir.is_dir():
             return environment
@@ -232,6 +207,8 @@ class Attempt:
         environment = self._environment(order)
         if environment.overridden:
             self._log.note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
+        for note in environment.notes:
+            self._log.note(note)
         folder = host_outputs.folder_of(parts, order)
         if folder is not None:
             try:
@@ -313,14 +290,21 @@ class Attempt:
             OSError, ValueError: it could not be started.
         """
         command = Command.start(
-            line, variables=variables, folder=folder, marker=self._parts.marker, on_exit=self._parts.wakeup.set
+            line,
+            variables=variables,
+            folder=folder,
+            marker=self._parts.marker,
+            on_exit=self._parts.wakeup.set,
+            attendants=self._parts.attendants,
         )
         on_start()
         pump = self._log.pump(command.pipes)
+        self._parts.sidecar.watch(command.members)
         stop = self._watch(command, on_look)
+        self._parts.sidecar.watch(None)
         ended_at = self._clock.now()
         if stop is None:
-            stop = self._host_goes(command.exit_code)
+            stop = self._host_goes(command.exit_code) or self._proxy_gone(command.exit_code)
         if stop is None:
             on_end(command.exit_code, ended_at)
         gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
@@ -337,7 +321,8 @@ class Attempt:
         while True:
             if stop is None and command.exit_code is not None:
                 return None
-            reason = self._parts.reasons.of_try(self._try)
+            self._tell_news()
+            reason = self._parts.reasons.of_try(self._try) or self._without_proxy()
             if stop is None and reason is not None:
                 stop = reason
                 self._tell_command(stop)
@@ -359,6 +344,26 @@ class Attempt:
         if exit_code in _SHUTDOWN_CODES:
             self._wait(lambda: self._parts.reasons.urgent, at_most_seconds=SHUTDOWN_NEWS_SECONDS)
         return self._parts.reasons.of_host()
+
+    def _without_proxy(self) -> Stop | None:
+        """Why not to go on if the storage proxy will not come back."""
+        problem = self._parts.sidecar.problem
+        if problem is None:
+            return None
+        deadline = self._clock.monotonic() + limits.FAILURE_GRACE_SECONDS
+        return Stop(phase=HostPhase.FAILED, error=problem.error, message=problem.message, deadline=deadline)
+
+    def _proxy_gone(self, exit_code: int | None) -> Stop | None:
+        """Whether a command that ended by itself may have done so for want of the storage proxy."""
+        sidecar = self._parts.sidecar
+        if exit_code == 0 or not sidecar.started:
+            return None
+        self._wait(lambda: sidecar.settled, at_most_seconds=PROXY_NEWS_SECONDS)
+        return self._without_proxy()
+
+    def _tell_news(self) -> None:
+        for line in self._parts.sidecar.news():
+            self._log.note(line)
 
     def _tell_command(self, stop: Stop) -> None:
         """The file comes before the signal, so that a handler of the signal finds the reason."""
@@ -390,6 +395,7 @@ class Attempt:
     def _unless_stopped(self, condition: Callable[[], bool]) -> Stop | None:
         """Waits for something that wakes us up; returns why it need not be waited for any more, if so."""
         while not condition():
+            self._tell_news()
             stop = self._parts.reasons.of_try(self._try)
             if stop is not None:
                 return stop
@@ -404,6 +410,7 @@ class Attempt:
         reasons = self._parts.reasons
         if self._outputs is not None:
             ending = self._stored(self._outputs, ending)
+        self._end_proxy(ending)
         self._log.close()
         self._wait(
             lambda: self._log.done or self._next_try_waits(ending), at_most_seconds_if_urgent=SHUTDOWN_FLUSH_SECONDS
@@ -418,6 +425,16 @@ class Attempt:
             self._log.abandon()
         # Where the cloud takes the host away, the rest is uploaded as long as the host lives.
         return ending
+
+    def _end_proxy(self, ending: Ending) -> None:
+        """Ends the storage proxy, if no try can come that needs it."""
+        order, sidecar = self._parts.link.order, self._parts.sidecar
+        last = order is None or order.max_tries <= self._try
+        if ending.may_be_followed and not last and not self._parts.reasons.shut_down:
+            return
+        sidecar.end()
+        self._wait(lambda: sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
+        self._tell_news()
 
     def _next_try_waits(self, ending: Ending) -> bool:
         if not ending.may_be_followed:

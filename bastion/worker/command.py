@@ -5,7 +5,8 @@ Layer: worker.
 Invariants:
 
 * Whatever the command starts belongs to it: its process group, every process that inherited its marker, also after
-  `setsid` and double forks, and, where this process is a subreaper, what dropped the marker as well.
+  `setsid` and double forks, and, where this process is a subreaper, what dropped the marker as well. The agent's own
+  attendants do not.
 * The process id of the shell is not freed before the group is ended, so a signal to the group cannot hit a stranger.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from bastion import processes
 from bastion.processes import ProcessId
+from bastion.worker.attendants import Attendants
 from bastion.worker.environment import COMMAND_MARKER
 
 # What still lives this long after SIGKILL hangs in the kernel; nobody can end it.
@@ -39,12 +41,19 @@ def end_leftovers(marker: str, *, grace_seconds: float) -> bool:
 class Command:
     """One running command."""
 
-    def __init__(self, process: subprocess.Popen[bytes], marker: str, on_exit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        marker: str,
+        on_exit: Callable[[], None],
+        attendants: Attendants | None = None,
+    ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._marker = marker
         self._on_exit = on_exit
+        self._attendants = attendants or Attendants()
         self._asked = False
         self._adopts = processes.is_subreaper()
         # The pump owns and closes copies; Popen's own files close here, unread.
@@ -57,11 +66,19 @@ class Command:
 
     @staticmethod
     def start(
-        line: str, *, variables: Mapping[str, str], folder: Path, marker: str, on_exit: Callable[[], None]
+        line: str,
+        *,
+        variables: Mapping[str, str],
+        folder: Path,
+        marker: str,
+        on_exit: Callable[[], None],
+        attendants: Attendants | None = None,
     ) -> Command:
         """Starts `bash -c line` in a session of its own.
 
-        `on_exit` is called from another thread once `exit_code` is set.
+        Args:
+            on_exit: Called from another thread once `exit_code` is set.
+            attendants: What else this process starts, and is none of the command.
 
         Raises:
             OSError, ValueError: it could not be started: no bash, too long, a NUL in a variable.
@@ -79,7 +96,7 @@ class Command:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        return Command(process, marker, on_exit)
+        return Command(process, marker, on_exit, attendants)
 
     def members(self) -> list[ProcessId]:
         """Everything of the command that is alive."""
@@ -87,10 +104,12 @@ class Command:
         group = processes.in_group(self._process.pid)
         roots = {self._process.pid, *(member.pid for member in marked), *(member.pid for member in group)}
         if self._adopts:
-            # Nothing but commands is started here, so what has come to us without a parent was the command's.
+            # Nothing but commands and attendants is started here, so what else has come to us without a parent was the
+            # command's.
             roots.add(os.getpid())
         found = {*marked, *group, *processes.descendants(roots)}
-        return sorted(found, key=lambda member: member.pid)
+        apart = self._attendants.pids()
+        return sorted((member for member in found if member.pid not in apart), key=lambda member: member.pid)
 
     def ask_to_end(self) -> bool:
         """SIGTERM, once, for all who live when it is first called; returns whether any is alive.
@@ -132,7 +151,7 @@ class Command:
             result = os.waitid(os.P_ALL if self._adopts else os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             while result is not None and result.si_pid != pid:
                 # Adopted, and dead before the command: nobody else waits for it.
-                os.waitpid(result.si_pid, 0)
+                self._attendants.reap_other(result.si_pid)
                 result = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             assert result is not None
             self.exit_code = result.si_status if result.si_code == os.CLD_EXITED else 128 + result.si_status

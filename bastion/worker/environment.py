@@ -18,6 +18,7 @@ from bastion.core import keys
 from bastion.core.keys import Run
 from bastion.core.protocol import Order
 from bastion.worker.identity import HostIdentity
+from bastion.worker.proxy_place import ProxyPlace, client_variables
 
 COMMAND_MARKER = "BASTION_COMMAND"
 VM_MARKER = "BASTION_VM"
@@ -36,10 +37,11 @@ SLICE_HOOK = Path(__file__).parent / "slice_hook"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnvironment:
-    """What the command gets, and which of the order's names it does not get as ordered."""
+    """What the command gets, and which of the order's names it does not get as ordered; notes are for the job's log."""
 
     variables: dict[str, str]
     overridden: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,7 @@ class HostFacts:
         cpus: Processors of the machine.
         interpreter: The Python that the command finds as `python3`.
         output_dir: The folder whose content is stored, as an absolute path; empty: none is.
+        proxy: The encrypting storage proxy that the command's clients must use; None: there is none.
     """
 
     marker: str
@@ -65,13 +68,19 @@ class HostFacts:
     cpus: int
     interpreter: str
     output_dir: str = ""
+    proxy: ProxyPlace | None = None
+
+
+def own_variables(base: Mapping[str, str]) -> dict[str, str]:
+    """The agent's own environment, as far as others may have it."""
+    return {name: value for name, value in base.items() if name not in _INTERNAL}
 
 
 def command_environment(
     base: Mapping[str, str], order: Order, identity: HostIdentity, facts: HostFacts
 ) -> CommandEnvironment:
     """Builds the command's environment."""
-    variables = {name: value for name, value in base.items() if name not in _INTERNAL}
+    variables = own_variables(base)
     # What a Python program prints is seen at once, and not lost when the program is killed, unless the user wants else.
     variables["PYTHONUNBUFFERED"] = "1"
     variables.update(order.env)
@@ -92,8 +101,16 @@ def command_environment(
         # `python3` of the command is then the one that has jax.
         own = str(Path(facts.interpreter).parent)
         variables["PATH"] = os.pathsep.join(filter(None, (own, variables.get("PATH", os.defpath))))
+    notes: tuple[str, ...] = ()
+    if facts.proxy is not None:
+        clients = client_variables(
+            facts.proxy, variables, identity, emulated=facts.emulated, coordinator=facts.coordinator
+        )
+        ours |= clients.ours
+        variables = {name: value for name, value in variables.items() if name not in clients.gone} | clients.others
+        notes = clients.notes
     overridden = tuple(sorted(name for name in ours if name in order.env and order.env[name] != ours[name]))
-    return CommandEnvironment(variables=variables | ours, overridden=overridden)
+    return CommandEnvironment(variables=variables | ours, overridden=overridden, notes=notes)
 
 
 def _bastion_variables(order: Order, identity: HostIdentity, facts: HostFacts) -> dict[str, str]:

@@ -17,30 +17,34 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 from bastion import processes
-from bastion.core import host_errors, limits
+from bastion.core import host_errors, keys, limits
 from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
 from bastion.core.protocol import HostPhase, OrderAction, Report
 from bastion.ports import Clock, ObjectStore
-from bastion.worker import coordinator, host_outputs, power
-from bastion.worker.attempt import SHUTDOWN_FLUSH_SECONDS, Attempt, may_be_followed
+from bastion.worker import coordinator, host_outputs, power, proxy_place, sidecar
+from bastion.worker.attempt import SHUTDOWN_FLUSH_SECONDS, Attempt
+from bastion.worker.attendants import Attendants
 from bastion.worker.backoff import Backoff, jittered
 from bastion.worker.bucket_link import BucketLink
 from bastion.worker.code import Fetch
 from bastion.worker.command import end_leftovers
+from bastion.worker.ending import may_be_followed
 from bastion.worker.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.worker.gate import Gate, Passage, Verdict
 from bastion.worker.host_log import HostLog
 from bastion.worker.host_parts import HostParts
 from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
+from bastion.worker.log_spool import SPOOL_MAX_BYTES
 from bastion.worker.power import IdleWatch
 from bastion.worker.reports import Reporter
+from bastion.worker.sidecar import Sidecar, SidecarTimes
 from bastion.worker.signals import HostSignals
 from bastion.worker.stopping import Stop, StopReasons
 from bastion.worker.wakeup import Wakeup
@@ -69,9 +73,11 @@ class Host:
         fetch: Fetch,
         signals: HostSignals | None = None,
         power_off: Callable[[], None] | None = None,
+        proxy_program: Sequence[str] = sidecar.PROGRAM,
+        proxy_times: SidecarTimes | None = None,
     ) -> None:
         """`fetch` gets the job's code. `signals` are this VM's, if anybody tells any; `power_off` ends it, by default
-        as its environment says.
+        as its environment says. `proxy_program` is run beside the command where the order says so.
         """
         arguments = identity.arguments
         wakeup = Wakeup()
@@ -87,11 +93,16 @@ class Host:
                 power_off=power_off or (lambda: power.power_off(environ)),
             )
         self._signals = signals
+        state = HostState(state_dir, run=arguments.run, host=identity.host)
+        emulated = environ.get(EMULATED_TPU) == "1"
+        # Not the whole token: environments show up in process listings.
+        marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
+        attendants = Attendants()
         self._parts = HostParts(
             identity=identity,
             store=store,
             link=link,
-            state=HostState(state_dir, run=arguments.run, host=identity.host),
+            state=state,
             reporter=Reporter(identity, boot_id=boot_id, publish=link.publish),
             reasons=StopReasons(identity, link, signals, clock=clock),
             idle=idle,
@@ -100,12 +111,23 @@ class Host:
             rng=rng,
             environ=dict(environ),
             boot_id=boot_id,
-            # Not the whole token: environments show up in process listings.
-            marker=f"{arguments.run}.{identity.host}.{arguments.token[:8]}",
-            emulated=environ.get(EMULATED_TPU) == "1",
+            marker=marker,
+            emulated=emulated,
             interpreter=arguments.interpreter or sys.executable,
             fetch=fetch,
             open_log=self._new_log,
+            attendants=attendants,
+            sidecar=Sidecar(
+                proxy_place.place_of(identity, state.folder.absolute(), emulated=emulated),
+                program=proxy_program,
+                environ=dict(environ),
+                marker=marker,
+                attendants=attendants,
+                open_log=self._new_proxy_log,
+                rng=rng,
+                on_change=wakeup.set,
+                times=proxy_times or SidecarTimes(),
+            ),
         )
         self._identity = identity
         self._link = link
@@ -150,6 +172,7 @@ class Host:
             self._signals.start(self._wakeup.set)
 
     def _stop_threads(self) -> None:
+        self._parts.sidecar.abandon()
         self._link.stop()
         if self._signals is not None:
             self._signals.stop()
@@ -193,6 +216,7 @@ class Host:
     def _after_restart(self, number: int) -> Report:
         """An agent was here before and died in the middle of that try, or the host booted again."""
         gone = end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+        self._parts.sidecar.end_leftover()
         self._store_rest_of_outputs()
         self._store_rest_of_log(gap=True)
         left = "" if gone else "; some of its processes could not be ended"
@@ -289,18 +313,23 @@ class Host:
                 order is not None and (order.action is OrderAction.STOP or order.max_tries <= number)
             ):
                 self._link.stop_polling()
+                self._parts.sidecar.end()
             elif order is not None and order.try_number > number:
                 return order.try_number
             self._wakeup.wait(_FOREVER)
         return None
 
     def _store_rest_of_log(self, *, gap: bool = False) -> None:
-        """Uploads what an earlier agent left in the spool, and gives up only when the host goes away.
+        """Uploads what an earlier agent left in the spools, and gives up only when the host goes away.
 
         Args:
             gap: Whether output may be lost that had not come so far, which is then said.
         """
-        log = self._parts.open_log()
+        if self._state.proxy_spool_dir.is_dir():
+            self._store_rest_of(self._new_proxy_log(self._wakeup.set), gap=False)
+        self._store_rest_of(self._parts.open_log(), gap=gap)
+
+    def _store_rest_of(self, log: HostLog, *, gap: bool) -> None:
         try:
             log.open()
         except OSError as error:
@@ -334,15 +363,23 @@ class Host:
             _log.warning("%s", host_outputs.lacking(sync))
 
     def _new_log(self) -> HostLog:
+        return self._log_of("worker", self._state.spool_dir, SPOOL_MAX_BYTES, self._wakeup.set)
+
+    def _new_proxy_log(self, on_change: Callable[[], None]) -> HostLog:
+        return self._log_of("proxy", self._state.proxy_spool_dir, limits.PROXY_LOG_SPOOL_MAX_BYTES, on_change)
+
+    def _log_of(self, source: keys.LogSource, folder: Path, most: int, on_change: Callable[[], None]) -> HostLog:
         return HostLog(
             self._parts.store,
             self._identity,
-            self._state.spool_dir,
+            folder,
             clock=self._clock,
             rng=self._rng,
-            drop_noise=self._parts.emulated and not self._identity.on_bastion,
+            drop_noise=source == "worker" and self._parts.emulated and not self._identity.on_bastion,
             is_urgent=lambda: self._reasons.urgent,
-            on_change=self._wakeup.set,
+            on_change=on_change,
+            capacity_bytes=most,
+            source=source,
         )
 
     def _choose_coordinator(self) -> str:

@@ -2,7 +2,8 @@
 
 Layer: worker. Puts the parts together: `log_pump` reads, `log_lines` cuts, `log_spool` keeps, `log_upload` stores
 segments at the turns that `log_pace` gives. A job without a slice has a raw log besides, which goes the same way
-through a spool of its own, since its object bears fewer writes.
+through a spool of its own, since its object bears fewer writes. What the encrypting storage proxy beside the command
+prints is such a log, too.
 
 Invariants:
 
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import Random
 
+from bastion.core import keys
 from bastion.ports import Clock, ObjectStore
 from bastion.worker.backoff import Backoff
 from bastion.worker.identity import HostIdentity
@@ -48,6 +50,7 @@ class HostLog:
         is_urgent: Callable[[], bool],
         on_change: Callable[[], None],
         capacity_bytes: int = SPOOL_MAX_BYTES,
+        source: keys.LogSource = "worker",
     ) -> None:
         """Does nothing yet.
 
@@ -56,18 +59,22 @@ class HostLog:
             drop_noise: Whether what the collectives print about themselves on CPU is left out.
             is_urgent: Whether the host goes away, so that the log must be stored at once.
             on_change: Called from another thread when `done` has become true, and when a pump is done.
+            source: Whose output it is; the proxy's goes into no raw log.
         """
         arguments = identity.arguments
         self._clock = clock
         self._on_change = on_change
         self._cutter = LineCutter()
-        self._segments = SegmentStore(store, job=arguments.job, run=arguments.run, host=identity.host)
+        self._segments = SegmentStore(store, job=arguments.job, run=arguments.run, host=identity.host, source=source)
+        self._pump: LogPump | None = None
+        self._last: LogRecord | None = None
+        raw_log = arguments.raw_log if source == "worker" else ""
         local = arguments.poll_seconds <= _LOCAL_POLL_SECONDS
         now, monotonic = clock.now(), clock.monotonic()
         drop_line = is_gloo_noise if drop_noise else None
         self._spools: list[LogSpool] = []
         self._uploaders: list[Uploader] = []
-        lanes = 2 if arguments.raw_log else 1
+        lanes = 2 if raw_log else 1
 
         def add_lane(
             name: str,
@@ -106,14 +113,13 @@ class HostLog:
             write=self._segments.write,
             pace=Pace.of_host(identity.host, identity.num_hosts, local=local, now=now, monotonic=monotonic),
         )
-        if arguments.raw_log:
-            raw_log = RawLog(store, arguments.raw_log)
+        if raw_log:
             add_lane(
                 "raw",
                 _RAW_APPEND_BYTES,
                 cost_of=lambda record: len(raw_of(record)),
                 render=raw_of,
-                write=raw_log.append,
+                write=RawLog(store, raw_log).append,
                 pace=Pace.of_raw_log(local=local, now=now, monotonic=monotonic),
             )
 
@@ -142,11 +148,19 @@ class HostLog:
         """Begins reading the pipes "stdout" and "stderr", which it closes; one pump at a time."""
         pump = LogPump(pipes, cutter=self._cutter, put=self._put, clock=self._clock, on_done=self._on_change)
         pump.start()
+        self._pump = pump
         return pump
 
     def note(self, text: str) -> None:
-        """Adds a line of the agent's own, while no pump reads."""
-        self._put([self._cutter.note(text, at=self._clock.now())])
+        """Adds a line of the agent's own; from one thread."""
+        if self._pump is None or not self._pump.note(text):
+            self._put([self._cutter.note(text, at=self._clock.now())])
+
+    @property
+    def last_line(self) -> str:
+        """What was printed last, as far as it was read; empty if nothing was."""
+        data = b"" if self._last is None else self._last.data
+        return data.rstrip(b"\n").rpartition(b"\n")[2].decode("utf-8", "replace")
 
     def gap(self, reason: str) -> None:
         """Adds a line that says that nobody knows how much is missing here."""
@@ -184,5 +198,7 @@ class HostLog:
 
     def _put(self, records: Iterable[LogRecord]) -> None:
         kept = list(records)
+        if kept:
+            self._last = kept[-1]
         for spool in self._spools:
             spool.put(kept)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from bastion.ports import Clock, ObjectStore
+from bastion.worker.attendants import Attendants
 from bastion.worker.bucket_link import BucketLink
 from bastion.worker.code import Fetch
 from bastion.worker.host_log import HostLog
@@ -17,6 +18,7 @@ from bastion.worker.host_state import HostState
 from bastion.worker.identity import HostIdentity
 from bastion.worker.power import IdleWatch
 from bastion.worker.reports import Reporter
+from bastion.worker.sidecar import Sidecar
 from bastion.worker.stopping import StopReasons
 from bastion.worker.wakeup import Wakeup
 
@@ -35,6 +37,8 @@ class HostParts:
         interpreter: The Python of commands of hosts that share our file system.
         fetch: Gets the job's code.
         open_log: A log over what the host's spool holds; one at a time.
+        attendants: What the agent starts beside the command.
+        sidecar: The storage proxy; not started where the job has none.
     """
 
     identity: HostIdentity
@@ -54,3 +58,5 @@ class HostParts:
     interpreter: str
     fetch: Fetch
     open_log: Callable[[], HostLog]
+    attendants: Attendants
+    sidecar: Sidecar

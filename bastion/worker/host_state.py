@@ -72,6 +72,11 @@ class HostState:
         return self.folder / "spool"
 
     @property
+    def proxy_spool_dir(self) -> Path:
+        """The same for what the storage proxy beside the command prints."""
+        return self.folder / "proxy-spool"
+
+    @property
     def preempt_file(self) -> Path:
         return self.folder / "preempt"
 

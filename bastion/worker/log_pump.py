@@ -8,6 +8,7 @@ Invariants:
 * Everything that was in the pipes when `finish` was called is read, or a gap line says that something is left.
 * A process that outlives the command and keeps a pipe open cannot hold the host: after `finish`, an empty pipe is
   waited on for at most `LINGER_SECONDS`, and at most `DRAIN_MAX_BYTES` are read.
+* While it reads, it is the only one that cuts lines: a note of the agent's own goes through it.
 """
 
 from __future__ import annotations
@@ -69,12 +70,24 @@ class LogPump:
         self._clock = clock
         self._on_done = on_done
         self._finishing = threading.Event()
+        self._lock = threading.Lock()
+        self._notes: list[str] = []
+        self._takes_notes = True
         self._wakeup = Wakeup()
         self._thread = threading.Thread(target=self._work, name="log-pump", daemon=True)
         self.done = False
 
     def start(self) -> None:
         self._thread.start()
+
+    def note(self, text: str) -> bool:
+        """Adds a line of the agent's own; False: nothing is read any more, and the caller may cut lines itself."""
+        with self._lock:
+            if not self._takes_notes:
+                return False
+            self._notes.append(text)
+        self._wakeup.set()
+        return True
 
     def finish(self) -> None:
         """The command and all that belonged to it are gone: read what is left and end."""
@@ -93,6 +106,9 @@ class LogPump:
             selector.register(self._wakeup.fileno(), selectors.EVENT_READ, None)
             self._pump(selector)
         finally:
+            with self._lock:
+                self._takes_notes = False
+                self._put_notes()
             selector.close()
             for descriptor in self._pipes.values():
                 os.close(descriptor)
@@ -130,12 +146,18 @@ class LogPump:
                 got += len(data)
                 self._put(self._cutter.feed(key.data, data, at=at, monotonic=self._clock.monotonic()))
             self._put(self._cutter.flush_idle(at=self._clock.now(), monotonic=self._clock.monotonic()))
+            with self._lock:
+                self._put_notes()
             if linger_until is None:
                 continue
             drained += got
             if drained > DRAIN_MAX_BYTES or (not got and self._clock.monotonic() >= linger_until):
                 self._give_up(streams, left=got > 0)
                 return
+
+    def _put_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        self._put([self._cutter.note(text, at=self._clock.now()) for text in notes])
 
     def _give_up(self, streams: set[str], *, left: bool) -> None:
         at = self._clock.now()

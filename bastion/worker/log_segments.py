@@ -2,7 +2,8 @@
 
 Layer: worker; reaches the bucket through the port, does one store operation at a time and raises; `log_upload` repeats.
 
-Segments are `logs/<job>.d/<run>/worker-<i>/<seq>`, created once each, in order, without holes.
+Segments are `logs/<job>.d/<run>/worker-<i>/<seq>`, created once each, in order, without holes; those of the encrypting
+storage proxy beside the command lie in `proxy-<i>/`.
 
 Invariants:
 
@@ -29,10 +30,11 @@ def segment_bytes(hosts: int) -> int:
 
 
 class SegmentStore:
-    """The segments of one host of one run."""
+    """The segments of one host of one run, of its command or of the proxy beside it."""
 
-    def __init__(self, store: ObjectStore, *, job: str, run: str, host: int) -> None:
+    def __init__(self, store: ObjectStore, *, job: str, run: str, host: int, source: keys.LogSource = "worker") -> None:
         self._store = store
+        self._source = source
         self._job, self._run, self._host = job, run, host
         self._last_seq: int | None = None
         self._earlier = b""  # the last segment of an earlier agent
@@ -46,7 +48,7 @@ class SegmentStore:
         Raises:
             StoreError: try again.
         """
-        folder = keys.log_segments(self._job, self._run, self._host)
+        folder = keys.log_segments(self._job, self._run, self._host, source=self._source)
         last = ""
         for meta in self._store.list(folder):
             if meta.key.removeprefix(folder).isdigit():
@@ -73,7 +75,7 @@ class SegmentStore:
         if text == earlier:
             return
         while True:
-            key = keys.log_segment(self._job, self._run, self._host, self._last_seq + 1)
+            key = keys.log_segment(self._job, self._run, self._host, self._last_seq + 1, source=self._source)
             try:
                 self._store.put(key, text, generation=0)
             except PreconditionFailed:

@@ -45,6 +45,8 @@ def test_it_serves_this_python_and_holds_what_the_manifest_says(packed: PackedAg
     assert sys.version_info.minor in manifest.minors
     assert {f"wheels/{wheel.file}" for wheel in manifest.wheels} | {MANIFEST} == set(found)
     assert {"bastion", "pydantic", "pydantic-core", "google-auth", "requests"} <= set(manifest.needs)
+    # The storage proxy's.
+    assert {"cryptography", "google-crc32c", "certifi"} <= set(manifest.needs)
     # What a node does not need would only have to be fetched by each of them.
     assert not {"grpcio", "google-cloud-tpu", "jax", "absl-py"} & set(manifest.needs)
 
@@ -163,9 +165,13 @@ def test_requirements_count_by_marker_and_extra(tmp_path: Path, monkeypatch: pyt
     install("quick")
     install("slow")
     install("unwanted")
+    install("optional", "quick", "below")
+    install("below")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    packed = pack(tmp_path / "kept", needs=("top",))
+    packed = pack(tmp_path / "kept", needs=("top",), extras=("optional", "not-installed"))
     assert packed.manifest.needs == ("bastion", "middle-pkg", "quick", "top")
+    # What is optional goes along with what it needs, and no Python is turned away for want of it.
+    assert {wheel.name for wheel in packed.manifest.wheels} == {*packed.manifest.needs, "optional", "below"}
     assert sorted(wheel(packed, "quick").namelist()) == [
         "quick-1.0.dist-info/METADATA",
         "quick-1.0.dist-info/RECORD",

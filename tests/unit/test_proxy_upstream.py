@@ -77,7 +77,8 @@ def test_a_request_arrives_with_the_fields_that_are_not_the_connections_own() ->
         assert (answer.status, answer.reason, answer.length, answer.read()) == (200, "OK", 2, b"ok")
     assert heads == [
         b"PUT /b/o?x=1 HTTP/1.1\r\nHost: storage.googleapis.com\r\nX-Goog-Meta-A: caf\xe9\r\n"
-        b"Authorization: Bearer t\r\nContent-Length: 4\r\n\r\nbody"
+        # The last but one is for an endpoint in the storage service's place.
+        b"Authorization: Bearer t\r\nX-Forwarded-Proto: https\r\nContent-Length: 4\r\n\r\nbody"
     ]
 
 

@@ -4,7 +4,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -19,6 +19,7 @@ from bastion.testing.memory_store import MemoryStore
 from bastion.worker.code import Fetch
 from bastion.worker.host import Host
 from bastion.worker.identity import HostIdentity
+from bastion.worker.sidecar import SidecarTimes
 from bastion.worker.signals import HostSignals
 
 RUN = "abcdefghij-1"
@@ -56,6 +57,7 @@ class Stage:
         setup: str | None = None,
         output_dir: str = "",
         output_sync: str = "each",
+        proxy: str = "",
         run: str = RUN,
     ) -> None:
         """Writes the order to run a try of the command; or to stop, or restart, for a reason."""
@@ -74,6 +76,7 @@ class Stage:
             setup=setup,
             output_dir=output_dir,
             output_sync=output_sync,
+            proxy=proxy,
         )
         meta = self.memory.head(keys.order(run))
         self.memory.put(keys.order(run), order.to_bytes(), generation=0 if meta is None else meta.generation)
@@ -92,6 +95,8 @@ class Stage:
         signals: HostSignals | None = None,
         run: str = RUN,
         power_off: Callable[[], None] | None = None,
+        proxy_program: Sequence[str] = (),
+        proxy_times: SidecarTimes | None = None,
     ) -> Host:
         """With `power_off`, it is called soon when nobody needs the host."""
         self._runs.add(run)
@@ -123,6 +128,8 @@ class Stage:
             fetch=self.fetch,
             signals=signals,
             power_off=power_off,
+            proxy_program=proxy_program,
+            proxy_times=proxy_times,
         )
 
     def start(self, host: Host) -> threading.Thread:
@@ -168,9 +175,9 @@ class Stage:
         assert report is not None
         return report
 
-    def log(self, worker: int = 0, *, run: str = RUN) -> list[str]:
+    def log(self, worker: int = 0, *, run: str = RUN, source: keys.LogSource = "worker") -> list[str]:
         """The log's lines without their instants."""
-        metas = self.memory.list(keys.log_segments("job", run, worker))
+        metas = self.memory.list(keys.log_segments("job", run, worker, source=source))
         text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
         return [line.split(" ", 1)[1] for line in text.splitlines()]
 

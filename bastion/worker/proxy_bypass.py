@@ -1,0 +1,182 @@
+"""Finds processes of the command that speak with the storage service directly, around the encrypting proxy.
+
+Layer: worker; a thread of its own, reads /proc and asks the name server. An environment variable can be ignored, so
+what can be seen is said: each process once, in the job's log. It is no protection; a firewall is.
+
+Invariants:
+
+* It fails nothing and holds nobody: what it cannot see (another user's process, short connections, an address that the
+  name server did not tell us) goes unsaid.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bastion.processes import ProcessId
+
+STORAGE_HOST = "storage.googleapis.com"
+_PROC = Path("/proc")
+# The states ESTABLISHED and SYN_SENT, as the kernel writes them.
+_OPEN = ("01", "02")
+# The name server gives a few of many addresses at a time; the last ones of them are kept.
+_ADDRESSES_KEPT = 256
+_HTTPS_PORT = 443
+
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bypass:
+    """A process with a direct connection.
+
+    Attributes:
+        program: Its name, as the kernel has it.
+        address: The other end, an IP address.
+    """
+
+    process: ProcessId
+    program: str
+    address: str
+
+    def __str__(self) -> str:
+        return (
+            f"process {self.process.pid} ({self.program}) is connected to {self.address} directly, around the storage "
+            "proxy: what it stores there is not encrypted. Make its client use $https_proxy and $SSL_CERT_FILE, or "
+            "let a firewall close the direct way"
+        )
+
+
+def storage_endpoints(upstream: str) -> set[Endpoint]:
+    """Where the storage service is now: addresses and port; none if no name server answers.
+
+    Args:
+        upstream: URL of what stands in its place, or empty.
+    """
+    host, port = STORAGE_HOST, _HTTPS_PORT
+    if upstream:
+        try:
+            parts = urlsplit(upstream)
+            host, port = parts.hostname or "", parts.port or (_HTTPS_PORT if parts.scheme == "https" else 80)
+        except ValueError:
+            return set()
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {(str(address[0]), port) for *_, address in found}
+
+
+def find(members: Iterable[ProcessId], endpoints: set[Endpoint]) -> list[Bypass]:
+    """Those of the processes that are connected to one of the endpoints."""
+    found = []
+    tables: dict[str, dict[str, str]] = {}
+    for process in members:
+        folder = _PROC / str(process.pid)
+        try:
+            network = str((folder / "ns/net").readlink())
+            if network not in tables:
+                tables[network] = _sockets_to(folder, endpoints)
+            addresses = tables[network]
+            held = _sockets_of(folder) if addresses else []
+            address = next((addresses[inode] for inode in held if inode in addresses), None)
+            if address is not None:
+                program = (folder / "comm").read_text("utf-8", "replace").strip()
+                found.append(Bypass(process=process, program=program, address=address))
+        except OSError:
+            continue  # it has ended, or is not ours to look into
+    return found
+
+
+def _sockets_of(folder: Path) -> Sequence[str]:
+    """Inodes of a process's sockets."""
+    inodes = []
+    for entry in os.scandir(folder / "fd"):
+        try:
+            target = str(Path(entry.path).readlink())
+        except OSError:
+            continue  # closed meanwhile
+        if target.startswith("socket:["):
+            inodes.append(target[8:-1])
+    return inodes
+
+
+def _sockets_to(folder: Path, endpoints: set[Endpoint]) -> dict[str, str]:
+    """Inodes of open connections to the endpoints, and their addresses, in the network of a process."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = (folder / "net" / name).read_text("ascii", "replace").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if len(fields) > 9 and fields[3] in _OPEN:
+                address, port = _endpoint(fields[2])
+                if (address, port) in endpoints:
+                    found[fields[9]] = address
+    return found
+
+
+def _endpoint(text: str) -> Endpoint:
+    """`0100007F:1F90` is 127.0.0.1 and 8080: words of four bytes, in the machine's order."""
+    digits, _, port = text.partition(":")
+    raw = b"".join(bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8))
+    address = ipaddress.ip_address(raw)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address), int(port, 16)
+
+
+class BypassWatch:
+    """Looks now and then, while there is a command to look at."""
+
+    def __init__(self, *, upstream: str, period_seconds: float, tell: Callable[[str], None]) -> None:
+        """`tell` is called from the watch's own thread, with a line for the job's log."""
+        self._upstream = upstream
+        self._period = period_seconds
+        self._tell = tell
+        self._members: Callable[[], Sequence[ProcessId]] | None = None
+        self._told: set[ProcessId] = set()
+        self._endpoints: dict[Endpoint, None] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="proxy-bypass", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Does not wait: a name server may not answer for long."""
+        self._ending.set()
+
+    def of(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
+        """Looks at these from now on; at nothing with None."""
+        self._members = members
+
+    def look(self) -> None:
+        """One look, at what there is to look at."""
+        members = self._members
+        if members is None:
+            return
+        for endpoint in storage_endpoints(self._upstream):
+            self._endpoints.pop(endpoint, None)
+            self._endpoints[endpoint] = None
+        while len(self._endpoints) > _ADDRESSES_KEPT:
+            del self._endpoints[next(iter(self._endpoints))]
+        if not self._endpoints:
+            return
+        for bypass in find(members(), set(self._endpoints)):
+            if bypass.process not in self._told:
+                self._told.add(bypass.process)
+                self._tell(str(bypass))
+
+    def _work(self) -> None:
+        while not self._ending.wait(self._period):
+            self.look()
