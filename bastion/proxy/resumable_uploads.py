@@ -10,14 +10,14 @@ has. A client may then send the same chunk again, or ask where to go on.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bastion.http1 import Body, Headers, Response
+from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.resumables import Session, Slot, Spoiled
 from bastion.proxy.sealed_stream import Plaintext, SealedStream
-from bastion.proxy.segments import SEGMENT_BYTES, sealed_offset, sealed_size, segment_of
+from bastion.proxy.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
 from bastion.proxy.storing import (
     PIECE_SEGMENTS,
     Declined,
@@ -218,8 +218,9 @@ class _Turn:
         total = length if whole else chunk.total
         self._check_total(total)
         end = None if length is None else start + length
-        pieces = _part(body, session.received - start, length)
-        plaintext = Plaintext(itertools.chain([session.tail], pieces))
+        skipped = _skip(body, session.received - start)
+        left = None if length is None else max(0, length - skipped)
+        plaintext = Plaintext([session.tail], body=body, length=left)
         if end is None:
             response = self._unmeasured(plaintext, last=whole)
         elif whole or end == chunk.total:
@@ -254,12 +255,13 @@ class _Turn:
         session.tail = _exactly(plaintext, end - session.received + len(session.tail))
         return _incomplete(session)
 
-    def _segments(self, stream: SealedStream, plaintext: Plaintext, count: int) -> Iterator[bytes]:
-        for _ in range(count):
-            plain = _exactly(plaintext, stream.capacity)
-            yield self._session.note(stream, stream.seal(plain, last=False))
+    def _segments(self, stream: SealedStream, plaintext: Plaintext, count: int) -> Iterator[memoryview]:
+        for index in range(stream.edge.index, stream.edge.index + count):
+            if stream.read(plaintext) < plain_capacity(index):
+                raise _too_few()
+            yield self._session.note(stream, stream.seal())
 
-    def _send(self, stream: SealedStream, sealed: Iterator[bytes] | list[bytes], size: int) -> None:
+    def _send(self, stream: SealedStream, sealed: Iterable[bytes | memoryview], size: int) -> None:
         """Sends whole segments, none of them the last."""
         session = self._session
         offset = sealed_offset(session.edge.index)
@@ -275,13 +277,15 @@ class _Turn:
         stream = self._session.stream()
         return self._send_last(self._rest(stream, plaintext, total), total)
 
-    def _rest(self, stream: SealedStream, plaintext: Plaintext, total: int) -> Iterator[bytes]:
+    def _rest(self, stream: SealedStream, plaintext: Plaintext, total: int) -> Iterator[memoryview]:
         while True:
-            plain = _exactly(plaintext, min(stream.capacity, total - stream.plain_size))
-            if stream.plain_size + len(plain) == total:
-                yield self._seal_last(stream, plain)
+            stream.read(plaintext)
+            if plaintext.ended:
+                if stream.plain_size + len(stream.plain) < total:
+                    raise _too_few()
+                yield self._seal_last(stream)
                 return
-            yield self._session.note(stream, stream.seal(plain, last=False))
+            yield self._session.note(stream, stream.seal())
 
     def _unmeasured(self, plaintext: Plaintext, *, last: bool) -> Response:
         """Takes bytes of which nobody knows how many come."""
@@ -291,19 +295,18 @@ class _Turn:
         while True:
             stream = session.stream()
             sealed: list[bytes] = []
-            plain = b""
             while len(sealed) < PIECE_SEGMENTS:
-                plain = plaintext.take(stream.capacity)
+                stream.read(plaintext)
                 if plaintext.ended:
                     break
-                sealed.append(session.note(stream, stream.seal(plain, last=False)))
+                sealed.append(bytes(session.note(stream, stream.seal())))
             if plaintext.ended and last:
-                sealed.append(self._seal_last(stream, plain))
+                sealed.append(bytes(self._seal_last(stream)))
                 return self._send_last(sealed, stream.plain_size)
             if sealed:
                 self._send(stream, sealed, len(sealed) * SEGMENT_BYTES)
             if plaintext.ended:
-                session.tail = plain
+                session.tail = bytes(stream.plain)
                 return _incomplete(session)
 
     def _watch_md5(self) -> None:
@@ -313,9 +316,9 @@ class _Turn:
                 "first chunk; declare the crc32c instead."
             )
 
-    def _seal_last(self, stream: SealedStream, plain: bytes) -> bytes:
+    def _seal_last(self, stream: SealedStream) -> memoryview:
         try:
-            return self._session.note(stream, stream.seal_last(plain, self._declared))
+            return self._session.note(stream, stream.seal_last(self._declared))
         except Spoiled:
             raise
         except Refusal as error:
@@ -323,7 +326,7 @@ class _Turn:
                 raise
             raise Spoiled(error.status, error.reason, error.message, code=error.code) from error
 
-    def _send_last(self, sealed: Iterator[bytes] | list[bytes], total: int) -> Response:
+    def _send_last(self, sealed: Iterable[bytes | memoryview], total: int) -> Response:
         session = self._session
         offset = sealed_offset(session.edge.index)
         size = sealed_size(total) - offset
@@ -362,22 +365,23 @@ def _target(call: Call) -> str:
     return f"{call.request.path}?{requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})}"
 
 
-def _part(body: Body, skipped: int, length: int | None) -> Iterator[bytes]:
-    """The bytes of a body from an offset on, up to `length` bytes from its beginning."""
-    position = 0
-    for piece in body.pieces():
-        first = max(0, skipped - position)
-        last = len(piece) if length is None else min(len(piece), length - position)
-        position += len(piece)
-        if first < last:
-            yield piece if (first, last) == (0, len(piece)) else piece[first:last]
+def _skip(body: Body, size: int) -> int:
+    """Reads so many bytes of a body, or all there are, and drops them; returns how many."""
+    skipped = 0
+    while skipped < size and (piece := body.receive(min(PIECE_BYTES, size - skipped))):
+        skipped += len(piece)
+    return skipped
 
 
 def _exactly(plaintext: Plaintext, size: int) -> bytes:
     plain = plaintext.take(size)
     if len(plain) < size:
-        raise invalid("The request brings fewer bytes than its Content-Range header says.")
+        raise _too_few()
     return plain
+
+
+def _too_few() -> Refusal:
+    return invalid("The request brings fewer bytes than its Content-Range header says.")
 
 
 def _incomplete(session: Session) -> Response:

@@ -82,12 +82,11 @@ class Sealed:
     plain_size: int
 
 
-def store(call: Call, description: Description, pieces: Iterable[bytes], *, length: int | None) -> Json:
+def store(call: Call, description: Description, plaintext: Plaintext, *, length: int | None) -> Json:
     """Stores an object in a mapped place.
 
     Args:
         call: Its query and headers go on, but for what concerns the plaintext.
-        pieces: The plaintext.
         length: Of the plaintext; None: nobody knows.
 
     Returns:
@@ -102,14 +101,14 @@ def store(call: Call, description: Description, pieces: Iterable[bytes], *, leng
     """
     refuse_packed(call.request.headers)
     envelope, key = new_envelope(call, description)
-    stream = SealedStream(Sealing(key, envelope.header), md5=md5_for(description.declared))
+    stream = SealedStream(Sealing(key, envelope.header), md5=md5_for(description.declared), most=length)
     upload = _Upload(call, description, envelope, key, stream)
-    sealed = stream.rest(Plaintext(pieces), description.declared)
+    sealed = stream.rest(plaintext, description.declared)
     if length is not None and length > SMALL_BYTES:
         return upload.streamed(sealed, length)
     begun: list[bytes] = []
     for segment in sealed:
-        begun.append(segment)
+        begun.append(bytes(segment))
         if stream.plain_size > SMALL_BYTES and not stream.complete:
             return upload.streamed(itertools.chain(begun, sealed), None)
     return upload.inserted(begun)
@@ -152,16 +151,17 @@ class _Upload:
             f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
             f"--{boundary}\r\nContent-Type: {self._description.content_type}\r\n\r\n"
         )
-        body = b"".join([head.encode(), *sealed, f"\r\n--{boundary}--\r\n".encode()])
+        body = [head.encode(), *sealed, f"\r\n--{boundary}--\r\n".encode()]
+        length = sum(map(len, body))
         headers = forwarded_headers(call)
         headers.set("Content-Type", f"multipart/related; boundary={boundary}")
         query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={"uploadType": "multipart"})
         target = insert_target(call.route.bucket, query)
-        document = accepted(call.ask(method="POST", target=target, headers=headers, body=body))
+        document = accepted(call.ask(method="POST", target=target, headers=headers, body=body, length=length))
         confirm(call, document, edge, self._stream.plain_size)
         return shown(call, document, self._description.declared.md5)
 
-    def streamed(self, sealed: Iterator[bytes], length: int | None) -> Json:
+    def streamed(self, sealed: Iterator[bytes | memoryview], length: int | None) -> Json:
         """Through a session."""
         target = self._begin(length)
         ended = False
@@ -187,15 +187,15 @@ class _Upload:
         finally:
             answer.close()
 
-    def _send_whole(self, target: str, sealed: Iterator[bytes], size: int) -> Json:
+    def _send_whole(self, target: str, sealed: Iterator[bytes | memoryview], size: int) -> Json:
         headers = forwarded_headers(self._call)
         headers.set("Content-Range", f"bytes 0-{size - 1}/{size}")
         return self._last(target, headers, sealed, size)
 
-    def _send_pieces(self, target: str, sealed: Iterator[bytes]) -> Json:
+    def _send_pieces(self, target: str, sealed: Iterator[bytes | memoryview]) -> Json:
         offset = 0
         while True:
-            piece = list(itertools.islice(sealed, PIECE_SEGMENTS))
+            piece = [bytes(segment) for segment in itertools.islice(sealed, PIECE_SEGMENTS)]
             size = sum(map(len, piece))
             total = str(offset + size) if self._stream.complete else "*"
             headers = forwarded_headers(self._call)
@@ -206,7 +206,7 @@ class _Upload:
             if send_part(self._call, target, headers, piece, size) != offset:
                 raise UpstreamUnavailable("The storage service did not keep all that was sent to it; try again.")
 
-    def _last(self, target: str, headers: Headers, sealed: Iterable[bytes], size: int) -> Json:
+    def _last(self, target: str, headers: Headers, sealed: Iterable[bytes | memoryview], size: int) -> Json:
         try:
             return accepted(self._call.ask(method="PUT", target=target, headers=headers, body=sealed, length=size))
         except UpstreamUnavailable:
@@ -262,7 +262,7 @@ def session_target(answer: Answer) -> str:
     return f"{url.path}?{url.query}"
 
 
-def send_part(call: Call, target: str, headers: Headers, sealed: Iterable[bytes], size: int) -> int:
+def send_part(call: Call, target: str, headers: Headers, sealed: Iterable[bytes | memoryview], size: int) -> int:
     """Sends a part of a session's bytes that is not the last.
 
     Returns:
