@@ -121,7 +121,7 @@ def proceed(call: Call) -> Response:
     with call.parts.resumables.turn(call.route.bucket, call.query.get("upload_id"), key_of) as slot:
         if slot.outcome is not None:
             _drain(call.request.body)
-            return answered(slot.outcome, call.query.get("fields"))
+            return answered(slot.outcome, call.query.get("fields") or slot.fields)
         if call.request.method == "DELETE":
             slot.forget()
             return call.pass_on()
@@ -133,7 +133,10 @@ def proceed(call: Call) -> Response:
 def _unsealed(call: Call, slot: Slot) -> Response:
     """Of an upload whose bytes pass as they are, or of one that nobody knows."""
     if slot.file is not None or not call.parts.encrypt:
-        return call.pass_on()
+        passed = call.pass_on()
+        if passed.status in (200, 201):
+            slot.forget()
+        return passed
     # Our notes go when the object is there; a client that did not hear of it asks again, perhaps another process.
     answer = ask_status(call, _target(call))
     if 200 <= answer.status < 300:
@@ -301,6 +304,8 @@ class _Turn:
                     break
                 sealed.append(bytes(session.note(stream, stream.seal())))
             if plaintext.ended and last:
+                if session.total not in (None, stream.plain_size + len(stream.plain)):
+                    raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
                 sealed.append(bytes(self._seal_last(stream)))
                 return self._send_last(sealed, stream.plain_size)
             if sealed:
@@ -345,14 +350,13 @@ class _Turn:
         if end is None:
             raise Spoiled(410, "gone", "The upload was ended by somebody else; begin it anew.")
         sealed = Sealed(envelope=session.envelope, key=session.key, edge=end.edge, plain_size=end.end)
-        fields = self._slot.file.beginning.fields if self._slot.file is not None else ""
         try:
             outcome = finished(self._call, resource, sealed, md5=md5)
         except Refusal:
             self._slot.forget()
             raise
         self._slot.end(outcome)
-        return answered(outcome, self._call.query.get("fields") or fields)
+        return answered(outcome, self._call.query.get("fields") or self._slot.fields)
 
     def _headers(self, offset: int, size: int, total: str) -> Headers:
         headers = forwarded_headers(self._call)

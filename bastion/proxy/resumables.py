@@ -134,6 +134,7 @@ class Slot:
     Attributes:
         session: None: not in memory, or over.
         outcome: The object, once the upload has ended in one.
+        fields: Which of its fields the client wants.
     """
 
     def __init__(self) -> None:
@@ -142,6 +143,7 @@ class Slot:
         self.file: JournalFile | None = None
         self.session: Session | None = None
         self.outcome: dict[str, Any] | None = None
+        self.fields = ""
 
     def forget(self) -> None:
         """The upload is over."""
@@ -151,6 +153,7 @@ class Slot:
 
     def end(self, outcome: dict[str, Any]) -> None:
         """The upload is over, and this became of it; the client may not have heard of it yet."""
+        self.fields = "" if self.file is None else self.file.beginning.fields
         self.forget()
         self.outcome = outcome
 
