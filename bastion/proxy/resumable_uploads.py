@@ -38,7 +38,7 @@ from bastion.proxy.storing import (
     shown,
 )
 from bastion.proxy.targets import requeried
-from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, refuse_packed
+from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.proxy.upload_journal import Beginning
 from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.declared_sums import both_declared, declared_in_headers
@@ -60,6 +60,7 @@ def begin(call: Call, description: Description) -> Response:
     """
     length = call.request.headers.get("X-Upload-Content-Length")
     total = natural_number("X-Upload-Content-Length", length) if length else None
+    check_size(total)
     refuse_packed(call.request.headers)
     envelope, key = new_envelope(call, description)
     query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})
@@ -237,6 +238,7 @@ class _Turn:
         session = self._session
         if total is None:
             return
+        check_size(total)
         if session.total not in (None, total):
             raise invalid(f"The upload was begun for {session.total} byte(s), not for {total}.")
         if total < session.received:

@@ -29,7 +29,13 @@ from bastion.proxy.sealed_stream import Edge, Plaintext, SealedStream, md5_for
 from bastion.proxy.sealing import Sealing
 from bastion.proxy.segments import SEGMENT_BYTES, sealed_size
 from bastion.proxy.targets import insert_target, object_target, requeried
-from bastion.proxy.upload_description import UNFORWARDED_HEADERS, UNFORWARDED_PARAMETERS, Description, refuse_packed
+from bastion.proxy.upload_description import (
+    UNFORWARDED_HEADERS,
+    UNFORWARDED_PARAMETERS,
+    Description,
+    check_size,
+    refuse_packed,
+)
 from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.declared_sums import crc32c_text
 from bastion.storage_api.documents import json_document
@@ -99,6 +105,7 @@ def store(call: Call, description: Description, plaintext: Plaintext, *, length:
         UpstreamUnavailable: it is not known what became of it.
         BodyTruncated, BadRequest: as the client's body did; nothing was stored.
     """
+    check_size(length)
     refuse_packed(call.request.headers)
     envelope, key = new_envelope(call, description)
     stream = SealedStream(Sealing(key, envelope.header), md5=md5_for(description.declared), most=length)

@@ -157,6 +157,12 @@ def test_the_whole_object_may_come_without_a_length(stage: Stage, size: int) -> 
     assert stored(stage) == data
 
 
+def test_an_upload_that_is_larger_than_any_object_does_not_begin(stage: Stage) -> None:
+    headers = [("X-Upload-Content-Length", "9223372036854775807")]
+    assert stage.ask("POST", f"{INSERT}?uploadType=resumable&name=thing", {}, headers=headers).status == 400
+    assert stage.requests == []
+
+
 @pytest.mark.parametrize("size", [MIB - 1, MIB + 1])
 def test_an_upload_of_another_size_than_it_was_begun_for_is_refused(stage: Stage, size: int) -> None:
     upload = Uploader(stage, noise(MIB))
@@ -214,10 +220,11 @@ def test_bytes_that_were_received_already_are_skipped(stage: Stage) -> None:
         ("bytes 0-99/1048576", 50),
         ("bytes 0-99/1048577", 100),
         ("bytes 0-1048576/*", 1_048_577),
+        ("bytes 0-99/9223372036854775807", 100),
         ("bytes 9-3/*", 3),
         ("lines 1-2/3", 2),
     ],
-    ids=["a gap", "another length", "another total", "beyond the total", "backwards", "no range"],
+    ids=["a gap", "another length", "another total", "beyond the total", "beyond all objects", "backwards", "no range"],
 )
 def test_a_chunk_that_contradicts_itself_or_the_upload_is_refused(stage: Stage, header: str, size: int) -> None:
     upload = Uploader(stage, noise(MIB))
