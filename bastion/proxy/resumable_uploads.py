@@ -18,25 +18,21 @@ from bastion.proxy.calls import Call, relayed
 from bastion.proxy.resumables import Session, Slot, Spoiled
 from bastion.proxy.sealed_stream import Plaintext, SealedStream
 from bastion.proxy.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
-from bastion.proxy.storing import (
-    PIECE_SEGMENTS,
+from bastion.proxy.service_sessions import (
     Declined,
     Json,
-    Sealed,
     accepted,
-    answered,
     ask_status,
     begin_session,
     cancel,
     declined,
-    finished,
     forwarded_headers,
     kept_bytes,
-    new_envelope,
     send_part,
     session_target,
-    shown,
 )
+from bastion.proxy.stored import Sealed, answered, finished, shown
+from bastion.proxy.storing import PIECE_SEGMENTS, new_envelope
 from bastion.proxy.targets import requeried
 from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.proxy.upload_journal import Beginning

@@ -14,7 +14,9 @@ from bastion.http1 import Response
 from bastion.proxy import resumable_uploads
 from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.sealed_stream import Plaintext
-from bastion.proxy.storing import Declined, answered, declined, store
+from bastion.proxy.service_sessions import Declined, declined
+from bastion.proxy.stored import answered
+from bastion.proxy.storing import store
 from bastion.proxy.upload_description import Description, described
 from bastion.proxy.upload_journal import Beginning
 from bastion.storage_api.declared_sums import Declared

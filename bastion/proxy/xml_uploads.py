@@ -14,7 +14,8 @@ from bastion.http1 import Headers, Response
 from bastion.proxy.calls import Call
 from bastion.proxy.intercepted import bucket_in, is_storage, split_authority
 from bastion.proxy.sealed_stream import Plaintext
-from bastion.proxy.storing import Declined, explained, store
+from bastion.proxy.service_sessions import Declined, explained
+from bastion.proxy.storing import store
 from bastion.proxy.targets import insert_target
 from bastion.proxy.upload_description import described
 from bastion.storage_api.query import Query
