@@ -44,6 +44,7 @@ class Known:
     Attributes:
         stored_bytes: As it lies in the bucket.
         plain_bytes: As its owner sees it.
+        cache_control: As its owner set it; empty: the service's default.
         envelope: None: it is plaintext.
         opened: None: its key has not been needed yet.
     """
@@ -54,6 +55,7 @@ class Known:
     metageneration: int
     stored_bytes: int
     plain_bytes: int
+    cache_control: str
     envelope: Envelope | None
     opened: Opened | None = field(default=None, repr=False)
 
@@ -72,6 +74,7 @@ class Known:
                 generation=resource["generation"],
                 metageneration=resource["metageneration"],
                 stored_bytes=resource["size"],
+                cache_control=str(resource.get("cacheControl", "")),
                 metadata=resource.get("metadata") or {},
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -97,6 +100,7 @@ class Known:
             generation=headers.get("x-goog-generation"),
             metageneration=headers.get("x-goog-metageneration"),
             stored_bytes=headers.get("x-goog-stored-content-length"),
+            cache_control=headers.get("cache-control"),
             metadata={lower.removeprefix(_META): value for lower, value in metadata.items()},
         )
 
@@ -109,6 +113,7 @@ class Known:
         generation: str,
         metageneration: str,
         stored_bytes: str,
+        cache_control: str,
         metadata: dict[str, str],
     ) -> Known:
         try:
@@ -126,6 +131,7 @@ class Known:
             metageneration=numbers[1],
             stored_bytes=stored,
             plain_bytes=stored if envelope is None else _plain_size(stored),
+            cache_control=cache_control,
             envelope=envelope,
         )
 

@@ -63,6 +63,11 @@ class PlainBody:
     def close(self) -> None:
         self._answer.close()
 
+    @property
+    def beginning(self) -> memoryview:
+        """The first piece; before it is taken."""
+        return self._first
+
     def _opened(self, count: int) -> memoryview:
         """The plaintext of the next so many segments."""
         size = min(count * SEGMENT_BYTES, self._sealed_left)

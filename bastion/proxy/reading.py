@@ -7,7 +7,7 @@ if it is not, it is forgotten and described. So no read is staler than the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol, cast
 
 from bastion.core.errors import SealBroken
@@ -23,6 +23,7 @@ from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.declared_sums import crc32c_text
 from bastion.storage_api.ranges import read_range
 from bastion.storage_api.refusals import Refusal
+from bastion.storage_api.transcoding import decompressed, is_decompressed, starts_like_gzip
 
 _TRIES = 3
 # Bytes of ciphertext are asked for by us, and as they are stored.
@@ -97,8 +98,11 @@ def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Res
             return None
         return relayed(answer, call.request)
     known = call.parts.objects.opened(known, call.parts.envelopes)
+    assert known.envelope is not None
     headers = call.request.headers
-    asked = None if "if-range" in headers else read_range(headers.get("range"), known.plain_bytes)
+    unpacked = is_decompressed(known.envelope.content_encoding, known.cache_control, headers)
+    whole = unpacked or "if-range" in headers
+    asked = None if whole else read_range(headers.get("range"), known.plain_bytes)
     start, length = asked or (0, known.plain_bytes)
     wanted = sealed_range(start, length, known.plain_bytes)
     answer = dialect.media(call, known, _asking(call, known, wanted), described=described)
@@ -112,6 +116,8 @@ def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Res
     if asked is not None:
         shown.add("Content-Range", f"bytes {start}-{start + length - 1}/{known.plain_bytes}")
     body = _body(call, answer, known, wanted, length)
+    if unpacked:
+        return _unpacked(shown, body)
     return Response(status=200 if asked is None else 206, headers=shown, body=body)
 
 
@@ -165,6 +171,31 @@ def _body(call: Call, answer: Answer, known: Known, wanted: SealedRange, length:
         raise
     # Views of bytes are sent as bytes are.
     return cast("Iterable[bytes]", body)
+
+
+def _unpacked(shown: Headers, body: Iterable[bytes]) -> Response:
+    """What the service makes of a gzipped object for a client that does not accept gzip."""
+    shown.remove("Content-Encoding")
+    if isinstance(body, PlainBody):
+        if not starts_like_gzip(body.beginning):
+            return Response(status=200, headers=shown, body=body)
+        shown.add("Warning", "214 UploadServer gunzipped")
+    shown.remove("Content-Length")
+    return Response(status=200, headers=shown, body=_Unpacked(body))
+
+
+class _Unpacked:
+    """The content of a gzipped body, which it owns."""
+
+    def __init__(self, body: Iterable[bytes]) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        return decompressed(self._body)
+
+    def close(self) -> None:
+        if isinstance(self._body, PlainBody):
+            self._body.close()
 
 
 def _check_brought(answer: Answer, known: Known, wanted: SealedRange) -> None:

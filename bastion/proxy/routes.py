@@ -7,7 +7,8 @@ refuses it rather than let it pass, unless it is plain that no mapped bucket is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from bastion.http1 import Headers
@@ -28,6 +29,8 @@ _XML_SUBRESOURCES = (
 )  # fmt: skip
 # Signed addresses: what they sign is what was sent, so nothing about the request may change.
 _SIGNED = ("X-Goog-Signature", "X-Amz-Signature", "Signature")
+_SIGNATURES = ("AWS", "GOOG1", "GOOG4")
+_PART_OF_BUCKET = re.compile(r"[A-Za-z]{2,}")
 
 
 class Action(Enum):
@@ -59,6 +62,7 @@ class Route:
         name: The object's, decoded; empty: none is named in the path (an upload's may stand in its query or body).
         source: Bucket and name that a copy reads.
         why: Of NOT_UNDERSTOOD: what is not supported, for the client's person.
+        is_xml: Whether it came through the XML API, and is answered in its words.
     """
 
     action: Action
@@ -66,10 +70,7 @@ class Route:
     name: str = ""
     source: tuple[str, str] = ("", "")
     why: str = ""
-
-    @property
-    def is_xml(self) -> bool:
-        return self.action in (Action.XML_READ, Action.XML_UPLOAD, Action.XML_DELETE)
+    is_xml: bool = False
 
     @property
     def buckets(self) -> tuple[str, ...]:
@@ -87,8 +88,15 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
     host = authority.rpartition("@")[2].lower().partition(":")[0].rstrip(".")
     if headers.get("Content-Type").lower().startswith("application/grpc"):
         return Route(action=Action.NOT_UNDERSTOOD, why="gRPC")
+    if not path.startswith("/"):
+        return Route(action=Action.NOT_UNDERSTOOD, why="a path that does not begin with `/`")
+    if any(segment.lower().replace("%2e", ".") in (".", "..") for segment in path.split("/")):
+        return Route(action=Action.NOT_UNDERSTOOD, why="a path with `.` or `..`, which the service may resolve")
     try:
         found = _of_json(method, path, query)
+        if found is not None and (bucket := bucket_in(host)):
+            # There it is an object's name; who takes it for a call must not be served either.
+            return _refused(found, "a path of the JSON API at a bucket's own host", source=(bucket, ""))
         if found is None:
             found = _of_others(method, host, path, query, headers)
     except Refusal:
@@ -97,11 +105,13 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
         return _refused(found, "X-HTTP-Method-Override")
     if found.action is not Action.PASS and any(name in query for name in _SIGNED):
         return _refused(found, "signed URLs")
+    if found.action is not Action.PASS and headers.get("Authorization").upper().startswith(_SIGNATURES):
+        return _refused(found, "requests signed with an HMAC key")
     return found
 
 
-def _refused(found: Route, why: str) -> Route:
-    return Route(action=Action.NOT_UNDERSTOOD, bucket=found.bucket, name=found.name, source=found.source, why=why)
+def _refused(found: Route, why: str, *, source: tuple[str, str] | None = None) -> Route:
+    return replace(found, action=Action.NOT_UNDERSTOOD, source=source or found.source, why=why)
 
 
 def _of_json(method: str, path: str, query: Query) -> Route | None:
@@ -174,21 +184,28 @@ def _call(method: str, segments: list[str], query: Query) -> Route:
         case ["b", bucket, "o", name, word, *_]:
             why = {"compose": "composing objects", "moveTo": "moving objects"}.get(word, f"{word} of an object")
             return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), name=decoded(name), why=why)
-        case ["b", bucket, *_]:
+        case ["b", bucket, "folders", _, "renameTo", *_]:
+            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), why="renaming folders")
+        case ["b", bucket] | ["b", bucket, ""] if bucket:
             return Route(action=Action.PASS, bucket=decoded(bucket))
-        case _:
+        case ["b", bucket, part, *_] if bucket and _PART_OF_BUCKET.fullmatch(part):
+            return Route(action=Action.PASS, bucket=decoded(bucket))
+        case ["b"] | ["b", ""] | ["projects", *_]:
             return Route(action=Action.PASS)
+        case _:
+            # Were its empty pieces merged, or its `%2F` decoded, it could be any of the above.
+            return Route(action=Action.NOT_UNDERSTOOD, why="this path of the JSON API")
 
 
 def _of_others(method: str, host: str, path: str, query: Query, headers: Headers) -> Route:
     """What is not the JSON API: other services of the shared host, or the XML API."""
-    first, _, rest = path.lstrip("/").partition("/") if path.startswith("/") else ("", "", "")
+    first, _, rest = path.lstrip("/").partition("/")
     word = decoded(first)
     if is_shared(host):
         # Storage has its own prefixes here; a path that only resembles them may mean it.
         like = any(part in ("storage", "b") for part in decoded(path).lower().split("/"))
         return Route(action=Action.NOT_UNDERSTOOD if like else Action.PASS, why="this path of the storage service")
-    if path.startswith("//") or word in _RESERVED or word in (".", ".."):
+    if path.startswith("//") or word in _RESERVED:
         return Route(action=Action.NOT_UNDERSTOOD, why="this path of the storage service")
     bucket = bucket_in(host)
     if bucket:
@@ -198,19 +215,30 @@ def _of_others(method: str, host: str, path: str, query: Query, headers: Headers
     return _xml(method, word, decoded(rest), query, headers)
 
 
+def _place(source: str) -> tuple[str, str]:
+    """Bucket and name in `/BUCKET/OBJECT`."""
+    bucket, _, name = source.lstrip("/").partition("/")
+    return decoded(bucket), decoded(name)
+
+
 def _xml(method: str, bucket: str, name: str, query: Query, headers: Headers) -> Route:
     action = {"GET": Action.XML_READ, "HEAD": Action.XML_READ, "PUT": Action.XML_UPLOAD, "DELETE": Action.XML_DELETE}
+    copied = headers.get("x-goog-copy-source") or headers.get("x-amz-copy-source")
+    found = Route(
+        action=action.get(method, Action.NOT_UNDERSTOOD),
+        bucket=bucket,
+        name=name,
+        source=_place(copied) if copied else ("", ""),
+        why=f"{method} through the XML API",
+        is_xml=True,
+    )
     strange = next((word for word in _XML_SUBRESOURCES if word in query), "")
     if not name:
-        why = f"{method} of a bucket through the XML API"
-    elif strange:
-        why = f"{strange} of the XML API"
-    elif "x-goog-copy-source" in headers or "x-amz-copy-source" in headers:
-        why = "copying through the XML API"
-    elif "x-goog-resumable" in headers:
-        why = "resumable uploads of the XML API"
-    elif method not in action:
-        why = f"{method} through the XML API"
-    else:
-        return Route(action=action[method], bucket=bucket, name=name)
-    return Route(action=Action.NOT_UNDERSTOOD, bucket=bucket, name=name, why=why)
+        return _refused(found, f"{method} of a bucket through the XML API")
+    if strange:
+        return _refused(found, f"{strange} of the XML API")
+    if copied:
+        return _refused(found, "copying through the XML API")
+    if "x-goog-resumable" in headers:
+        return _refused(found, "resumable uploads of the XML API")
+    return found

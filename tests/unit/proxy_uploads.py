@@ -7,11 +7,12 @@ import random
 from typing import Any
 
 from bastion.adapters.keyring import KeyringKms
+from bastion.http1 import Response
 from bastion.proxy.envelope import Envelope
 from bastion.proxy.envelopes import Envelopes
 from bastion.proxy.sealing import Sealing
 from bastion.proxy.segments import HEADER_BYTES, SEGMENT_BYTES
-from tests.unit.proxy_stage import Stage
+from tests.unit.proxy_stage import Stage, body_of
 
 INSERT = "/upload/storage/v1/b/vault/o"
 
@@ -44,3 +45,92 @@ def unsealed(stage: Stage, resource: dict[str, Any], sealed: bytes) -> bytes:
         last = (index + 1) * SEGMENT_BYTES >= len(sealed)
         plain.append(sealing.open(index, segment[HEADER_BYTES:] if index == 0 else segment, last=last))
     return b"".join(plain)
+
+
+class Uploader:
+    """A client with a resumable upload of an object named `thing`.
+
+    Attributes:
+        target: Where its chunks go.
+        received: How much of the plaintext the last answer acknowledged, in bytes.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        data: bytes,
+        *,
+        total: int | None = -1,
+        method: str = "PUT",
+        name: str = "thing",
+        query: str = "",
+        headers: list[tuple[str, str]] | None = None,
+    ) -> None:
+        """
+        Args:
+            total: What the client says of its size at the beginning; None: nothing; by default the truth.
+        """
+        self.stage = stage
+        self.data = data
+        self.received = 0
+        self._method = method
+        self._total = len(data) if total == -1 else total
+        length = [] if self._total is None else [("X-Upload-Content-Length", str(self._total))]
+        target = f"{INSERT}?uploadType=resumable&name={name}{query}"
+        answer = stage.ask("POST", target, {}, headers=[*length, *(headers or [])])
+        assert answer.status == 200, body_of(answer)
+        self.target = answer.headers.get("Location").removeprefix("https://storage.googleapis.com")
+
+    def content_range(self, start: int, end: int, *, last: bool = False) -> str:
+        total = len(self.data) if last else self._total
+        shown = "*" if total is None else str(total)
+        return f"bytes {start}-{end - 1}/{shown}" if start < end else f"bytes */{shown}"
+
+    def send(
+        self, start: int, end: int, *, last: bool = False, headers: list[tuple[str, str]] | None = None
+    ) -> Response:
+        """A chunk.
+
+        Args:
+            last: Whether the client says now how long all of it is.
+        """
+        fields = [("Content-Range", self.content_range(start, end, last=last)), *(headers or [])]
+        return self._noted(self.stage.ask(self._method, self.target, self.data[start:end], headers=fields))
+
+    def status(self) -> Response:
+        return self._noted(self.stage.ask(self._method, self.target, headers=[("Content-Range", "bytes */*")]))
+
+    def asked(self) -> int:
+        """From where on the bytes must be sent."""
+        self.status()
+        return self.received
+
+    def run(self, chunk: int) -> Response:
+        """All chunks; the last answer."""
+        size = len(self.data)
+        while True:
+            answer = self.send(self.received, min(size, self.received + chunk))
+            if answer.status != 308:
+                return answer
+
+    def _noted(self, answer: Response) -> Response:
+        if answer.status == 308:
+            last = answer.headers.get("Range").rpartition("-")[2]
+            self.received = int(last) + 1 if last else 0
+        return answer
+
+
+def sealed_under_one_index(stage: Stage) -> bool:
+    """Whether no two different ciphertexts were ever sent for one place of one upload."""
+    sent: dict[tuple[str, int], bytes] = {}
+    for asked, body in stage.upstream.asked:
+        content_range = asked.headers.get("Content-Range")
+        if asked.method != "PUT" or not body or "-" not in content_range:
+            continue
+        offset = int(content_range.split()[1].partition("-")[0])
+        for at in range(0, len(body), SEGMENT_BYTES):
+            place = asked.target, offset + at
+            piece = body[at : at + SEGMENT_BYTES]
+            if sent.setdefault(place, piece) != piece:
+                return False
+    return True

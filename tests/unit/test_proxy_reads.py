@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bastion.core.errors import KmsUnavailable
-from bastion.http1 import Headers, Response
+from bastion.http1 import Disconnect, Headers, Response
 from bastion.proxy.upstream import Asked
 from tests.unit.proxy_objects import FIRST, INNER, SEGMENT, content, put_raw, stage, store
 from tests.unit.proxy_stage import InProcessAnswer, Stage, body_of, crc32c_text, document
@@ -185,6 +187,49 @@ def test_the_content_encoding_is_the_owners_and_nothing_is_transcoded(stage: Sta
     assert response.headers.get("x-goog-stored-content-encoding") == "gzip"
     assert body_of(response) == b"\x1f\x8bnot really"
     assert [asked.headers.get_all("Accept-Encoding") for asked, _ in stage.upstream.asked] == [["identity"], ["gzip"]]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_gzipped_object_is_unpacked_for_who_does_not_accept_gzip(stage: Stage, known: bool) -> None:
+    data = content(3 * INNER)
+    packed = gzip.compress(data[: 2 * INNER], 0) + gzip.compress(data[2 * INNER :], 0)
+    assert len(packed) > 3 * INNER
+    store(stage, "a", packed, encoding="gzip")
+    if known:
+        stage.get("a", headers=[("Accept-Encoding", "gzip")]).close()
+    for headers in ([], [("Range", "bytes=5-9")]):
+        response = stage.get("a", headers=headers)
+        assert (response.status, body_of(response)) == (200, data)
+        assert response.headers.get("Warning") == "214 UploadServer gunzipped"
+        assert response.headers.get("x-goog-stored-content-encoding") == "gzip"
+        assert response.headers.get("x-goog-hash") == f"crc32c={crc32c_text(packed)}"
+        assert {"Content-Encoding", "Content-Length"}.isdisjoint(dict(response.headers.items()))
+    head = stage.ask("HEAD", MEDIA)
+    assert (head.status, head.length) == (200, None)
+    head.close()
+
+
+def test_a_gzipped_object_that_must_not_be_transformed_is_not(stage: Stage) -> None:
+    packed = gzip.compress(b"hello")
+    store(stage, "a", packed, encoding="gzip", cacheControl="public, no-transform")
+    response = stage.get("a")
+    assert (response.headers.get("Content-Encoding"), body_of(response)) == ("gzip", packed)
+
+
+def test_what_is_called_gzip_and_is_none_is_served_as_it_is(stage: Stage) -> None:
+    store(stage, "a", b"hello", encoding="gzip")
+    response = stage.get("a")
+    assert (response.headers.get("Content-Length"), body_of(response)) == ("5", b"hello")
+    assert "Content-Encoding" not in response.headers
+
+
+@pytest.mark.parametrize(
+    "change", [lambda data: data[:-9], lambda data: data[:40] + b"\xff" * 9 + data[49:]], ids=["short", "garbled"]
+)
+def test_a_gzipped_object_that_is_broken_never_ends_cleanly(stage: Stage, change: Callable[[bytes], bytes]) -> None:
+    store(stage, "a", change(gzip.compress(content(3 * INNER))), encoding="gzip")
+    with pytest.raises(Disconnect):
+        body_of(stage.get("a"))
 
 
 def test_head_tells_the_same_without_a_body(stage: Stage) -> None:

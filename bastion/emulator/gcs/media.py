@@ -11,10 +11,11 @@ from functools import lru_cache
 from bastion.emulator.gcs.buckets import OpenObject
 from bastion.emulator.gcs.json_resources import DEFAULT_STORAGE_CLASS, md5_text
 from bastion.emulator.gcs.resources import Attributes, ObjectResource
-from bastion.emulator.gcs.transcoding import Decompressed, is_decompressed, starts_like_gzip
+from bastion.emulator.gcs.transcoding import Decompressed, starts_like_gzip
 from bastion.http1 import FileSlice, Headers, Request, Response
 from bastion.storage_api.declared_sums import crc32c_text
 from bastion.storage_api.ranges import read_range
+from bastion.storage_api.transcoding import is_decompressed
 
 _UNSET_CONTENT_TYPE = "application/octet-stream"
 _SHOWN_ATTRIBUTES = {
@@ -83,7 +84,7 @@ def download(request: Request, opened: OpenObject, headers: Headers) -> Response
     """
     resource = opened.resource
     attributes = resource.attributes
-    if is_decompressed(attributes, request.headers):
+    if is_decompressed(attributes.content_encoding, attributes.cache_control, request.headers):
         descriptor = opened.detach_file()
         if starts_like_gzip(descriptor):
             headers.add("Warning", "214 UploadServer gunzipped")
