@@ -263,6 +263,17 @@ def test_a_copy_without_the_key_service_is_unavailable_and_nothing_is_copied(sta
     assert [asked.method for asked, _ in stage.upstream.asked] == ["GET"]
 
 
+def test_a_description_of_another_source_is_not_copied(stage: Stage) -> None:
+    store(stage, "a", b"hello")
+    store(stage, "b", b"another")
+    stage.forget_asked()
+    stage.upstream.before = lambda asked: (
+        stage.ask_endpoint("GET", asked.target.replace("/o/a", "/o/b")) if asked.method == "GET" else None
+    )
+    assert reason(stage.ask("POST", address("vault/a", "vault/c"))) == (503, "backendError")
+    assert [asked.method for asked, _ in stage.upstream.asked] == ["GET"]
+
+
 def test_a_swapped_source_is_not_copied(stage: Stage) -> None:
     raw = store(stage, "b", b"another")
     put_raw(stage, {"name": "a", "metadata": raw["metadata"]}, stage.stored("b")[1])
