@@ -237,7 +237,9 @@ def test_a_rewrite_token_of_another_rewrite_is_refused(stage: Stage) -> None:
         ("vault/a", "lake/z", 501),
     ):
         target = address(source, destination, "rewriteTo") + f"?rewriteToken={begun}"
+        stage.forget_asked()
         assert reason(stage.ask("POST", target))[0] == status
+        assert [asked.method for asked, _ in stage.upstream.asked] == ["GET"]
     stage.clock.advance(1000)
     store(stage, "a", content(2 * MIB))
     target = address("vault/a", "vault/z", "rewriteTo") + f"?rewriteToken={begun}"
