@@ -77,7 +77,7 @@ class Call:
         method: str | None = None,
         target: str | None = None,
         headers: Headers | None = None,
-        body: bytes | Iterable[bytes] = b"",
+        body: bytes | Iterable[bytes | memoryview] = b"",
         length: int | None = None,
     ) -> Answer:
         """Asks the service on behalf of the client, at the host that the client meant; what is not given, as it did.

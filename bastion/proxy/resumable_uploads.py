@@ -10,35 +10,31 @@ has. A client may then send the same chunk again, or ask where to go on.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bastion.http1 import Body, Headers, Response
+from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.resumables import Session, Slot, Spoiled
 from bastion.proxy.sealed_stream import Plaintext, SealedStream
-from bastion.proxy.segments import SEGMENT_BYTES, sealed_offset, sealed_size, segment_of
-from bastion.proxy.storing import (
-    PIECE_SEGMENTS,
+from bastion.proxy.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
+from bastion.proxy.service_sessions import (
     Declined,
     Json,
-    Sealed,
     accepted,
-    answered,
     ask_status,
     begin_session,
     cancel,
     declined,
-    finished,
     forwarded_headers,
     kept_bytes,
-    new_envelope,
     send_part,
     session_target,
-    shown,
 )
+from bastion.proxy.stored import Sealed, answered, finished, shown
+from bastion.proxy.storing import PIECE_SEGMENTS, new_envelope
 from bastion.proxy.targets import requeried
-from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, refuse_packed
+from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.proxy.upload_journal import Beginning
 from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.declared_sums import both_declared, declared_in_headers
@@ -60,6 +56,7 @@ def begin(call: Call, description: Description) -> Response:
     """
     length = call.request.headers.get("X-Upload-Content-Length")
     total = natural_number("X-Upload-Content-Length", length) if length else None
+    check_size(total)
     refuse_packed(call.request.headers)
     envelope, key = new_envelope(call, description)
     query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})
@@ -121,7 +118,7 @@ def proceed(call: Call) -> Response:
     with call.parts.resumables.turn(call.route.bucket, call.query.get("upload_id"), key_of) as slot:
         if slot.outcome is not None:
             _drain(call.request.body)
-            return answered(slot.outcome, call.query.get("fields"))
+            return answered(slot.outcome, call.query.get("fields") or slot.fields)
         if call.request.method == "DELETE":
             slot.forget()
             return call.pass_on()
@@ -133,7 +130,10 @@ def proceed(call: Call) -> Response:
 def _unsealed(call: Call, slot: Slot) -> Response:
     """Of an upload whose bytes pass as they are, or of one that nobody knows."""
     if slot.file is not None or not call.parts.encrypt:
-        return call.pass_on()
+        passed = call.pass_on()
+        if passed.status in (200, 201):
+            slot.forget()
+        return passed
     # Our notes go when the object is there; a client that did not hear of it asks again, perhaps another process.
     answer = ask_status(call, _target(call))
     if 200 <= answer.status < 300:
@@ -218,8 +218,9 @@ class _Turn:
         total = length if whole else chunk.total
         self._check_total(total)
         end = None if length is None else start + length
-        pieces = _part(body, session.received - start, length)
-        plaintext = Plaintext(itertools.chain([session.tail], pieces))
+        skipped = _skip(body, session.received - start)
+        left = None if length is None else max(0, length - skipped)
+        plaintext = Plaintext([session.tail], body=body, length=left)
         if end is None:
             response = self._unmeasured(plaintext, last=whole)
         elif whole or end == chunk.total:
@@ -233,6 +234,7 @@ class _Turn:
         session = self._session
         if total is None:
             return
+        check_size(total)
         if session.total not in (None, total):
             raise invalid(f"The upload was begun for {session.total} byte(s), not for {total}.")
         if total < session.received:
@@ -254,12 +256,13 @@ class _Turn:
         session.tail = _exactly(plaintext, end - session.received + len(session.tail))
         return _incomplete(session)
 
-    def _segments(self, stream: SealedStream, plaintext: Plaintext, count: int) -> Iterator[bytes]:
-        for _ in range(count):
-            plain = _exactly(plaintext, stream.capacity)
-            yield self._session.note(stream, stream.seal(plain, last=False))
+    def _segments(self, stream: SealedStream, plaintext: Plaintext, count: int) -> Iterator[memoryview]:
+        for index in range(stream.edge.index, stream.edge.index + count):
+            if stream.read(plaintext) < plain_capacity(index):
+                raise _too_few()
+            yield self._session.note(stream, stream.seal())
 
-    def _send(self, stream: SealedStream, sealed: Iterator[bytes] | list[bytes], size: int) -> None:
+    def _send(self, stream: SealedStream, sealed: Iterable[bytes | memoryview], size: int) -> None:
         """Sends whole segments, none of them the last."""
         session = self._session
         offset = sealed_offset(session.edge.index)
@@ -275,13 +278,15 @@ class _Turn:
         stream = self._session.stream()
         return self._send_last(self._rest(stream, plaintext, total), total)
 
-    def _rest(self, stream: SealedStream, plaintext: Plaintext, total: int) -> Iterator[bytes]:
+    def _rest(self, stream: SealedStream, plaintext: Plaintext, total: int) -> Iterator[memoryview]:
         while True:
-            plain = _exactly(plaintext, min(stream.capacity, total - stream.plain_size))
-            if stream.plain_size + len(plain) == total:
-                yield self._seal_last(stream, plain)
+            stream.read(plaintext)
+            if plaintext.ended:
+                if stream.plain_size + len(stream.plain) < total:
+                    raise _too_few()
+                yield self._seal_last(stream)
                 return
-            yield self._session.note(stream, stream.seal(plain, last=False))
+            yield self._session.note(stream, stream.seal())
 
     def _unmeasured(self, plaintext: Plaintext, *, last: bool) -> Response:
         """Takes bytes of which nobody knows how many come."""
@@ -291,19 +296,20 @@ class _Turn:
         while True:
             stream = session.stream()
             sealed: list[bytes] = []
-            plain = b""
             while len(sealed) < PIECE_SEGMENTS:
-                plain = plaintext.take(stream.capacity)
+                stream.read(plaintext)
                 if plaintext.ended:
                     break
-                sealed.append(session.note(stream, stream.seal(plain, last=False)))
+                sealed.append(bytes(session.note(stream, stream.seal())))
             if plaintext.ended and last:
-                sealed.append(self._seal_last(stream, plain))
+                if session.total not in (None, stream.plain_size + len(stream.plain)):
+                    raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
+                sealed.append(bytes(self._seal_last(stream)))
                 return self._send_last(sealed, stream.plain_size)
             if sealed:
                 self._send(stream, sealed, len(sealed) * SEGMENT_BYTES)
             if plaintext.ended:
-                session.tail = plain
+                session.tail = bytes(stream.plain)
                 return _incomplete(session)
 
     def _watch_md5(self) -> None:
@@ -313,9 +319,9 @@ class _Turn:
                 "first chunk; declare the crc32c instead."
             )
 
-    def _seal_last(self, stream: SealedStream, plain: bytes) -> bytes:
+    def _seal_last(self, stream: SealedStream) -> memoryview:
         try:
-            return self._session.note(stream, stream.seal_last(plain, self._declared))
+            return self._session.note(stream, stream.seal_last(self._declared))
         except Spoiled:
             raise
         except Refusal as error:
@@ -323,7 +329,7 @@ class _Turn:
                 raise
             raise Spoiled(error.status, error.reason, error.message, code=error.code) from error
 
-    def _send_last(self, sealed: Iterator[bytes] | list[bytes], total: int) -> Response:
+    def _send_last(self, sealed: Iterable[bytes | memoryview], total: int) -> Response:
         session = self._session
         offset = sealed_offset(session.edge.index)
         size = sealed_size(total) - offset
@@ -342,14 +348,13 @@ class _Turn:
         if end is None:
             raise Spoiled(410, "gone", "The upload was ended by somebody else; begin it anew.")
         sealed = Sealed(envelope=session.envelope, key=session.key, edge=end.edge, plain_size=end.end)
-        fields = self._slot.file.beginning.fields if self._slot.file is not None else ""
         try:
             outcome = finished(self._call, resource, sealed, md5=md5)
         except Refusal:
             self._slot.forget()
             raise
         self._slot.end(outcome)
-        return answered(outcome, self._call.query.get("fields") or fields)
+        return answered(outcome, self._call.query.get("fields") or self._slot.fields)
 
     def _headers(self, offset: int, size: int, total: str) -> Headers:
         headers = forwarded_headers(self._call)
@@ -362,22 +367,23 @@ def _target(call: Call) -> str:
     return f"{call.request.path}?{requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})}"
 
 
-def _part(body: Body, skipped: int, length: int | None) -> Iterator[bytes]:
-    """The bytes of a body from an offset on, up to `length` bytes from its beginning."""
-    position = 0
-    for piece in body.pieces():
-        first = max(0, skipped - position)
-        last = len(piece) if length is None else min(len(piece), length - position)
-        position += len(piece)
-        if first < last:
-            yield piece if (first, last) == (0, len(piece)) else piece[first:last]
+def _skip(body: Body, size: int) -> int:
+    """Reads so many bytes of a body, or all there are, and drops them; returns how many."""
+    skipped = 0
+    while skipped < size and (piece := body.receive(min(PIECE_BYTES, size - skipped))):
+        skipped += len(piece)
+    return skipped
 
 
 def _exactly(plaintext: Plaintext, size: int) -> bytes:
     plain = plaintext.take(size)
     if len(plain) < size:
-        raise invalid("The request brings fewer bytes than its Content-Range header says.")
+        raise _too_few()
     return plain
+
+
+def _too_few() -> Refusal:
+    return invalid("The request brings fewer bytes than its Content-Range header says.")
 
 
 def _incomplete(session: Session) -> Response:

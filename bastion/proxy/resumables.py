@@ -72,9 +72,9 @@ class Session:
     def stream(self) -> SealedStream:
         """Seals what comes after the edge, the tail included, without changing anything here."""
         md5 = None if self._md5 is None else self._md5.copy()
-        return SealedStream(self._sealing, edge=self.edge, md5=md5)
+        return SealedStream(self._sealing, edge=self.edge, md5=md5, most=self.total)
 
-    def note(self, stream: SealedStream, sealed: bytes) -> bytes:
+    def note(self, stream: SealedStream, sealed: memoryview) -> memoryview:
         """Notes the segment that a stream has just sealed; to be called before a byte of it is sent.
 
         Raises:
@@ -82,7 +82,7 @@ class Session:
             Refusal: 503, it cannot be noted.
         """
         edge = stream.edge
-        sent = Sent(edge=edge, end=stream.plain_size, last=stream.complete, tag=sealed[-TAG_BYTES:])
+        sent = Sent(edge=edge, end=stream.plain_size, last=stream.complete, tag=bytes(sealed[-TAG_BYTES:]))
         if edge.index > self._file.count:
             self._file.append(sent)
         elif self._file.sent(edge.index - 1) != sent:
@@ -134,6 +134,7 @@ class Slot:
     Attributes:
         session: None: not in memory, or over.
         outcome: The object, once the upload has ended in one.
+        fields: Which of its fields the client wants.
     """
 
     def __init__(self) -> None:
@@ -142,6 +143,7 @@ class Slot:
         self.file: JournalFile | None = None
         self.session: Session | None = None
         self.outcome: dict[str, Any] | None = None
+        self.fields = ""
 
     def forget(self) -> None:
         """The upload is over."""
@@ -151,6 +153,7 @@ class Slot:
 
     def end(self, outcome: dict[str, Any]) -> None:
         """The upload is over, and this became of it; the client may not have heard of it yet."""
+        self.fields = "" if self.file is None else self.file.beginning.fields
         self.forget()
         self.outcome = outcome
 

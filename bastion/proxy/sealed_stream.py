@@ -6,6 +6,7 @@ an object that waits for its last segment never comes into being from anything e
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from typing import Any
 
 import google_crc32c
 
+from bastion.http1 import Body
+from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import plain_capacity, plain_offset
+from bastion.proxy.segments import HEADER_BYTES, TAG_BYTES, plain_capacity, plain_offset
 from bastion.storage_api.declared_sums import Declared
 from bastion.storage_api.refusals import Refusal
 
@@ -38,40 +41,74 @@ START = Edge()
 
 
 class Plaintext:
-    """Bytes that come in pieces, read in the sizes that the reader wants.
+    """Bytes that come in pieces, read in the sizes that the reader wants, by one thread.
 
     Args:
-        pieces: As they come; what they raise goes on to the reader.
+        pieces: What comes first; what they raise goes on to the reader.
+        body: What comes after them: it is read straight into the reader's memory.
+        length: Bytes that are wanted of the body; None: all, and nobody knows how many.
     """
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    def __init__(self, pieces: Iterable[bytes] = (), *, body: Body | None = None, length: int | None = None) -> None:
         self._pieces = iter(pieces)
         self._piece = memoryview(b"")
+        self._body = body
+        self._left = length
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes; waits for the next piece to know it."""
-        while not self._piece:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return True
-            self._piece = memoryview(piece)
+        """Whether nothing more comes; waits for the next piece to know it, unless the length is known."""
+        if self._piece:
+            return False
+        self._next()
+        if self._piece:
+            return False
+        if self._body is None or self._left == 0:
+            return True
+        if self._left is None:
+            self._piece = memoryview(self._body.receive(PIECE_BYTES))
+            return not self._piece
         return False
+
+    def _next(self) -> None:
+        for piece in self._pieces:
+            if piece:
+                self._piece = memoryview(piece)
+                return
+
+    def readinto(self, view: memoryview) -> int:
+        """Fills the whole view, fewer bytes only at the end; returns how many."""
+        filled = 0
+        while filled < len(view):
+            if not self._piece:
+                self._next()
+            if not self._piece:
+                return filled + self._read_body(view[filled:])
+            count = min(len(view) - filled, len(self._piece))
+            view[filled : filled + count] = self._piece[:count]
+            self._piece = self._piece[count:]
+            filled += count
+        return filled
+
+    def _read_body(self, view: memoryview) -> int:
+        if self._body is None or self._left == 0:
+            return 0
+        if self._left is None:
+            return self._body.readinto(view)
+        wanted = view[: self._left]
+        count = self._body.readinto(wanted)
+        # A body that has fewer bytes than were announced ends here.
+        self._left = self._left - count if count == len(wanted) else 0
+        return count
 
     def take(self, size: int) -> bytes:
         """The next `size` bytes, fewer only at the end."""
-        taken: list[memoryview] = []
-        missing = size
-        while missing and not self.ended:
-            part = self._piece[:missing]
-            self._piece = self._piece[missing:]
-            taken.append(part)
-            missing -= len(part)
-        return b"".join(taken)
+        taken = bytearray(size)
+        return bytes(memoryview(taken)[: self.readinto(memoryview(taken))])
 
 
 class SealedStream:
-    """The segments of one object, sealed in their order.
+    """The segments of one object, sealed in their order, in memory that is used again and again.
 
     Attributes:
         edge: After the last segment that was sealed.
@@ -80,61 +117,97 @@ class SealedStream:
         md5: Of the plaintext so far; None: it is not wanted, for it costs more than all else together.
     """
 
-    def __init__(self, sealing: Sealing, *, edge: Edge = START, md5: Any = None) -> None:
+    def __init__(self, sealing: Sealing, *, edge: Edge = START, md5: Any = None, most: int | None = None) -> None:
         """
         Args:
             md5: A hash object of what comes before the edge; it is changed.
+            most: No segment will have more bytes of plaintext; None: nobody knows.
         """
         self._sealing = sealing
+        whole = plain_capacity(1)
+        size = whole if most is None else min(whole, most)
+        self._plain = bytearray(size)
+        self._plain_view = memoryview(self._plain)
+        self._filled = 0
+        # The header has its place before the first segment.
+        self._sealed = bytearray(HEADER_BYTES + size + TAG_BYTES)
+        self._sealed_view = memoryview(self._sealed)
         self.edge = edge
         self.plain_size = plain_offset(edge.index)
         self.complete = False
         self.md5 = md5
 
     @property
-    def capacity(self) -> int:
-        """Bytes of plaintext that the next segment holds unless it is the last."""
-        return plain_capacity(self.edge.index)
+    def plain(self) -> memoryview:
+        """What was read for the next segment."""
+        return self._plain_view[: self._filled]
 
-    def seal(self, plain: bytes, *, last: bool) -> bytes:
-        """The next segment; the header comes with the first."""
-        edge = self.edge
-        sealed = self._sealing.seal(edge.index, plain, last=last)
+    def read(self, plaintext: Plaintext) -> int:
+        """Reads the plaintext of the next segment, less than that only at the end; returns how many bytes."""
+        self._filled = plaintext.readinto(self._plain_view[: plain_capacity(self.edge.index)])
+        return self._filled
+
+    def seal(self, *, last: bool = False) -> memoryview:
+        """The next segment, of what was read; the header comes with the first.
+
+        Returns:
+            Memory that the next segment will use: it must be sent, or copied, before.
+        """
+        edge, size = self.edge, self._filled
+        end = HEADER_BYTES + size + TAG_BYTES
+        begin = HEADER_BYTES
+        self._sealing.seal_into(edge.index, self.plain, self._sealed_view[begin:end], last=last)
         if edge.index == 0:
-            sealed = self._sealing.header + sealed
+            begin = 0
+            self._sealed_view[:HEADER_BYTES] = self._sealing.header
         self.edge = Edge(
             index=edge.index + 1,
-            plain_crc32c=google_crc32c.extend(edge.plain_crc32c, plain),
-            sealed_crc32c=google_crc32c.extend(edge.sealed_crc32c, sealed),
+            plain_crc32c=longer_crc32c(edge.plain_crc32c, self._plain, 0, size),
+            sealed_crc32c=longer_crc32c(edge.sealed_crc32c, self._sealed, begin, end),
         )
         if self.md5 is not None:
-            self.md5.update(plain)
-        self.plain_size += len(plain)
+            self.md5.update(self.plain)
+        self.plain_size += size
         self.complete = last
-        return sealed
+        return self._sealed_view[begin:end]
 
-    def seal_last(self, plain: bytes, declared: Declared) -> bytes:
+    def seal_last(self, declared: Declared) -> memoryview:
         """The last segment, if all of the plaintext is what was declared.
 
         Raises:
             Refusal: 400, it is not.
         """
-        sealed = self.seal(plain, last=True)
+        sealed = self.seal(last=True)
         check(declared, self.edge.plain_crc32c, self.md5)
         return sealed
 
-    def rest(self, plaintext: Plaintext, declared: Declared) -> Iterator[bytes]:
-        """All that is left of a plaintext, sealed, to its end.
+    def rest(self, plaintext: Plaintext, declared: Declared) -> Iterator[memoryview]:
+        """All that is left of a plaintext, sealed, to its end; each piece is good until the next one is asked for.
 
         Raises (while it is read):
             Refusal: 400, in the place of the last segment: the plaintext is not what was declared.
         """
         while True:
-            plain = plaintext.take(self.capacity)
+            self.read(plaintext)
             if plaintext.ended:
-                yield self.seal_last(plain, declared)
+                yield self.seal_last(declared)
                 return
-            yield self.seal(plain, last=False)
+            yield self.seal()
+
+
+def longer_crc32c(crc32c: int, buffer: bytearray, begin: int, end: int) -> int:
+    """A running crc32c with some bytes of a buffer added.
+
+    The library takes bytes only, and a copy of them would take as long as the sum. It looks at other memory without
+    copying where that cannot move, which of what Python has is true of the arrays of ctypes.
+    """
+    if begin == end:
+        return crc32c
+    added: object = (ctypes.c_char * (end - begin)).from_buffer(buffer, begin)
+    if google_crc32c.implementation != "c":
+        added = bytes(memoryview(buffer)[begin:end])
+    extended: int = google_crc32c.extend(crc32c, added)
+    return extended
 
 
 def md5_for(declared: Declared) -> Any:

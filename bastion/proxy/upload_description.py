@@ -28,6 +28,8 @@ UNFORWARDED_HEADERS = frozenset(
 UNFORWARDED_PARAMETERS = ("contentEncoding", "fields")
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 _ENCODING_MAX = 100
+# The service's own limit.
+_OBJECT_MAX_BYTES = 5 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,15 @@ def described(document: Mapping[str, Any], query: Query, headers: Headers, *, co
     if not text_field(document, "contentType"):
         document["contentType"] = content_type or DEFAULT_CONTENT_TYPE
     return Description(name=name, document=document, content_encoding=content_encoding, declared=declared)
+
+
+def check_size(size: int | None) -> None:
+    """
+    Raises:
+        Refusal: 400, no object can have so many bytes.
+    """
+    if size is not None and size > _OBJECT_MAX_BYTES:
+        raise invalid(f"An object has at most {_OBJECT_MAX_BYTES} bytes, not {size}.")
 
 
 def refuse_packed(headers: Headers) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from bastion.http1 import Response
 from bastion.proxy import resumable_uploads
 from bastion.proxy.calls import Call, end_to_end, relayed
-from bastion.proxy.storing import Declined, answered, declined, store
+from bastion.proxy.sealed_stream import Plaintext
+from bastion.proxy.service_sessions import Declined, declined
+from bastion.proxy.stored import answered
+from bastion.proxy.storing import store
 from bastion.proxy.upload_description import Description, described
 from bastion.proxy.upload_journal import Beginning
 from bastion.storage_api.declared_sums import Declared
@@ -55,7 +58,7 @@ def insert_empty(call: Call) -> Response:
     document = call.document()
     description = described(document, call.query, call.request.headers, content_type="")
     if _is_sealed(call, description):
-        return _stored(call, description, (), length=0)
+        return _stored(call, description, Plaintext(), length=0)
     return relayed(call.ask(headers=_as_json(call), body=json.dumps(document).encode()), call.request)
 
 
@@ -64,7 +67,7 @@ def _media(call: Call) -> Response:
     description = described({}, call.query, headers, content_type=headers.get("Content-Type"))
     if not _is_sealed(call, description):
         return call.pass_on()
-    return _stored(call, description, body.pieces(), length=body.length)
+    return _stored(call, description, Plaintext(body=body, length=body.length), length=body.length)
 
 
 def _multipart(call: Call) -> Response:
@@ -73,7 +76,7 @@ def _multipart(call: Call) -> Response:
     description = described(parts.document, call.query, headers, content_type=parts.content_type)
     if not _is_sealed(call, description):
         return _passed_on(call, parts)
-    return _stored(call, description, parts.pieces(), length=None)
+    return _stored(call, description, Plaintext(parts.pieces()), length=None)
 
 
 def _resumable(call: Call) -> Response:
@@ -93,9 +96,9 @@ def _is_sealed(call: Call, description: Description) -> bool:
     return call.parts.mapping.key_for(call.route.bucket, description.name) is not None
 
 
-def _stored(call: Call, description: Description, pieces: Iterable[bytes], *, length: int | None) -> Response:
+def _stored(call: Call, description: Description, plaintext: Plaintext, *, length: int | None) -> Response:
     try:
-        return answered(store(call, description, pieces, length=length), call.query.get("fields"))
+        return answered(store(call, description, plaintext, length=length), call.query.get("fields"))
     except Declined as error:
         return declined(call, error)
 

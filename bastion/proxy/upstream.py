@@ -27,7 +27,8 @@ class Asked:
         authority: The host (and port) that is meant, as in the Host header.
         headers: Without those that concern one connection only (Host, Content-Length, Connection, ...): whoever sends
             leaves such ones out and writes its own.
-        body: All of it, or its pieces in order; an iterable is asked once, by the thread that asks.
+        body: All of it, or its pieces in order; an iterable is asked once, by the thread that asks, and a piece is
+            sent before the next one is asked for: it may lie in the same memory.
         length: Of an iterable, in bytes; None: nobody knows (it is sent in chunks). Of bytes it need not be given.
     """
 
@@ -35,7 +36,7 @@ class Asked:
     target: str
     authority: str
     headers: Headers = field(default_factory=Headers)
-    body: bytes | Iterable[bytes] = b""
+    body: bytes | Iterable[bytes | memoryview] = b""
     length: int | None = None
 
 

@@ -13,7 +13,9 @@ from urllib.parse import urlencode
 from bastion.http1 import Headers, Response
 from bastion.proxy.calls import Call
 from bastion.proxy.intercepted import bucket_in, is_storage, split_authority
-from bastion.proxy.storing import Declined, explained, store
+from bastion.proxy.sealed_stream import Plaintext
+from bastion.proxy.service_sessions import Declined, explained
+from bastion.proxy.storing import store
 from bastion.proxy.targets import insert_target
 from bastion.proxy.upload_description import described
 from bastion.storage_api.query import Query
@@ -72,7 +74,7 @@ def upload(call: Call) -> Response:
     description = described(_resource(headers), insert.query, headers, content_type="")
     body = call.request.body
     try:
-        stored = store(insert, description, body.pieces(), length=body.length)
+        stored = store(insert, description, Plaintext(body=body, length=body.length), length=body.length)
     except Declined as error:
         raise explained(error) from error
     return Response(status=200, headers=_stored_headers(stored))
@@ -89,9 +91,6 @@ def _check(call: Call) -> None:
         known = lower in _KEPT or lower in _DROPPED or lower in _FIELDS or lower in _PARAMETERS
         if lower in _CONDITIONS or (vendor and not known and not lower.startswith(_METADATA)):
             raise _not_understood(f"the header {lower}")
-    # What such a signature signs is the request as it came.
-    if headers.get("Authorization").split(" ")[0].lower() not in ("", "bearer"):
-        raise _not_understood("signed requests of the XML API")
     for item in call.request.query.split("&"):
         name = item.partition("=")[0]
         if name and name not in (*_QUERY_KEPT, *_QUERY_DROPPED):

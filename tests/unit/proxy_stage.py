@@ -132,7 +132,7 @@ class InProcessUpstream:
         broken: list[Exception] = []
         left = self.cut(asked)
 
-        def noted(pieces: Iterable[bytes]) -> Iterable[bytes]:
+        def noted(pieces: Iterable[bytes | memoryview]) -> Iterable[bytes]:
             nonlocal left
             try:
                 for piece in pieces:

@@ -157,6 +157,21 @@ def test_the_whole_object_may_come_without_a_length(stage: Stage, size: int) -> 
     assert stored(stage) == data
 
 
+def test_an_upload_that_is_larger_than_any_object_does_not_begin(stage: Stage) -> None:
+    headers = [("X-Upload-Content-Length", "9223372036854775807")]
+    assert stage.ask("POST", f"{INSERT}?uploadType=resumable&name=thing", {}, headers=headers).status == 400
+    assert stage.requests == []
+
+
+@pytest.mark.parametrize("size", [MIB - 1, MIB + 1])
+def test_an_upload_of_another_size_than_it_was_begun_for_is_refused(stage: Stage, size: int) -> None:
+    upload = Uploader(stage, noise(MIB))
+    for length in (size, None):
+        answer = stage.ask("PUT", upload.target, PieceBody(iter([noise(size)]), length))
+        assert reason(answer) == (400, "invalid")
+    assert nothing_stored(stage)
+
+
 def test_a_chunk_of_known_range_may_come_without_a_length(stage: Stage) -> None:
     data = noise(MIB)
     upload = Uploader(stage, data)
@@ -205,10 +220,11 @@ def test_bytes_that_were_received_already_are_skipped(stage: Stage) -> None:
         ("bytes 0-99/1048576", 50),
         ("bytes 0-99/1048577", 100),
         ("bytes 0-1048576/*", 1_048_577),
+        ("bytes 0-99/9223372036854775807", 100),
         ("bytes 9-3/*", 3),
         ("lines 1-2/3", 2),
     ],
-    ids=["a gap", "another length", "another total", "beyond the total", "backwards", "no range"],
+    ids=["a gap", "another length", "another total", "beyond the total", "beyond all objects", "backwards", "no range"],
 )
 def test_a_chunk_that_contradicts_itself_or_the_upload_is_refused(stage: Stage, header: str, size: int) -> None:
     upload = Uploader(stage, noise(MIB))
@@ -241,7 +257,8 @@ def test_a_finished_upload_says_so_after_a_restart(stage: Stage) -> None:
 
 def test_the_fields_of_the_beginning_count_at_the_end(stage: Stage) -> None:
     upload = Uploader(stage, noise(100), query="&fields=size,name")
-    assert document(upload.run(100)) == {"size": "100", "name": "thing"}
+    for answer in (upload.run(100), upload.status()):
+        assert document(answer) == {"size": "100", "name": "thing"}
     assert not any("fields" in target for target in stage.requests)
 
 
@@ -566,7 +583,9 @@ def test_uploads_that_were_begun_encrypted_go_on_so_when_encryption_is_turned_of
     assert stored(stage) == data
 
 
-def test_uploads_outside_of_the_mapped_prefix_pass_as_they_are_also_after_a_restart(stage: Stage) -> None:
+def test_uploads_outside_of_the_mapped_prefix_pass_as_they_are_also_after_a_restart(
+    stage: Stage, tmp_path: Path
+) -> None:
     data = noise(MIB)
     insert = "/upload/storage/v1/b/attic/o?uploadType=resumable"
     answer = stage.ask("POST", insert, {"name": "open/thing", "crc32c": crc32c_text(data)})
@@ -576,6 +595,8 @@ def test_uploads_outside_of_the_mapped_prefix_pass_as_they_are_also_after_a_rest
     headers = [("Content-Range", f"bytes {512 * KIB}-{MIB - 1}/{MIB}")]
     document(stage.ask("PUT", target, data[512 * KIB :], headers=headers))
     assert stage.stored("open/thing", bucket="attic")[1] == data
+    assert notes(tmp_path) == []
+    assert document(stage.ask("PUT", target, headers=[("Content-Range", "bytes */*")]))["size"] == str(MIB)
 
 
 # Notes on disk, and turns.
