@@ -5,6 +5,8 @@ Layer: cli.
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from absl import flags
 
 from bastion.cli.command import Invocation
@@ -58,12 +60,15 @@ def check_place(mapping: str, root: Root) -> None:
     Raises:
         Refused: it does.
     """
-    if not mapping or root.local:
+    if not mapping:
         return
     bucket, _, folder = root.url.removeprefix("gs://").partition("/")
+    if root.local:
+        # So the storage endpoint of this machine names it.
+        bucket, folder = PurePath(root.bucket).name, root.bastion
     entry = KeyMapping.parse(mapping).overlapping(bucket, f"{folder}/")
     if entry is not None:
         raise Refused(
-            f"{_FLAG}: {plain(entry.bucket)}/{plain(entry.prefix)} takes in the bastion's own folder {root.url}, which "
-            f"the bastion reads and writes as it is; name a prefix beside it, like {entry.bucket}/checkpoints/"
+            f"the proxy's mapping: {plain(entry.bucket)}/{plain(entry.prefix)} takes in the bastion's own folder "
+            f"{root.url}, which is read and written as it is; name a prefix beside it, like {entry.bucket}/checkpoints/"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from absl import flags
 
+from bastion.cli import job_proxy
 from bastion.cli.command import Command, Invocation
 from bastion.cli.opening import open_client
 from bastion.cli.output import plain
@@ -36,6 +37,8 @@ def _run(call: Invocation) -> int:
     jobspec.from_document(_document(path, data), name=_name(path, data))
     client, target = open_client(call, start=True)
     spec = jobspec.parse(data, name=_name(path, data), bastion=client.bastion)
+    if spec.runner is not None:
+        job_proxy.check_place(spec.runner.proxy, target.root)
     submitted = client.submit(spec, data)
     report_submitted(call, client, target, submitted, waiting=call.flags.wait)
     return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0

@@ -103,6 +103,8 @@ class KmsUnavailable(KmsError):
 class KmsRefused(KmsError):
     """The key service will not do this until a person acts: no such key, no permission, not what it wrapped."""
 
+    exit_code = EXIT_REFUSED
+
 
 class SealBroken(BastionError):
     """Sealed bytes are not what was sealed with this key, at this place, in this order."""

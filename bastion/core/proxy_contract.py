@@ -10,7 +10,7 @@ from typing import Final
 from bastion.core.errors import EXIT_INFRASTRUCTURE, EXIT_REFUSED
 from bastion.core.key_mapping import MAPPING as MAPPING
 
-# Variables. A job sets those that its user may choose; the others are the worker's.
+# Variables that both know; the proxy's settings have more. Where it listens and what its folders are, the worker says.
 PREFIX: Final = "GCS_PROXY_"
 DEBUG: Final = "DEBUG_LEVEL"
 CERT_PATH: Final = "PROXY_CERT_PATH"
@@ -20,7 +20,7 @@ UPSTREAM: Final = "GCS_PROXY_UPSTREAM"
 
 # In the folder `CERT_PATH`: the public certificate, which appears only once the proxy listens (its name is the one that
 # other launchers wait for), and the same with all authorities that the host trusts anyway.
-CERTIFICATE_FILE: Final = "mitmproxy-ca-cert.pem"
+CA_FILE: Final = "mitmproxy-ca-cert.pem"
 BUNDLE_FILE: Final = "ca-bundle.pem"
 
 PORT: Final = 9080

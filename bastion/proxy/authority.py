@@ -21,11 +21,10 @@ from pathlib import Path
 
 from bastion.certificates import Authority, new_key, server_context
 from bastion.core.errors import Refused
+from bastion.core.proxy_contract import BUNDLE_FILE, CA_FILE
 from bastion.proxy.roots import roots
 
-# The name that workers wait for, since before there was this proxy.
-CA_FILE = "mitmproxy-ca-cert.pem"
-BUNDLE_FILE = "ca-bundle.pem"
+__all__ = ["BUNDLE_FILE", "CA_FILE", "ProxyAuthority"]
 
 _KEPT_FILE = "authority.pem"
 _DOMAIN = "googleapis.com"

@@ -187,10 +187,13 @@ class Exchange:
                 close()
 
     def _send_pieces(self, pieces: Iterable[bytes | memoryview], length: int | None) -> bool:
-        sent = 0
+        sent = looked = 0
         for piece in pieces:
-            if self._answers_early():
-                return False
+            # Small pieces are as many as large ones are few, and looking costs a system call.
+            if sent - looked >= _PIECE_BYTES or not sent:
+                looked = sent
+                if self._answers_early():
+                    return False
             if not piece:
                 continue
             sent += len(piece)

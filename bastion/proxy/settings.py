@@ -15,21 +15,17 @@ from urllib.parse import urlsplit
 from bastion.core.errors import Refused
 from bastion.core.key_mapping import MAPPING, KeyMapping, MappedPrefix
 from bastion.core.kms_keys import FORM, check_key_name
+from bastion.core.proxy_contract import CERT_PATH, DEBUG, LISTEN, LOOPBACK, PORT, STATE_PATH, UPSTREAM
 
-__all__ = ["MAPPING", "KeyMapping", "MappedPrefix", "ProxySettings"]
+__all__ = ["LISTEN", "MAPPING", "KeyMapping", "MappedPrefix", "ProxySettings"]
 
-CERT_PATH = "PROXY_CERT_PATH"
-DEBUG = "DEBUG_LEVEL"
 DISABLE = "GCS_PROXY_DISABLE_ENCRYPTION"
 ALLOW_PLAINTEXT = "GCS_PROXY_ALLOW_PLAINTEXT"
-LISTEN = "GCS_PROXY_LISTEN"
 KMS = "GCS_PROXY_KMS"
 KEYRING = "GCS_PROXY_KEYRING"
 FORMER_KEYS = "GCS_PROXY_FORMER_KEYS"
-UPSTREAM = "GCS_PROXY_UPSTREAM"
-STATE_PATH = "GCS_PROXY_STATE_PATH"
 
-DEFAULT_LISTEN = "127.0.0.1:9080"
+DEFAULT_LISTEN = f"{LOOPBACK}:{PORT}"
 
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _PORT_MAX = 65535

@@ -56,7 +56,7 @@ class ProxyPlace:
     @property
     def certificate(self) -> Path:
         """Exists once the proxy serves."""
-        return self.certificates / contract.CERTIFICATE_FILE
+        return self.certificates / contract.CA_FILE
 
     @property
     def bundle(self) -> Path:

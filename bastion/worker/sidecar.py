@@ -44,9 +44,11 @@ _log = logging.getLogger(__name__)
 
 _TIED = Path(__file__).parent / "tied.py"
 # The proxy as a program, for this very Python.
-PROGRAM = (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "bastion.proxy_setup")
+PROGRAM = (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "bastion.storage_proxy")
 _LOOK_SECONDS = 0.05
 _LAST_BACKOFF_SECONDS = 5.0
+# What is started shortly before the time is over gets so long.
+_LAST_CHANCE_SECONDS = 5.0
 _LAST_WORD_CHARS = 300
 # What a shell adds to the number of a signal that ended a process.
 _SIGNALLED = 128
@@ -227,7 +229,7 @@ class Sidecar:
         """What became of it; its last words are about that if it ended by itself."""
         if code is not None and code > _SIGNALLED:
             return f"was killed by signal {code - _SIGNALLED}"
-        how = f"ended with {code}" if code is not None else f"did not serve within {self._times.ready:.0f} s"
+        how = f"ended with {code}" if code is not None else "did not serve in time"
         return f"{how} ({said})" if said else how
 
     def _is_hopeless(self, code: int | None, text: str, down_since: float) -> bool:
@@ -260,7 +262,7 @@ class Sidecar:
             self._wakeup.set()
 
         threading.Thread(target=wait, name="proxy-waiter", daemon=True).start()
-        deadline = min(time.monotonic() + self._times.ready, max(give_up_at, time.monotonic() + 1.0))
+        deadline = min(time.monotonic() + self._times.ready, max(give_up_at, time.monotonic() + _LAST_CHANCE_SECONDS))
         served = late = False
         while not (codes or self._ending or late):
             if not served and self.place.certificate.exists():

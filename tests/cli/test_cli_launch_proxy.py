@@ -81,9 +81,28 @@ def test_the_bastions_own_folder_cannot_be_encrypted(place: str) -> None:
         check_place(f"{place}:{KEY}", parse_root("gs://team/shared/x-bastion"))
 
 
+def test_on_this_machine_the_folders_name_is_the_buckets() -> None:
+    with pytest.raises(Refused, match="takes in the bastion's own folder"):
+        check_place(f"permanent:{KEY}", parse_root("/home/ann/buckets/permanent/local-bastion"))
+    check_place(f"permanent/ckpt/:{KEY}", parse_root("/home/ann/buckets/permanent/local-bastion"))
+
+
 @pytest.mark.parametrize("place", ["other", "team/ckpt/", "team/shared/x-bastion-2/"])
 def test_what_lies_beside_it_can(place: str) -> None:
     check_place(f"{place}:{KEY}", parse_root("gs://team/shared/x-bastion"))
+
+
+def test_a_spec_of_a_file_and_a_flag_are_refused_alike_for_the_bastions_own_folder(run, bastion, tmp_path) -> None:
+    own = f"memory/test-bastion/:{KEY}"
+    assert "takes in the bastion's own folder" in run(*LAUNCH, f"--proxy={own}", "--", "true").err
+    spec = jobspec.new(
+        name="job", bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0, instance_type="tpu-v4-8",
+        proxy=own,
+    )  # fmt: skip
+    (tmp_path / "job.json").write_bytes(spec.to_bytes())
+    done = run("submit", "--spec=job.json")
+    assert (done.code, "takes in the bastion's own folder" in done.err) == (64, True)
+    assert list(bastion.store.list("jobs/active/")) == []
 
 
 def test_the_proxys_output_is_shown_instead_of_the_jobs_when_asked(run, bastion) -> None:

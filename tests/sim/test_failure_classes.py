@@ -75,7 +75,9 @@ def test_peers_that_fail_before_the_api_tells_of_the_loss_are_not_at_fault() -> 
     assert cluster.record("job").attempts[0].cause.value == "infrastructure"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("error", [host_errors.PREEMPTED, host_errors.MAINTENANCE, host_errors.HOST_SHUT_DOWN])
+@pytest.mark.parametrize(
+    "error", [host_errors.PREEMPTED, host_errors.MAINTENANCE, host_errors.HOST_SHUT_DOWN, host_errors.PROXY_FAILED]
+)
 def test_a_host_that_says_it_is_taken_away_makes_its_peers_failures_nobodys(error: str) -> None:
     cluster = running()
     cluster.hosts.scripts["job"] = fails_on({1: (0, 1), 2: (0, 1), 3: (0, 1)})
@@ -256,12 +258,13 @@ def test_tries_are_counted_over_all_attempts() -> None:
     assert tries_of(cluster)[8:] == [(2, host) for host in range(4)]
 
 
-def test_a_failed_setup_is_the_users_and_no_try_follows() -> None:
+@pytest.mark.parametrize("error", [host_errors.SETUP_FAILED, host_errors.PROXY_REFUSED])
+def test_what_fails_before_the_command_by_the_users_doing_is_followed_by_no_try(error: str) -> None:
     cluster = running(max_tries=3)
-    cluster.hosts.errors["job", 2] = host_errors.SETUP_FAILED
+    cluster.hosts.errors["job", 2] = error
     end = result(cluster)
     assert (end["outcome"], end["exit_code"], end["failed_worker"]) == ("failed", 1, 2)
-    assert "SetupFailed" in end["message"]
+    assert error in end["message"]
     assert len(end["attempts"]) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import google.auth.transport.requests
 import pytest
 from google.auth.compute_engine import _metadata
 
@@ -134,20 +136,15 @@ def test_the_agent_reads_its_identity_from_it(served: Served) -> None:
 
 def test_google_auth_reads_its_account_and_token_from_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     base = f"http://{served.address[0]}:{served.address[1]}/computeMetadata/v1/"
-
-    class Response:
-        def __init__(self, url: str) -> None:
-            self.status, body, _ = served.ask(url.removeprefix(base[: -len("/computeMetadata/v1/")]), **FLAVOR)
-            self.data = body.encode()
-            self.headers = {"content-type": "application/json" if "recursive" in url else "application/text"}
-
     monkeypatch.setattr(_metadata, "_get_metadata_root", lambda *_args, **_kwargs: base)
-    account = _metadata.get(lambda url, **_: Response(url), "instance/service-accounts/default/", recursive=True)
+    request = google.auth.transport.requests.Request()
+
+    account = _metadata.get(request, "instance/service-accounts/default/", recursive=True)
+    token, expiry = _metadata.get_service_account_token(request)
+
     assert account["email"] == "me@a-project.iam.gserviceaccount.com"
     assert account["scopes"] == ["https://www.googleapis.com/auth/cloud-platform"]
-    token = json.loads(served.read("instance/service-accounts/default/token"))
-    assert token["token_type"] == "Bearer"
-    assert token["expires_in"] > 0
+    assert (token, expiry > datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)) == ("emulated", True)
 
 
 def test_a_folder_lists_its_names_and_as_json_its_values(served: Served) -> None:

@@ -103,6 +103,13 @@ def test_a_project_borrows_up_to_its_limit_and_the_next_job_says_what_is_missing
     assert "x5" in started(pass_over(raised, *(pending(f"x{n}", "a", 8) for n in range(6))))
 
 
+def test_who_would_take_its_project_beyond_its_limit_stands_behind_all_others() -> None:
+    quota = policy(a=ProjectRules(borrowing_limit={"v4": 8}))
+    small = [pending(f"a{number}", "a", 4, queued_at=NOW - 60 + number) for number in range(3)]
+    plan = pass_over(quota, running("r", "a", 32), running("s", "b", 32), *small, pending("b0", "b", 16))
+    assert [d.name for d in plan.decisions if d.position is not None] == ["a0", "a1", "b0", "a2"]
+
+
 def test_a_job_that_no_limit_ever_lets_run_says_so_and_names_the_limit_it_needs() -> None:
     plan = pass_over(policy(a=ProjectRules(borrowing_limit={"v4": 8})), pending("x", "a", 41))
     code, message, unblock = waits(plan, "x")

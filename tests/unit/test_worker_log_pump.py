@@ -8,6 +8,7 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.worker import log_pump
 from bastion.worker.log_lines import LineCutter, LogRecord, text_of
 from bastion.worker.log_pump import LogPump
+from tests.unit.worker_stage import until
 
 
 class Pipes:
@@ -40,6 +41,21 @@ def test_both_streams_are_read_to_their_ends():
     os.close(pipes.err)
     assert pipes.done.wait(5.0)
     assert sorted(pipes.lines()) == [b"stderr P c", b"stdout F a", b"stdout F b"]
+
+
+def test_a_note_of_the_agents_stands_among_the_output_as_long_as_that_is_read():
+    pipes = Pipes()
+    os.write(pipes.out, b"before\n")
+    until(lambda: pipes.lines() == [b"stdout F before"])
+    assert pipes.pump.note("something\nhappened")
+    until(lambda: len(pipes.lines()) == 2)
+    os.write(pipes.out, b"after\n")
+    os.close(pipes.out)
+    os.close(pipes.err)
+    assert pipes.done.wait(5.0)
+    assert pipes.lines() == [b"stdout F before", b"stderr F bastion: something happened", b"stdout F after"]
+    assert not pipes.pump.note("too late")
+    assert len(pipes.lines()) == 3
 
 
 def test_a_pipe_that_somebody_holds_open_does_not_hold_the_pump(monkeypatch):

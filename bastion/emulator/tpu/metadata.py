@@ -183,6 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._wait_for_change(found, query.get("timeout_sec", [""])[0], recursive=recursive, last=last)
         with self.changed:
             kind, body = render(found, recursive=recursive)
+        if url.path.endswith("/token"):
+            kind = "application/json"  # google-auth takes it for a text otherwise
         return self._answer(HTTPStatus.OK, body, kind, etag=_etag(body))
 
     def do_PUT(self) -> None:

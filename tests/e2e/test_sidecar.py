@@ -1,0 +1,189 @@
+"""A job on an emulated slice whose storage is encrypted: the real proxy beside it, the storage endpoint behind it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bastion import processes
+from bastion.local import LocalHome, down, starter_quota
+from tests.e2e.conftest import USER, StorageProcess, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
+SECRET = "the weights are 42 and 43"
+
+# Every host stores a small and a large object, waits for a word, and reads what it stored.
+PROGRAM = """
+import os, time
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+me = os.environ["BASTION_HOST_INDEX"]
+bucket = storage.Client(project="p", credentials=AnonymousCredentials()).bucket("lake")
+large = os.urandom(1024) * (12 * 1024)
+bucket.blob(f"ckpt/{me}/small").upload_from_string(SECRET)
+bucket.blob(f"ckpt/{me}/large").upload_from_string(large)
+print("stored", flush=True)
+while not bucket.blob("plain/go").exists():
+    time.sleep(0.1)
+assert bucket.get_blob(f"ckpt/{me}/large").size == len(large)
+assert bucket.blob(f"ckpt/{me}/large").download_as_bytes() == large
+bucket.blob(f"ckpt/{me}/last").upload_from_string(SECRET)
+print(bucket.blob(f"ckpt/{me}/small").download_as_text())
+"""
+
+
+class Machine:
+    """One home with a key, a daemon on a folder, and a storage endpoint for what the jobs store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.storage = StorageProcess(folder / "buckets", bucket="lake")
+        self.lake = folder / "buckets" / "lake"
+        self.home = LocalHome(folder / "home")
+        self.home.run_dir.mkdir(parents=True)
+        (folder / "bucket").mkdir()
+        self.keyring = folder / "keyring.json"
+        self.environment = {
+            **os.environ,
+            "BASTION_HOME": str(self.home.path),
+            "BASTION_ROOT": str(folder / "bucket" / "e2e-bastion"),
+            "USER": USER,
+            "LOGNAME": USER,
+        }
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.storage.start()
+        self.environment["STORAGE_EMULATOR_HOST"] = self.storage.url
+        quota = self.home.path / "quota.toml"
+        quota.write_bytes(starter_quota(USER))
+        for arguments in (
+            ("quota", "upload", str(quota)),
+            ("proxy", "keyring", "create", str(self.keyring), f"--key={KEY}"),
+        ):
+            done = self.bastion(*arguments)
+            assert done.returncode == 0, done.stderr
+        with (self.home.path / "daemon.log").open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [sys.executable, "-m", "bastion.cli.main", "daemon", "run", "--tick_seconds=0.3"],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def stop(self) -> None:
+        if self.daemon is not None:
+            self.daemon.terminate()
+            self.daemon.wait(20)
+        down(self.home, say=lambda _: None)
+        self.storage.stop()
+
+    def bastion(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "bastion.cli.main", *arguments],
+            env=self.environment,
+            cwd=self.home.path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def launch(self, name: str, program: str, *flags: str, keyring: Path | None = None) -> subprocess.Popen[str]:
+        """Begins `launch --wait` of a Python program on two hosts, encrypted."""
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "bastion.cli.main", "launch", f"--name={name}", "--wait"),
+                *("--instance_type=tpu-v4-16", f"--proxy=lake/ckpt/:{KEY}"),
+                *(f"--env=GCS_PROXY_KEYRING={keyring or self.keyring}", *flags, "--", "python3", "-c", program),
+            ],
+            env=self.environment,
+            cwd=self.home.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def proxies(self) -> list[processes.ProcessId]:
+        """The proxies that run on hosts of this home."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                ours = str(self.home.path).encode() in (folder / "environ").read_bytes()
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            # Not while it is on its way to being one.
+            if ours and b"bastion.storage_proxy" in words and b"-S" not in words:
+                process = processes.ProcessId.of(int(folder.name))
+                found += [process] if process is not None else []
+        return found
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    machine = Machine(tmp_path_factory.mktemp("sidecar"))
+    try:
+        machine.start()
+        yield machine
+    finally:
+        machine.stop()
+
+
+def test_what_a_job_stores_is_ciphertext_though_its_proxy_is_killed_in_the_middle(machine: Machine) -> None:
+    job = machine.launch("train", f"SECRET = {SECRET!r}\n{PROGRAM}")
+    try:
+        wait_for(lambda: all((machine.lake / "ckpt" / host / "large").exists() for host in "01"), 90)
+        proxies = machine.proxies()
+        assert len(proxies) == 2
+        for proxy in proxies:
+            proxy.signal(9)
+        (machine.lake / "plain").mkdir()
+        (machine.lake / "plain" / "go").touch()
+        out, err = job.communicate(timeout=90)
+    finally:
+        job.kill()
+    assert job.returncode == 0, out + err
+    assert out.count(SECRET) == 2
+    assert err.count("the storage proxy was killed by signal 9; it is started again") == 2, err
+
+    stored = [path for path in machine.lake.rglob("*") if path.is_file()]
+    assert len([path for path in stored if "ckpt" in path.parts]) >= 6
+    assert [path for path in stored if b"the weights" in path.read_bytes()] == []
+    assert (machine.lake / "ckpt" / "0" / "small").stat().st_size == len(SECRET) + 40 + 16
+
+    said = machine.bastion("logs", "train", "--proxy")
+    assert said.returncode == 0
+    assert said.stderr.count("ready on 127.100.") >= 4
+    assert SECRET not in said.stderr
+    assert "ready on" not in machine.bastion("logs", "train").stderr
+    wait_for(lambda: machine.proxies() == [], 30)
+
+
+def test_a_key_that_cannot_be_used_is_the_users_failure_and_nothing_is_stored(machine: Machine, tmp_path: Path) -> None:
+    job = machine.launch("no-key", "raise SystemExit(5)", keyring=tmp_path / "missing.json")
+    _, err = job.communicate(timeout=90)
+    assert job.returncode == 64, err
+    assert "ProxyRefused" in err
+    # The command never ran.
+    assert "exited with 5" not in err
+
+
+def test_hosts_find_each_other_beside_their_proxies_and_nothing_leads_around_these(machine: Machine) -> None:
+    pytest.importorskip("jax")
+    program = (
+        "import os, jax; print(jax.device_count(), jax.process_count(), "
+        "[name for name in os.environ if 'STORAGE_EMULATOR' in name or 'GCS_HTTP' in name])"
+    )
+    job = machine.launch("around", program)
+    out, err = job.communicate(timeout=90)
+    assert job.returncode == 0, err
+    assert out.count("8 2 []") == 2, out
+    assert "STORAGE_EMULATOR_HOST would lead around the storage proxy" in err
