@@ -22,6 +22,7 @@ from bastion.proxy.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
 from bastion.proxy.calls import Parts
 from bastion.proxy.envelopes import SESSION_CONTEXT, Envelopes
 from bastion.proxy.forwarding import ForwardingUpstream
+from bastion.proxy.freed_memory import keep_freed_memory
 from bastion.proxy.handler import handler
 from bastion.proxy.intercepted import is_storage
 from bastion.proxy.listener import ProxyListener
@@ -81,6 +82,7 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     settings = ProxySettings.from_environment(environment)
     level = logging.DEBUG if settings.debug else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    keep_freed_memory()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())

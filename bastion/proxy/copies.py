@@ -158,11 +158,8 @@ def _envelope(call: Call, source: Known, token: _Token) -> Envelope | None:
     if begun is None or envelope is None:
         # A rewrite that did not begin here is the service's to judge.
         return envelope
-    key = call.parts.envelopes.open(begun, call.route.bucket, call.route.name)
-    if (
-        key != call.parts.envelopes.open(envelope, call.route.bucket, call.route.name)
-        or begun.header != envelope.header
-    ):
+    destination = call.route.bucket, call.route.name
+    if call.parts.envelopes.open(begun, *destination) != call.parts.envelopes.open(envelope, *destination):
         raise invalid("The rewriteToken belongs to another rewrite, or the source was replaced.")
     return begun
 

@@ -58,7 +58,6 @@ class PlainBody:
             if missing <= 0:
                 break
             piece = self._opened(min(missing, _SEGMENTS_AT_ONCE))[: self._plain_left]
-        self._answer.close()
 
     def close(self) -> None:
         self._answer.close()

@@ -89,6 +89,16 @@ def test_the_token_of_a_batch_goes_with_each_of_its_calls(stage: Stage) -> None:
     assert "multipart" not in asked.headers.get("Content-Type")
 
 
+def test_a_calls_own_headers_come_before_those_of_the_batch(stage: Stage) -> None:
+    store(stage, "a", b"hello")
+    stage.forget_asked()
+    body = batch_of("GET /storage/v1/b/vault/o/a").replace(
+        b"HTTP/1.1\r\n", b"HTTP/1.1\r\nauthorization: Bearer own\r\n"
+    )
+    answers(stage.ask("POST", BATCH, body, headers=[TYPE, ("Authorization", "Bearer t")]))
+    assert stage.upstream.asked[0][0].headers.get_all("Authorization") == ["Bearer own"]
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -237,7 +237,9 @@ def test_a_rewrite_token_of_another_rewrite_is_refused(stage: Stage) -> None:
         ("vault/a", "lake/z", 501),
     ):
         target = address(source, destination, "rewriteTo") + f"?rewriteToken={begun}"
+        stage.forget_asked()
         assert reason(stage.ask("POST", target))[0] == status
+        assert [asked.method for asked, _ in stage.upstream.asked] == ["GET"]
     stage.clock.advance(1000)
     store(stage, "a", content(2 * MIB))
     target = address("vault/a", "vault/z", "rewriteTo") + f"?rewriteToken={begun}"
@@ -260,6 +262,17 @@ def test_a_copy_without_the_key_service_is_unavailable_and_nothing_is_copied(sta
     stage.kms.wrap = stage.kms.unwrap = unavailable  # type: ignore[method-assign,assignment]
     stage.forget_asked()
     assert reason(stage.ask("POST", address("vault/a", "vault/b"))) == (503, "backendError")
+    assert [asked.method for asked, _ in stage.upstream.asked] == ["GET"]
+
+
+def test_a_description_of_another_source_is_not_copied(stage: Stage) -> None:
+    store(stage, "a", b"hello")
+    store(stage, "b", b"another")
+    stage.forget_asked()
+    stage.upstream.before = lambda asked: (
+        stage.ask_endpoint("GET", asked.target.replace("/o/a", "/o/b")) if asked.method == "GET" else None
+    )
+    assert reason(stage.ask("POST", address("vault/a", "vault/c"))) == (503, "backendError")
     assert [asked.method for asked, _ in stage.upstream.asked] == ["GET"]
 
 

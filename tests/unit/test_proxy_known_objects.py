@@ -12,6 +12,9 @@ from bastion.core.errors import EnvelopeBroken
 from bastion.http1 import Headers
 from bastion.proxy.entity_tags import demanded_tags, shown_tag
 from bastion.proxy.objects import Known, KnownObjects
+from bastion.proxy.plain_bodies import PlainBody
+from bastion.proxy.sealing import Sealing
+from bastion.proxy.segments import sealed_range
 from bastion.proxy.targets import requeried, target
 from bastion.proxy.upstream import UpstreamUnavailable
 from tests.unit.proxy_objects import stage, store
@@ -151,3 +154,20 @@ def test_a_tag_that_is_no_md5_is_shown_as_it_is(tag: str) -> None:
 def test_a_tag_that_is_an_md5_is_shown_as_none_and_demanded_as_it_was() -> None:
     assert shown_tag(MD5) == f'{MD5[:-1]}-1"'
     assert demanded_tags(f'W/"x", {shown_tag(MD5)}, "CKih="') == f'W/"x", {MD5}, "CKih="'
+
+
+def test_a_body_that_ends_early_without_an_error_is_one_all_the_same() -> None:
+    class Short:
+        status, reason, headers, length = 200, "", Headers(), None
+
+        def read(self, size: int = -1) -> bytes:
+            return b""
+
+        def readinto(self, view: memoryview, /) -> int:
+            return len(view) - 1
+
+        def close(self) -> None:
+            pass
+
+    with pytest.raises(UpstreamUnavailable):
+        PlainBody(Short(), Sealing(bytes(32)), sealed_range(0, 10, 10), length=10, plain=10)

@@ -370,6 +370,42 @@ def test_attributes_that_changed_since_the_object_was_known_are_looked_up(stage:
     assert body_of(response) == b"hello"
 
 
+@pytest.mark.parametrize("header", ["x-goog-generation", "x-goog-metageneration"])
+@pytest.mark.parametrize("known", [False, True])
+def test_an_answer_of_another_generation_is_never_taken(stage: Stage, header: str, known: bool) -> None:
+    store(stage, "a", b"hello")
+    if known:
+        stage.content("a")
+
+    def other(asked: Asked, answer: InProcessAnswer) -> None:
+        if "alt=media" in asked.target:
+            answer.headers.set(header, "7")
+
+    stage.upstream.after = other
+    response = stage.get("a")
+    assert response.status == 503
+    body_of(response)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_conditions_that_were_held_against_the_description_do_not_go_along_again(stage: Stage, known: bool) -> None:
+    raw = store(stage, "a", b"hello")
+    if known:
+        stage.content("a")
+    stage.forget_asked()
+    tags = [("If-Match", raw["etag"]), ("If-None-Match", "x")]
+    target = f"{MEDIA}&ifGenerationNotMatch=1&ifMetagenerationMatch=1"
+    assert body_of(stage.ask("GET", target, headers=tags)) == b"hello"
+    assert stage.requests == [
+        f"GET {OBJECT}?ifGenerationNotMatch=1&ifMetagenerationMatch=1&alt=json",
+        f"GET {OBJECT}?alt=media&generation={raw['generation']}",
+    ]
+    (first, _), (second, _) = stage.upstream.asked
+    assert [name in asked.headers for asked in (first, second) for name in ("If-Match", "If-None-Match")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
 def test_an_object_that_is_not_there_is_not_found(stage: Stage) -> None:
     response = stage.get("nothing")
     assert response.status == 404
