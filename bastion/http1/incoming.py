@@ -112,6 +112,30 @@ class Incoming:
         self._at += count
         return count
 
+    def fill(self, view: memoryview) -> int:
+        """Fills a reader's memory, fewer bytes only where nothing more comes; returns how many.
+
+        A loop of its own, because TLS gives 16 KiB at a time: of what Python does between two of them, the other
+        threads' share is lost to all connections.
+        """
+        wanted = len(view)
+        filled = min(wanted, len(self._data) - self._at)
+        view[:filled] = self._data[self._at : self._at + filled]
+        self._at += filled
+        receive = self._connection.recv_into
+        try:
+            if filled < wanted:
+                self._before_waiting()
+            while filled < wanted:
+                count = receive(view[filled:])
+                if not count:
+                    break
+                filled += count
+        except OSError:
+            # Reset, timed out, or not TLS at all.
+            pass
+        return filled
+
     def gather(self) -> bool:
         """Takes in what has come already, without waiting; whether there is something to read, be it the end."""
         if not self.empty:
@@ -214,6 +238,14 @@ class SizedBody(Body):
             raise BodyTruncated
         self.missing -= count
         return count
+
+    def readinto(self, view: memoryview) -> int:
+        wanted = view[: self.missing]
+        filled = self._incoming.fill(wanted)
+        self.missing -= filled
+        if filled < len(wanted):
+            raise BodyTruncated
+        return filled
 
 
 class ChunkedBody(Body):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bastion.http1 import Headers, Request, Response
+from bastion.http1 import Body, Headers, Request, Response
 from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.envelopes import Envelopes
 from bastion.proxy.objects import KnownObjects
@@ -104,8 +104,15 @@ class Call:
             UpstreamUnavailable: there was no answer.
         """
         body = self.request.body
-        sent: bytes | Iterable[bytes] = b"" if body.finished else body.pieces()
+        sent: bytes | Iterable[bytes] = b"" if body.finished else gathered(body)
         return relayed(self.ask(body=sent, length=body.length), self.request)
+
+
+def gathered(body: Body) -> Iterator[memoryview]:
+    """A body in pieces as large as are sent at once, in memory that is used again: each is good until the next one."""
+    memory = memoryview(bytearray(PIECE_BYTES if body.length is None else min(PIECE_BYTES, body.length)))
+    while count := body.readinto(memory):
+        yield memory[:count]
 
 
 def origin_form(request: Request) -> str:
