@@ -104,7 +104,7 @@ class Call:
             UpstreamUnavailable: there was no answer.
         """
         body = self.request.body
-        sent: bytes | Iterable[bytes] = b"" if body.finished else gathered(body)
+        sent: bytes | Iterable[bytes | memoryview] = b"" if body.finished else gathered(body)
         return relayed(self.ask(body=sent, length=body.length), self.request)
 
 
