@@ -7,6 +7,7 @@ Invariant: nothing of what a job sets leads its clients around the proxy. What w
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _EMULATOR = "STORAGE_EMULATOR_HOST"
 _ELSEWHERE = (_EMULATOR, "TENSORSTORE_GCS_HTTP_URL")
 # TensorFlow's: behind a proxy on the same host, what fails once fails for good, and others do the repeating.
 _RETRIES = "GCS_RETRY_CONFIG_MAX_RETRIES"
+# gcsfs takes notice of a proxy only if it is told to; fsspec reads this as what `gs://` file systems are made with.
+_FSSPEC = "FSSPEC_GS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +122,25 @@ def client_variables(
     gone = tuple(name for name in _ELSEWHERE if name in given)
     if gone:
         notes.append(f"{', '.join(gone)} would lead around the storage proxy; the command does not have it")
-    others = {"no_proxy": without, "NO_PROXY": without, _RETRIES: given.get(_RETRIES, "0")}
+    others = {
+        "no_proxy": without,
+        "NO_PROXY": without,
+        _RETRIES: given.get(_RETRIES, "0"),
+        _FSSPEC: _trusting_environment(given.get(_FSSPEC, "")),
+    }
     return ClientVariables(ours=ours, others=others, gone=gone, notes=tuple(notes))
+
+
+def _trusting_environment(given: str) -> str:
+    """Settings of fsspec in which gcsfs heeds `https_proxy`, whatever else the job sets there."""
+    try:
+        settings = json.loads(given or "{}")
+    except ValueError:
+        return given  # fsspec says what is wrong with it
+    if not isinstance(settings, dict) or not isinstance(settings.get("session_kwargs", {}), dict):
+        return given
+    session = {**settings.get("session_kwargs", {}), "trust_env": True}
+    return json.dumps({**settings, "session_kwargs": session})
 
 
 def _names_storage(part: str) -> bool:

@@ -80,9 +80,8 @@ class Machine:
             "GCS_PROXY_UPSTREAM": self.url,
             "GCS_PROXY_DISABLE_ENCRYPTION": "false" if encrypted else "true",
             # The endpoint asks for no credentials; clients would look for some.
-            "STORAGE_EMULATOR_HOST": "https://storage.googleapis.com",
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any",
-            "FSSPEC_GS": json.dumps({"token": "anon", "session_kwargs": {"trust_env": True}}),
+            "FSSPEC_GS": json.dumps({"token": "anon"}),
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         }
         self.run(

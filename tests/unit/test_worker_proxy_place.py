@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,20 @@ def test_the_machines_own_storage_endpoint_is_the_upstream_unless_the_job_names_
     named = proxy({"STORAGE_EMULATOR_HOST": endpoint}, {"GCS_PROXY_UPSTREAM": "https://x:1"})
     assert named["GCS_PROXY_UPSTREAM"] == "https://x:1"
     assert "STORAGE_EMULATOR_HOST" not in named
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", {"session_kwargs": {"trust_env": True}}),
+        ('{"token": "anon"}', {"token": "anon", "session_kwargs": {"trust_env": True}}),
+        ('{"session_kwargs": {"a": 1, "trust_env": false}}', {"session_kwargs": {"a": 1, "trust_env": True}}),
+    ],
+)
+def test_gcsfs_is_told_to_heed_the_proxy_and_keeps_what_the_job_set(given: str, expected: object) -> None:
+    assert json.loads(build(env={"FSSPEC_GS": given} if given else {}).variables["FSSPEC_GS"]) == expected
+
+
+@pytest.mark.parametrize("given", ["{", "[]", '{"session_kwargs": 1}'])
+def test_settings_of_fsspec_that_are_none_are_left_to_it(given: str) -> None:
+    assert build(env={"FSSPEC_GS": given}).variables["FSSPEC_GS"] == given
