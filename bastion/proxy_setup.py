@@ -80,8 +80,9 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
         KmsUnavailable: the key service does not answer.
     """
     settings = ProxySettings.from_environment(environment)
-    level = logging.DEBUG if settings.debug else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    # Ours alone: libraries log whole requests, with tokens and keys in them.
+    logging.getLogger("bastion").setLevel(logging.DEBUG if settings.debug else logging.INFO)
     keep_freed_memory()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

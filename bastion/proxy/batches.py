@@ -18,7 +18,7 @@ from bastion.storage_api.refusals import Refusal, as_json
 
 _ANSWER_MAX_BYTES = 16 * 1024 * 1024
 # What has no place in a batch: objects' bytes, and whatever is no call of the JSON API.
-_BARRED = frozenset({Action.BATCH, Action.READ, Action.UPLOAD, Action.XML_READ, Action.XML_UPLOAD, Action.XML_DELETE})
+_BARRED = frozenset({Action.BATCH, Action.READ, Action.UPLOAD})
 
 
 def answer(call: Call, single: Callable[[Request], Response]) -> Response:
@@ -37,7 +37,8 @@ def answer(call: Call, single: Callable[[Request], Response]) -> Response:
     outer = end_to_end(call.request.headers, without=frozenset({"content-encoding", "content-type"}))
 
     def answered(request: Request) -> Response:
-        if _placed(request).action in _BARRED:
+        found = _placed(request)
+        if found.is_xml or found.action in _BARRED:
             return as_json(Refusal(501, "notImplemented", f"A batch has no place for {request.method} {request.path}."))
         return _collected(single(replace(request, headers=_completed(request.headers, outer))))
 
@@ -53,7 +54,9 @@ def _placed(request: Request) -> Route:
 
 
 def _concerns(call: Call, found: Route) -> bool:
-    """Whether a call may be about a mapped bucket."""
+    """Whether a call may be about a mapped bucket, or brings what has no place in a batch."""
+    if found.is_xml or found.action in _BARRED:
+        return True
     if found.action is Action.NOT_UNDERSTOOD and not found.buckets:
         return True
     return any(map(call.parts.mapping.covers, found.buckets))

@@ -16,7 +16,7 @@ from bastion.proxy.objects import KnownObjects
 from bastion.proxy.resumables import Resumables
 from bastion.proxy.routes import Route
 from bastion.proxy.settings import KeyMapping
-from bastion.proxy.upstream import Answer, Asked, Upstream
+from bastion.proxy.upstream import Answer, Asked, Upstream, UpstreamUnavailable
 from bastion.storage_api.documents import json_document
 from bastion.storage_api.query import Query
 from bastion.storage_api.refusals import Refusal
@@ -144,6 +144,18 @@ def relayed(answer: Answer, request: Request) -> Response:
     if answer.length is not None:
         headers.set("Content-Length", str(answer.length))
     return Response(status=answer.status, reason=answer.reason, headers=headers, body=AnswerBody(answer))
+
+
+def refused(answer: Answer, request: Request) -> Response:
+    """An answer that is not the object that was asked for, as a response.
+
+    Raises:
+        UpstreamUnavailable: it would pass for one; none of its bytes was authenticated.
+    """
+    if answer.status < 300:
+        answer.close()
+        raise UpstreamUnavailable(f"the service answered {answer.status}, which is no answer to this; try again")
+    return relayed(answer, request)
 
 
 def secured(location: str, request: Request) -> str:

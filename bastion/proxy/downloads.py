@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bastion.http1 import Headers, Response
 from bastion.proxy import reading
-from bastion.proxy.calls import Call, relayed
+from bastion.proxy.calls import Call, refused
 from bastion.proxy.objects import Known
 from bastion.proxy.resources import ask_json, check_named, json_of
 from bastion.proxy.targets import requeried, target
@@ -38,7 +38,7 @@ class _Json:
         path = call.request.path.removeprefix("/download")
         answer = ask_json(call, "GET", path, call.request.query)
         if answer.status != 200:
-            return relayed(answer, call.request)
+            return refused(answer, call.request)
         resource = json_of(answer)
         check_named(call, resource)
         return Known.of_resource(resource)

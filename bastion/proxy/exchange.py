@@ -48,7 +48,8 @@ _OF_THE_CONNECTION = frozenset(
         "upgrade",
     )
 )
-_NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]")
+# A `#` would end the path for some readers; for us it is part of it.
+_NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]|#")
 _LINE_ENDS = re.compile(r"[\r\n\x00]")
 
 _Done = Callable[["Exchange", bool], None]

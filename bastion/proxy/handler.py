@@ -18,7 +18,7 @@ from bastion.proxy.routes import Action, Route, route
 from bastion.proxy.sealing import SealBroken
 from bastion.proxy.upstream import UpstreamUnavailable
 from bastion.storage_api.query import Query
-from bastion.storage_api.refusals import Refusal, as_json, as_text, as_xml
+from bastion.storage_api.refusals import Refusal, as_json, as_text, as_xml, invalid
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +47,10 @@ _OF_ONE_OBJECT = frozenset(
 )
 
 
+# Statuses that make clients go where the answer's Location says; some of them with the body.
+_REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
+
+
 def handler(parts: Parts) -> Handler:
     """What answers requests to the storage hosts; safe to call from many threads."""
 
@@ -73,6 +77,7 @@ def handler(parts: Parts) -> Handler:
         if found.action is Action.NOT_UNDERSTOOD and not found.buckets:
             raise _not_understood(found)
         if found.action is Action.PASS or not any(map(call.parts.mapping.covers, found.buckets)):
+            _check_upload(call)
             return call.pass_on()
         if found.action is Action.NOT_UNDERSTOOD:
             raise _not_understood(found)
@@ -80,9 +85,32 @@ def handler(parts: Parts) -> Handler:
             return call.pass_on()
         if found.action in _OF_ONE_OBJECT and call.parts.mapping.key_for(found.bucket, found.name) is None:
             return call.pass_on()
-        return _ANSWERS[found.action](call)
+        return _kept_here(_ANSWERS[found.action](call))
 
     return answer
+
+
+def _check_upload(call: Call) -> None:
+    """
+    Raises:
+        Refusal: 400, a request that would pass untouched names an upload that is sealed: the service knows an upload by
+            its name alone, whatever the path says.
+    """
+    if any(map(call.parts.resumables.is_sealed, call.query.all("upload_id"))):
+        raise invalid("This upload was begun for an encrypted bucket; its requests go to that bucket's path.")
+
+
+def _kept_here(response: Response) -> Response:
+    """The response, unless it sends the client elsewhere: it would take its plaintext along, or take what it finds
+    there for what it stored.
+
+    Raises:
+        Refusal: 502, it does.
+    """
+    if response.status in _REDIRECTS and "location" in response.headers:
+        response.close()
+        raise Refusal(502, "backendError", "The storage service sends clients elsewhere, where nothing is encrypted.")
+    return response
 
 
 def _rendering(found: Route) -> Callable[[Refusal], Response]:

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from bastion.core.errors import SealBroken
 from bastion.http1 import Headers, Response
-from bastion.proxy.calls import OF_THE_SERVICE, Call, end_to_end, relayed
+from bastion.proxy.calls import OF_THE_SERVICE, Call, end_to_end, refused, relayed
 from bastion.proxy.entity_tags import shown_tag
 from bastion.proxy.envelope import PREFIX, EnvelopeBroken
 from bastion.proxy.objects import Known
@@ -110,7 +110,7 @@ def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Res
         answer.close()
         return None
     if answer.status not in (200, 206):
-        return relayed(answer, call.request)
+        return refused(answer, call.request)
     shown = shown_headers(answer.headers, known)
     shown.set("Content-Length", str(length))
     if asked is not None:

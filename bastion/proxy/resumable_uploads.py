@@ -16,6 +16,7 @@ from bastion.http1 import Body, Headers, Response
 from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.resumables import Session, Slot, Spoiled
+from bastion.proxy.routes import Action, route
 from bastion.proxy.sealed_stream import Plaintext, SealedStream
 from bastion.proxy.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
 from bastion.proxy.service_sessions import (
@@ -82,21 +83,39 @@ def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -
         key: The object's; None: its bytes pass as they are.
     """
     if 200 <= answer.status < 300:
-        upload_id = _upload_id(answer)
-        if not upload_id:
+        try:
+            target = session_target(answer)
+            upload_id = _upload_id(call, target)
+        except Refusal:
             answer.close()
-            raise Refusal(502, "backendError", "The storage service began an upload without a name; try again.")
+            raise
         try:
             call.parts.resumables.begin(upload_id, beginning, key)
         except Refusal:
             answer.close()
-            cancel(call, session_target(answer))
+            cancel(call, target)
             raise
+        response = relayed(answer, call.request)
+        # The client's next requests must come here again, wherever the service would have them.
+        scheme = "https" if call.request.secure else "http"
+        response.headers.set("Location", f"{scheme}://{call.request.authority}{target}")
+        return response
     return relayed(answer, call.request)
 
 
-def _upload_id(answer: Answer) -> str:
-    return Query(answer.headers.get("Location").partition("?")[2]).get("upload_id")
+def _upload_id(call: Call, target: str) -> str:
+    """The name of the upload that the service has begun.
+
+    Raises:
+        Refusal: 502, it has none, or its address would not be taken for one of this bucket.
+    """
+    path, _, raw = target.partition("?")
+    query = Query(raw)
+    found = route("PUT", call.request.authority, path, query, Headers())
+    names = query.all("upload_id")
+    if (found.action, found.bucket) != (Action.UPLOAD, call.route.bucket) or len(names) != 1 or not names[0]:
+        raise Refusal(502, "backendError", "The storage service began an upload under a strange address; try again.")
+    return names[0]
 
 
 def proceed(call: Call) -> Response:
@@ -129,6 +148,11 @@ def proceed(call: Call) -> Response:
 
 def _unsealed(call: Call, slot: Slot) -> Response:
     """Of an upload whose bytes pass as they are, or of one that nobody knows."""
+    if slot.file is not None and call.parts.encrypt:
+        beginning = slot.file.beginning
+        if call.parts.mapping.key_for(beginning.bucket, beginning.name) is not None:
+            slot.forget()
+            raise _unknown()
     if slot.file is not None or not call.parts.encrypt:
         passed = call.pass_on()
         if passed.status in (200, 201):
@@ -141,10 +165,15 @@ def _unsealed(call: Call, slot: Slot) -> Response:
         _drain(call.request.body)
         return answered(resource, call.query.get("fields"))
     answer.close()
-    raise Refusal(
+    raise _unknown()
+
+
+def _unknown() -> Refusal:
+    return Refusal(
         410,
         "gone",
-        "The encrypting proxy does not know this upload: it was begun without it, or its notes are gone. Begin anew.",
+        "The encrypting proxy does not know this upload: it was begun without it or before the bucket was mapped, or "
+        "its notes are gone. Begin anew.",
     )
 
 

@@ -22,7 +22,7 @@ from bastion.proxy.sealed_stream import START, SealedStream, md5_for
 from bastion.proxy.sealing import Sealing
 from bastion.proxy.segments import TAG_BYTES, plain_offset
 from bastion.proxy.upload_journal import Beginning, JournalFile, Sent, UploadJournal, digest_of
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_api.refusals import Refusal, invalid
 
 # Each holds a tail of at most 256 KiB.
 _UPLOADS_IN_MEMORY = 256
@@ -183,11 +183,20 @@ class Resumables:
         Raises:
             Refusal: 503, it cannot be noted.
         """
-        digest = digest_of(beginning.bucket, upload_id)
+        digest = digest_of(upload_id)
         with self._turn(digest) as slot:
             slot.file = self._journal.begin(digest, beginning)
             slot.session = None if key is None else Session(slot.file, key, settled=True)
             slot.outcome = None
+
+    def is_sealed(self, upload_id: str) -> bool:
+        """Whether this is an upload under way whose bytes are encrypted.
+
+        Raises:
+            Refusal: 503, its notes cannot be read.
+        """
+        file = self._journal.find(digest_of(upload_id))
+        return file is not None and file.beginning.envelope is not None
 
     @contextlib.contextmanager
     def turn(self, bucket: str, upload_id: str, open_key: Callable[[Beginning], bytes]) -> Iterator[Slot]:
@@ -197,13 +206,16 @@ class Resumables:
             open_key: The object's key, of an upload that is not in memory.
 
         Raises:
-            Refusal: 503, another request has it and does not end, or its notes cannot be read.
+            Refusal: 503, another request has it and does not end, or its notes cannot be read; 400, it is another
+                bucket's.
         """
-        digest = digest_of(bucket, upload_id)
+        digest = digest_of(upload_id)
         with self._turn(digest) as slot:
             if slot.file is None and slot.outcome is None:
                 slot.file = self._journal.find(digest)
             file = slot.file
+            if file is not None and file.beginning.bucket != bucket:
+                raise invalid("The upload was begun for another bucket.")
             if file is None:
                 yield slot
                 return

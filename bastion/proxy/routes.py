@@ -27,9 +27,13 @@ _XML_SUBRESOURCES = (
     "acl", "append", "compose", "cors", "delete", "encryption", "legal-hold", "lifecycle", "partNumber", "restore",
     "retention", "tagging", "torrent", "uploadId", "uploads", "upload_id", "versions",
 )  # fmt: skip
+# Which of several values counts is not for a proxy to guess.
+_ONCE = ("alt", "uploadType")
 # Signed addresses: what they sign is what was sent, so nothing about the request may change.
 _SIGNED = ("X-Goog-Signature", "X-Amz-Signature", "Signature")
 _SIGNATURES = ("AWS", "GOOG1", "GOOG4")
+# Wider than what the service takes for a bucket; but one that could be read as a bucket and more (`vault%2Fa`) is none.
+_BUCKET = re.compile(r"[A-Za-z0-9._:-]+")
 _PART_OF_BUCKET = re.compile(r"[A-Za-z]{2,}")
 
 
@@ -101,6 +105,12 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
             found = _of_others(method, host, path, query, headers)
     except Refusal:
         return Route(action=Action.NOT_UNDERSTOOD, why="a path that is not percent-encoded UTF-8")
+    if not all(map(_BUCKET.fullmatch, found.buckets)):
+        return Route(action=Action.NOT_UNDERSTOOD, why="a bucket's name that is none", is_xml=found.is_xml)
+    if any(len(query.all(name)) > 1 for name in _ONCE):
+        return _refused(found, f"a query that says {' or '.join(_ONCE)} more than once")
+    if found.action is Action.UPLOAD and any(name.lower().startswith("x-goog-upload-") for name, _ in headers.items()):
+        return _refused(found, "uploads that are steered by X-Goog-Upload-* headers")
     if found.action is not Action.PASS and "X-HTTP-Method-Override" in headers:
         return _refused(found, "X-HTTP-Method-Override")
     if found.action is not Action.PASS and any(name in query for name in _SIGNED):
@@ -211,7 +221,9 @@ def _of_others(method: str, host: str, path: str, query: Query, headers: Headers
     if bucket:
         return _xml(method, bucket, decoded(path[1:]), query, headers)
     if not word:
-        return Route(action=Action.PASS)
+        # An upload by a form names its bucket in the form.
+        action = Action.PASS if method in ("GET", "HEAD", "OPTIONS") else Action.NOT_UNDERSTOOD
+        return Route(action=action, why=f"{method} of no bucket")
     return _xml(method, word, decoded(rest), query, headers)
 
 

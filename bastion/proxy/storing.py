@@ -35,7 +35,7 @@ from bastion.proxy.service_sessions import (
 from bastion.proxy.stored import Sealed, confirm, finished, shown
 from bastion.proxy.targets import insert_target, requeried
 from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.declared_sums import crc32c_text
 
 # Plaintext up to here goes up in one request.
@@ -171,9 +171,22 @@ class _Upload:
 
     def _last(self, target: str, headers: Headers, sealed: Iterable[bytes | memoryview], size: int) -> Json:
         try:
-            return accepted(self._call.ask(method="PUT", target=target, headers=headers, body=sealed, length=size))
+            answer = self._call.ask(method="PUT", target=target, headers=headers, body=sealed, length=size)
+            return accepted(_ended(answer))
         except UpstreamUnavailable:
             if not self._stream.complete:
                 raise
             # All of it may have arrived, and only the answer was lost.
-            return accepted(ask_status(self._call, target))
+            return accepted(_ended(ask_status(self._call, target)))
+
+
+def _ended(answer: Answer) -> Answer:
+    """The answer, unless it says that the session goes on: nobody is there who would send the rest.
+
+    Raises:
+        UpstreamUnavailable: it does.
+    """
+    if answer.status == 308:
+        answer.close()
+        raise UpstreamUnavailable("The storage service did not keep all that was sent to it; try again.")
+    return answer

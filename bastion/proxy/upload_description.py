@@ -72,7 +72,10 @@ def described(document: Mapping[str, Any], query: Query, headers: Headers, *, co
     if len(query.all("name")) > 1:
         raise invalid("The query has several names; which of them counts is not for a proxy to guess.")
     document = dict(document)
-    name = query.get("name") or text_field(document, "name")
+    named = text_field(document, "name")
+    name = query.get("name") or named
+    if named not in ("", name):
+        raise invalid("The query names one object and the resource another; name it once.")
     if not name:
         raise required("name")
     _check_metadata(document.get("metadata"))

@@ -230,9 +230,9 @@ class UploadJournal:
                     path.unlink(missing_ok=True)
 
 
-def digest_of(bucket: str, upload_id: str) -> str:
+def digest_of(upload_id: str) -> str:
     """What names an upload here: who knows an upload's own name can end it, or finish it."""
-    return hashlib.sha256(f"{bucket}\0{upload_id}".encode()).hexdigest()
+    return hashlib.sha256(upload_id.encode()).hexdigest()
 
 
 def _private(path: str, flags: int) -> int:

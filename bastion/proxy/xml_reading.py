@@ -11,7 +11,7 @@ from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.entity_tags import demanded_tags
 from bastion.proxy.objects import Known
 from bastion.proxy.targets import requeried, target
-from bastion.proxy.upstream import Answer
+from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.query import natural_number
 from bastion.storage_api.refusals import Refusal
 
@@ -68,6 +68,8 @@ class _Xml:
     def describe(self, call: Call) -> Known | Response:
         answer = _ask_head(call)
         answer.close()
+        if answer.status < 300 and answer.status != 200:
+            raise UpstreamUnavailable(f"the service answered HEAD with {answer.status}; try again")
         if answer.status != 200:
             # The answer to HEAD has no words of its own.
             raise Refusal(
