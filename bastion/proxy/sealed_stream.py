@@ -6,16 +6,14 @@ an object that waits for its last segment never comes into being from anything e
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import google_crc32c
-
 from bastion.http1 import Body
 from bastion.http1.messages import PIECE_BYTES
+from bastion.proxy.crc32c import SummedMemory
 from bastion.proxy.sealing import Sealing
 from bastion.proxy.segments import HEADER_BYTES, TAG_BYTES, plain_capacity, plain_offset
 from bastion.storage_api.declared_sums import Declared
@@ -111,7 +109,6 @@ class SealedStream:
     """The segments of one object, sealed in their order, in memory that is used again and again.
 
     Attributes:
-        edge: After the last segment that was sealed.
         plain_size: Bytes sealed so far.
         complete: Whether the last segment was sealed.
         md5: Of the plaintext so far; None: it is not wanted, for it costs more than all else together.
@@ -126,25 +123,30 @@ class SealedStream:
         self._sealing = sealing
         whole = plain_capacity(1)
         size = whole if most is None else min(whole, most)
-        self._plain = bytearray(size)
-        self._plain_view = memoryview(self._plain)
-        self._filled = 0
+        # What is used for every segment is made once: while Python works, the other connections' threads wait.
+        plain, sealed = bytearray(size), bytearray(HEADER_BYTES + size + TAG_BYTES)
+        self._plain, self._plain_sums = memoryview(plain), SummedMemory(plain)
         # The header has its place before the first segment.
-        self._sealed = bytearray(HEADER_BYTES + size + TAG_BYTES)
-        self._sealed_view = memoryview(self._sealed)
-        self.edge = edge
+        self._sealed, self._sealed_sums = memoryview(sealed), SummedMemory(sealed)
+        self._filled = 0
+        self._index, self._plain_crc32c, self._sealed_crc32c = edge.index, edge.plain_crc32c, edge.sealed_crc32c
         self.plain_size = plain_offset(edge.index)
         self.complete = False
         self.md5 = md5
 
     @property
+    def edge(self) -> Edge:
+        """After the last segment that was sealed."""
+        return Edge(index=self._index, plain_crc32c=self._plain_crc32c, sealed_crc32c=self._sealed_crc32c)
+
+    @property
     def plain(self) -> memoryview:
         """What was read for the next segment."""
-        return self._plain_view[: self._filled]
+        return self._plain[: self._filled]
 
     def read(self, plaintext: Plaintext) -> int:
         """Reads the plaintext of the next segment, less than that only at the end; returns how many bytes."""
-        self._filled = plaintext.readinto(self._plain_view[: plain_capacity(self.edge.index)])
+        self._filled = plaintext.readinto(self._plain[: plain_capacity(self._index)])
         return self._filled
 
     def seal(self, *, last: bool = False) -> memoryview:
@@ -153,23 +155,20 @@ class SealedStream:
         Returns:
             Memory that the next segment will use: it must be sent, or copied, before.
         """
-        edge, size = self.edge, self._filled
-        end = HEADER_BYTES + size + TAG_BYTES
-        begin = HEADER_BYTES
-        self._sealing.seal_into(edge.index, self.plain, self._sealed_view[begin:end], last=last)
-        if edge.index == 0:
+        size, begin = self._filled, HEADER_BYTES
+        end = begin + size + TAG_BYTES
+        self._sealing.seal_into(self._index, self._plain[:size], self._sealed[begin:end], last=last)
+        if self._index == 0:
             begin = 0
-            self._sealed_view[:HEADER_BYTES] = self._sealing.header
-        self.edge = Edge(
-            index=edge.index + 1,
-            plain_crc32c=longer_crc32c(edge.plain_crc32c, self._plain, 0, size),
-            sealed_crc32c=longer_crc32c(edge.sealed_crc32c, self._sealed, begin, end),
-        )
+            self._sealed[:HEADER_BYTES] = self._sealing.header
+        self._plain_crc32c = self._plain_sums.extended(self._plain_crc32c, 0, size)
+        self._sealed_crc32c = self._sealed_sums.extended(self._sealed_crc32c, begin, end)
         if self.md5 is not None:
-            self.md5.update(self.plain)
+            self.md5.update(self._plain[:size])
+        self._index += 1
         self.plain_size += size
         self.complete = last
-        return self._sealed_view[begin:end]
+        return self._sealed[begin:end]
 
     def seal_last(self, declared: Declared) -> memoryview:
         """The last segment, if all of the plaintext is what was declared.
@@ -178,7 +177,7 @@ class SealedStream:
             Refusal: 400, it is not.
         """
         sealed = self.seal(last=True)
-        check(declared, self.edge.plain_crc32c, self.md5)
+        check(declared, self._plain_crc32c, self.md5)
         return sealed
 
     def rest(self, plaintext: Plaintext, declared: Declared) -> Iterator[memoryview]:
@@ -193,21 +192,6 @@ class SealedStream:
                 yield self.seal_last(declared)
                 return
             yield self.seal()
-
-
-def longer_crc32c(crc32c: int, buffer: bytearray, begin: int, end: int) -> int:
-    """A running crc32c with some bytes of a buffer added.
-
-    The library takes bytes only, and a copy of them would take as long as the sum. It looks at other memory without
-    copying where that cannot move, which of what Python has is true of the arrays of ctypes.
-    """
-    if begin == end:
-        return crc32c
-    added: object = (ctypes.c_char * (end - begin)).from_buffer(buffer, begin)
-    if google_crc32c.implementation != "c":
-        added = bytes(memoryview(buffer)[begin:end])
-    extended: int = google_crc32c.extend(crc32c, added)
-    return extended
 
 
 def md5_for(declared: Declared) -> Any:
