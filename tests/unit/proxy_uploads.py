@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 from bastion.adapters.keyring import KeyringKms
@@ -11,9 +12,15 @@ from bastion.http1 import Response
 from bastion.proxy.envelope import Envelope
 from bastion.proxy.envelopes import Envelopes
 from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import HEADER_BYTES, SEGMENT_BYTES
+from bastion.proxy.segments import HEADER_BYTES, SEGMENT_BYTES, plain_capacity
+from bastion.proxy.upstream import Asked, UpstreamUnavailable
 from tests.unit.proxy_stage import Stage, body_of
 
+# Bytes of plaintext of the first segment, and of any other that is whole.
+FIRST = plain_capacity(0)
+WHOLE = plain_capacity(1)
+KIB = 1024
+MIB = 1024 * KIB
 INSERT = "/upload/storage/v1/b/vault/o"
 
 
@@ -134,3 +141,41 @@ def sealed_under_one_index(stage: Stage) -> bool:
             if sent.setdefault(place, piece) != piece:
                 return False
     return True
+
+
+def nothing_stored(stage: Stage) -> bool:
+    return stage.ask_endpoint("GET", "/storage/v1/b/vault/o/thing").status == 404
+
+
+def stored(stage: Stage) -> bytes:
+    return unsealed(stage, *stage.stored("thing"))
+
+
+def notes(tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "uploads"
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def failing(stage: Stage, method: str, times: int = 1) -> None:
+    """Lets the next requests of that method reach the service, and loses its answers."""
+    left = [times]
+
+    def after(asked: Asked, answer: Any) -> None:
+        if asked.method == method and asked.body != b"" and left[0]:
+            left[0] -= 1
+            raise UpstreamUnavailable("the connection broke")
+
+    stage.upstream.after = after
+
+
+def cutting(stage: Stage, size: int) -> None:
+    """Breaks the next request that brings bytes after so many of them."""
+    left = [1]
+
+    def cut(asked: Asked) -> int | None:
+        if asked.method == "PUT" and asked.body != b"" and left[0]:
+            left[0] -= 1
+            return size
+        return None
+
+    stage.upstream.cut = cut
