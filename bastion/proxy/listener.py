@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from bastion.http1 import Headers, HttpServer, Request, Response, Secured
+from bastion.core.errors import SealBroken
+from bastion.http1 import Disconnect, FileSlice, Headers, HttpServer, Request, Response, Secured
 from bastion.http1.server import Admit, Handler
 from bastion.proxy.intercepted import split_authority
 from bastion.proxy.tunnel import Tunnel
+from bastion.proxy.upstream import UpstreamUnavailable
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class ProxyListener:
             return _refusal(
                 403, "this proxy passes nothing on in the clear: use https://, or put the host into no_proxy"
             )
-        return self._handler(request)
+        return self._answer(request)
 
     def _connect(self, request: Request) -> Response:
         try:
@@ -124,7 +126,13 @@ class ProxyListener:
             return _refusal(400, "CONNECT within a connection to a storage host")
         if not self._is_intercepted(request.authority, _HTTPS_PORT):
             return _refusal(421, "this connection is for the storage service; the request names another host")
-        return self._handler(request)
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Response:
+        response = self._handler(request)
+        if not isinstance(response.body, (bytes, FileSlice)):
+            response.body = _Body(response.body, f"{request.method} {request.path}")
+        return response
 
     def _is_intercepted(self, authority: str, port: int) -> bool:
         try:
@@ -132,6 +140,34 @@ class ProxyListener:
         except ValueError:
             return False
         return self._intercepts(host, named or port)
+
+
+class _Body:
+    """A response's body; one that breaks off is told in the log in a line, and ends in a reset.
+
+    Args:
+        body: Owned.
+        request: What the log calls the request.
+    """
+
+    def __init__(self, body: Iterable[bytes], request: str) -> None:
+        self._body = body
+        self._request = request
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._body
+        except UpstreamUnavailable as error:
+            _log.warning("%s broke off: %s", self._request, error)
+            raise Disconnect(reset=True) from None
+        except SealBroken as error:
+            _log.error("%s broke off: %s", self._request, error)
+            raise Disconnect(reset=True) from None
+
+    def close(self) -> None:
+        close = getattr(self._body, "close", None)
+        if close is not None:
+            close()
 
 
 def _established(takeover: Secured | Tunnel) -> Response:
