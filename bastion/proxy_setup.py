@@ -141,9 +141,9 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
 
 def _tell(settings: ProxySettings, address: str, published: Path, say: Callable[[str], None]) -> None:
     """What a person who started it needs to know; and what must not be overlooked."""
-    for bucket in settings.mapping.buckets:
+    for entry in settings.mapping.entries:
         what = "is encrypted" if settings.encrypt else "is NOT encrypted: GCS_PROXY_DISABLE_ENCRYPTION is set"
-        _log.info("what is stored in %s %s", bucket, what)
+        _log.info("what is stored in %s/%s %s", entry.bucket, entry.prefix, what)
     if settings.upstream:
         _log.warning("what is meant for the storage service goes to %s", settings.upstream)
     if settings.allow_plaintext:
