@@ -103,6 +103,7 @@ class AttackedProxy:
             **environment,
         }
         self.process: subprocess.Popen[bytes] | None = None
+        self._trust: ssl.SSLContext | None = None
         self.start()
 
     @property
@@ -179,7 +180,9 @@ class AttackedProxy:
         if not answer.startswith(b"HTTP/1.1 200"):
             plain.close()
             raise ConnectionError(answer)
-        return ssl.create_default_context(cafile=self.bundle).wrap_socket(plain, server_hostname=host)
+        if self._trust is None:
+            self._trust = ssl.create_default_context(cafile=self.bundle)
+        return self._trust.wrap_socket(plain, server_hostname=host)
 
     def said(self, data: bytes, host: str = HOST, *, asked: str = "") -> bytes:
         """All that the proxy says to some bytes, until it has nothing more to say."""
