@@ -107,6 +107,14 @@ class Call:
         sent: bytes | Iterable[bytes | memoryview] = b"" if body.finished else gathered(body)
         return relayed(self.ask(body=sent, length=body.length), self.request)
 
+    def pass_on_alone(self) -> Response:
+        """The request as it came, but for a body, of which it makes no use; the answer as it comes.
+
+        Raises:
+            UpstreamUnavailable: there was no answer.
+        """
+        return relayed(self.ask(), self.request)
+
 
 def gathered(body: Body) -> Iterator[memoryview]:
     """A body in pieces as large as are sent at once, in memory that is used again: each is good until the next one."""

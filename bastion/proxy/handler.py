@@ -30,14 +30,14 @@ _ANSWERS: dict[Action, Callable[[Call], Response]] = {
     Action.READ: downloads.read,
     Action.CHANGE: changes.change,
     Action.REPLACE: changes.replace,
-    Action.DELETE: Call.pass_on,
+    Action.DELETE: Call.pass_on_alone,
     Action.UPLOAD: uploads.upload,
     Action.INSERT_EMPTY: uploads.insert_empty,
     Action.COPY: copies.copy,
     Action.REWRITE: copies.rewrite,
     Action.XML_READ: xml_reading.read,
     Action.XML_UPLOAD: xml_uploads.upload,
-    Action.XML_DELETE: Call.pass_on,
+    Action.XML_DELETE: Call.pass_on_alone,
 }
 # With encryption off they pass; an upload that was begun with it on must still go on, so UPLOAD looks for itself.
 _WHOLE_UPLOADS = frozenset({Action.INSERT_EMPTY, Action.XML_UPLOAD})

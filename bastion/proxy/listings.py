@@ -40,7 +40,7 @@ def list_objects(call: Call) -> Response:
     wanted = wanted_of(call)
     of_items = _of_items(wanted)
     if not wants_changed(of_items):
-        return call.pass_on()
+        return call.pass_on_alone()
     answer = ask_json(call, "GET", call.request.path, call.request.query)
     if answer.status != 200:
         return relayed(answer, call.request)

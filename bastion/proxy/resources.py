@@ -178,6 +178,6 @@ def describe(call: Call) -> Response:
     """
     wanted = wanted_of(call)
     if not wants_changed(wanted):
-        return call.pass_on()
+        return call.pass_on_alone()
     # HEAD is asked as GET: the length of the answer is that of what we make of it.
     return answered_resource(call, ask_json(call, "GET", call.request.path, call.request.query))

@@ -140,7 +140,7 @@ def proceed(call: Call) -> Response:
             return answered(slot.outcome, call.query.get("fields") or slot.fields)
         if call.request.method == "DELETE":
             slot.forget()
-            return call.pass_on()
+            return call.pass_on_alone()
         if slot.session is None:
             return _unsealed(call, slot)
         return _Turn(call, slot, slot.session).answer()

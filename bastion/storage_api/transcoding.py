@@ -47,8 +47,8 @@ def decompressed(stored: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """The content of gzipped bytes, in pieces of limited size; each stored piece is done with before the next.
 
     Raises:
-        Disconnect: the bytes are not gzip, or end too early; the head has been sent by then, and a client must not take
-            half of an object for the whole.
+        Disconnect: with a reset, the bytes are not gzip, or end too early; the head has been sent by then, and a client
+            must not take half of an object for the whole.
     """
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:
@@ -62,6 +62,6 @@ def decompressed(stored: Iterable[bytes | memoryview]) -> Iterator[bytes]:
                         yield content
                     left = inflater.unused_data or inflater.unconsumed_tail
     except zlib.error as error:
-        raise Disconnect from error
+        raise Disconnect(reset=True) from error
     if not inflater.eof:
-        raise Disconnect
+        raise Disconnect(reset=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import gzip
 import json
 import random
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import pytest
 
 from bastion.adapters import keyring
 from bastion.core.errors import SealBroken
-from bastion.http1 import Headers, Response
+from bastion.http1 import Disconnect, Headers, Response
 from bastion.proxy.settings import KeyMapping
 from bastion.proxy.upstream import Asked, UpstreamUnavailable
 from tests.unit.proxy_objects import put_raw, stage
@@ -330,3 +332,15 @@ def test_a_large_upload_that_the_service_leaves_open_fails(stage: Stage, status:
 
     assert response.status in (502, 503)
     assert "location" not in response.headers
+
+
+@pytest.mark.parametrize("cut", [3, 20, 2000])
+def test_gzipped_data_that_is_cut_off_never_ends_cleanly_where_it_is_unpacked(stage: Stage, cut: int) -> None:
+    packed = gzip.compress(random.Random(cut).randbytes(5000))[:-cut]
+    stage.put("a", packed, query="&contentEncoding=gzip")
+
+    with contextlib.closing(stage.get("a")) as response, pytest.raises(Disconnect) as caught:
+        b"".join(map(bytes, response.body))  # type: ignore[arg-type]
+
+    # Without a length, an end of the connection could pass for the end of the object.
+    assert caught.value.reset
