@@ -65,7 +65,7 @@ def _plain_items(parts: Parts, items: list[Any], *, sums: bool) -> list[Json]:
             try:
                 plain = plain_resource(parts, item)
             except EnvelopeBroken as error:
-                _log.warning("a list shows %s in %s without its checksum: %s", item["name"], item["bucket"], error)
+                _log.warning("a list shows %r in %s without its checksum: %s", item["name"], item["bucket"], error)
             except (KmsUnavailable, KmsRefused) as error:
                 _log.warning("a list shows objects without their checksums: %s", error)
                 # One that does not answer is not asked a thousand times.

@@ -57,7 +57,7 @@ def confirm(call: Call, resource: Mapping[str, Any], edge: Edge, plain_size: int
     if stored == (str(sealed_size(plain_size)), crc32c_text(edge.sealed_crc32c)):
         return
     bucket, name, generation = call.route.bucket, str(resource.get("name")), str(resource.get("generation"))
-    _log.error("the service stored other bytes of %s/%s than were sent; they are deleted", bucket, name)
+    _log.error("the service stored other bytes of %s/%r than were sent; they are deleted", bucket, name)
     deleted = False
     if generation.isdecimal() and resource.get("name"):
         target = object_target(bucket, name, call.request.query, {"generation": generation})

@@ -14,6 +14,8 @@ from bastion.storage_api.refusals import invalid
 _HEAD_MAX_BYTES = 1024 * 1024
 _HEADER_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
+# What makes a boundary the last one.
+_CLOSING = b"--"
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -93,7 +95,7 @@ class MultipartRelated:
         """The object's bytes, once.
 
         Raises (while reading):
-            Refusal: 400, the closing boundary does not come; what was read so far must not be stored.
+            Refusal: 400, the closing boundary does not come, or another one; what was read so far must not be stored.
         """
         delimiter = self._delimiter
         kept = len(delimiter) - 1
@@ -106,6 +108,14 @@ class MultipartRelated:
             if not piece:
                 raise invalid("The multipart body ends before its closing boundary.")
             buffer += piece
+        closing = buffer[at + len(delimiter) :]
+        while len(closing) < len(_CLOSING) and (piece := self._body.receive(_PIECE_BYTES)):
+            closing += piece
+        if not closing.startswith(_CLOSING):
+            # Taken for the end, it would cut off what follows.
+            raise invalid(
+                "A boundary follows the object's bytes that is not the closing one; only two parts are taken."
+            )
         if at:
             yield buffer[:at]
         # Whatever follows the closing boundary means nothing, but must leave the connection.
