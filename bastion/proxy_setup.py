@@ -87,6 +87,8 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
+    # Keys are in memory.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # A connection of a client takes one to the service, and the usual limit of 1024 would be few.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

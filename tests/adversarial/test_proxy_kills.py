@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import random
 from collections.abc import Callable, Iterator
 
@@ -179,8 +180,56 @@ def test_killed_in_a_chunk_a_resumable_upload_goes_on_after_the_restart(
 
     assert ended.status_code == 200, ended.text
     assert ended.json()["size"] == str(len(data))
+    assert sent_in_one_place(proxy, location) == []
     whole_or_absent(proxy, name, data, there=True)
     assert proxy.requests().put(location, data=b"", timeout=30).status_code in (200, 404, 410)
+
+
+def sent_in_one_place(proxy: AttackedProxy, location: str) -> list[tuple[bytes, bytes]]:
+    """Where different bytes were sent for the same place of one upload: two plaintexts under one key and nonce."""
+    upload_id = location.rpartition("upload_id=")[2]
+    sent: list[tuple[int, bytes]] = []
+    for seen in proxy.seen:
+        span = seen.request.headers.get("Content-Range")
+        if upload_id in seen.request.target and seen.body and span:
+            sent.append((int(span.removeprefix("bytes ").partition("-")[0]), bytes(seen.body)))
+    different = []
+    for (first, one), (second, other) in itertools.combinations(sent, 2):
+        begin, end = max(first, second), min(first + len(one), second + len(other))
+        if begin < end and one[begin - first : end - first] != other[begin - second : end - second]:
+            different.append((one, other))
+    return different
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("moment", ["on the way", "unsaid"])
+def test_a_client_that_sends_other_bytes_after_the_restart_never_gets_them_under_the_same_nonces(
+    proxy: AttackedProxy, nth: int, moment: str
+) -> None:
+    name, data, other = f"other-{nth}-{moment[:2]}", content(3 * MIB + 5, nth), content(3 * MIB + 5, nth + 100)
+    begun = proxy.requests().post(UPLOAD, params={"uploadType": "resumable", "name": name}, timeout=30)
+    location = begun.headers["Location"]
+    if moment == "on the way":
+        on_arrival(proxy, "PUT", 600_000, proxy.kill, nth=nth)
+    else:
+        before_answer(proxy, "PUT", proxy.kill)
+    with pytest.raises(requests.ConnectionError):
+        resumed(proxy.requests(), location, data, MIB)
+    proxy.start()
+    proxy.watch, proxy.wrap = lambda seen, size: None, lambda answer: answer
+
+    ended = resumed(proxy.requests(), location, other, MIB)
+
+    assert sent_in_one_place(proxy, location) == []
+    assert ended.status_code in (200, 404, 410)
+    got = proxy.requests().get(f"{URL}/vault/{name}", timeout=30)
+    # What the service had already is the old bytes; a client that changes its mind in between gets what it sent when.
+    assert got.status_code == (200 if ended.status_code == 200 else 404)
+    assert got.status_code == 404 or all(
+        part in (data[at : at + 1000], other[at : at + 1000])
+        for at in range(0, len(data), 262_144)
+        if (part := got.content[at : at + 1000])
+    )
 
 
 @pytest.mark.parametrize("at", [1000, 700_000])

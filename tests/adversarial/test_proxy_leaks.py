@@ -441,6 +441,8 @@ def test_nothing_secret_is_in_the_log_and_the_state_is_private(proxy: AttackedPr
     told = Path(f"/proc/{proxy.process.pid}/cmdline").read_bytes()
     told += Path(f"/proc/{proxy.process.pid}/environ").read_bytes()
     assert not [key for key in keys if key.encode() in told]
+    limits = Path(f"/proc/{proxy.process.pid}/limits").read_text()
+    assert re.search(r"Max core file size +0 +0 ", limits)
 
 
 def test_a_connect_to_the_proxy_itself_is_no_way_around(proxy: AttackedProxy) -> None:
