@@ -226,7 +226,7 @@ def test_another_keyrings_key_of_that_name_is_refused(run: Terminal, stored: Sto
     stored.ring.unlink()
     keyring.create(stored.ring, KEK)
     done = run(*stored.to_file)
-    assert done.code == 1
+    assert done.code == EXIT_REFUSED
     assert "did not wrap this" in done.err
     assert nothing_is_left(stored)
 
