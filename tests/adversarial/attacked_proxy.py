@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import ssl
@@ -21,7 +22,7 @@ from bastion.adapters import keyring
 from bastion.emulator.gcs.api import handler
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import Body, Headers, HttpServer, Request, Response
+from bastion.http1 import Body, HttpServer, Request, Response
 
 HOST = "storage.googleapis.com"
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
@@ -144,6 +145,19 @@ class AttackedProxy:
 
         return self.wrap(self.endpoint_handler)(replace(request, body=_Watched(request.body, noted)))
 
+    def check_log(self) -> None:
+        """The log tells of no mistake of the program itself, and nothing secret."""
+        log = self.log.read_text()
+        assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
+        for secret in (TOKEN, "upload_id", "Bearer", MARK.decode(), "PRIVATE KEY", *self.secrets):
+            assert secret not in log, secret
+
+    @property
+    def secrets(self) -> list[str]:
+        """The keys in the keyring."""
+        keys = json.loads(self.keyring.read_text())["keys"].values()
+        return [secret for key in keys for secret in key["versions"].values()]
+
     def ask_endpoint(self, method: str, path: str, **more: object) -> requests.Response:
         """A request past the proxy: what the bucket's provider, or whoever can write there, does."""
         return requests.request(method, f"{self.endpoint}{path}", timeout=20, **more)  # type: ignore[arg-type]
@@ -219,10 +233,6 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
 
 
-def headers_of(*items: tuple[str, str]) -> Headers:
-    return Headers(items)
-
-
 @contextlib.contextmanager
 def attacked(folder: Path, **environment: str) -> Iterator[AttackedProxy]:
     proxy = AttackedProxy(folder, **environment)
@@ -230,3 +240,4 @@ def attacked(folder: Path, **environment: str) -> Iterator[AttackedProxy]:
         yield proxy
     finally:
         proxy.close()
+    proxy.check_log()

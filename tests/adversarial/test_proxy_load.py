@@ -29,7 +29,7 @@ from tests.adversarial.attacked_proxy import HOST, KEY, MARK, Answer, AttackedPr
 pytestmark = pytest.mark.e2e
 
 MIB = 1024 * 1024
-# Set it to 2048 for the figure in docs/performance.md.
+# Larger for a closer look; bench/proxy_memory.py has the figures.
 SIZE = int(os.environ.get("PROXY_LOAD_MIB", "256")) * MIB
 RSS_MAX_MIB = 256
 PIECE = bytes(range(256)) * 4096
