@@ -34,7 +34,7 @@ class ProxyListener:
     Args:
         handler: Answers what is meant for the storage service; called by many threads at once.
         intercepts: Whether a host (in lower case, without a dot at its end) and port are the storage service's.
-        context: Makes a server's TLS settings for such a host.
+        context: Makes a server's TLS settings for such a host; `ValueError`: it cannot be one.
         host: Address to listen on.
         port: 0: any.
         idle_seconds: How long a connection or a tunnel may be silent.
@@ -110,7 +110,7 @@ class ProxyListener:
         if port is None or request.body.length:
             return _refusal(400, "CONNECT takes host:port and no body")
         if self._intercepts(host, port):
-            return _established(Secured(context=self._context(host), handler=self._inner))
+            return self._secured(host)
         try:
             tunnel = Tunnel(host, port, connect_seconds=self._connect_seconds, idle_seconds=self._idle_seconds)
         except TimeoutError:
@@ -119,6 +119,16 @@ class ProxyListener:
             return _refusal(502, f"no connection to {host}:{port}: {error.strerror or error}")
         _log.debug("tunnel to %s:%d", host, port)
         return _established(tunnel)
+
+    def _secured(self, host: str) -> Response:
+        try:
+            context = self._context(host)
+        except ValueError:
+            return _refusal(400, f"{host[:300]!r} cannot be the name of a host")
+        except OSError as error:
+            _log.warning("no certificate could be made: %s", error)
+            return _refusal(503, "the proxy has no file descriptor or no room left; try again")
+        return _established(Secured(context=context, handler=self._inner))
 
     def _inner(self, request: Request) -> Response:
         """Answers what comes by TLS on a connection for a storage host."""
