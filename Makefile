@@ -59,7 +59,7 @@ long: $(VENV)/.dev
 	$(BIN)/python bench/daemon_memory.py --within=5
 
 # Training on a slice of four hosts whose checkpoints are encrypted, killed and resumed; beside it the same without
-# encryption, and what both take. About six minutes on two cores.
+# encryption, and what both take. About five minutes on two cores.
 acceptance: $(VENV)/.dev
 	$(BIN)/python examples/encrypted/acceptance.py --rounds=$(or $(ROUNDS),1)
 

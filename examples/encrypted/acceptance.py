@@ -5,7 +5,7 @@ it. Once it has saved a few times, one of its hosts crashes, and the next attemp
 The same is done with encryption off. Then every object in the bucket is looked at: no plaintext may lie there, but
 where encryption was off. Prints the times of saving and restoring, as the table of the test that this one follows.
 
-    python examples/encrypted/acceptance.py [--width=512] [--layers=8] [--rounds=1]
+    python examples/encrypted/acceptance.py [--width=256] [--layers=4] [--rounds=1]
 
 Needs `pip install 'bastion[examples]' gcsfs`. Ends with 1 if anything is not as it should be.
 """
@@ -141,8 +141,8 @@ def plaintext_in(folder: Path) -> list[Path]:
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description="The proxy's acceptance test; see the docstring.")
-    arguments.add_argument("--width", type=int, default=512)
-    arguments.add_argument("--layers", type=int, default=8)
+    arguments.add_argument("--width", type=int, default=256, help="256 makes a state of 48 MiB, 512 with 8 layers 326")
+    arguments.add_argument("--layers", type=int, default=4)
     arguments.add_argument("--steps", type=int, default=30)
     arguments.add_argument("--rounds", type=int, default=1, help="trainings of each kind, in turn")
     arguments.add_argument("--keep", action="store_true", help="leave the folder with everything behind")
