@@ -75,8 +75,12 @@ def storage_endpoints(upstream: str) -> set[Endpoint]:
 
 
 def find(members: Iterable[ProcessId], endpoints: set[Endpoint]) -> list[Bypass]:
-    """Those of the processes that are connected to one of the endpoints."""
+    """Those of the processes that are connected to one of the endpoints.
+
+    Of several that share a connection, as a program's children do with what they inherit, the first is meant.
+    """
     found = []
+    shared: set[str] = set()
     tables: dict[str, dict[str, str]] = {}
     for process in members:
         folder = _PROC / str(process.pid)
@@ -86,8 +90,10 @@ def find(members: Iterable[ProcessId], endpoints: set[Endpoint]) -> list[Bypass]
                 tables[network] = _sockets_to(folder, endpoints)
             addresses = tables[network]
             held = _sockets_of(folder) if addresses else []
-            address = next((addresses[inode] for inode in held if inode in addresses), None)
-            if address is not None:
+            own = [inode for inode in held if inode in addresses and inode not in shared]
+            if own:
+                shared.update(own)
+                address = addresses[own[0]]
                 program = (folder / "comm").read_text("utf-8", "replace").strip()
                 found.append(Bypass(process=process, program=program, address=address))
         except OSError:

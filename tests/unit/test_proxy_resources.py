@@ -268,7 +268,7 @@ def test_one_broken_object_does_not_hide_the_others(stage: Stage, entry: str, ca
     assert first["name"] == "a"
     assert first["size"]
     assert first.keys().isdisjoint({"crc32c", "md5Hash", "metadata"})
-    assert "a in vault" in caplog.text
+    assert "'a' in vault" in caplog.text
 
 
 def test_a_list_that_is_none_is_unavailability(stage: Stage) -> None:

@@ -87,3 +87,25 @@ def test_a_listener_is_no_client(service: socket.socket) -> None:
 @pytest.mark.parametrize("upstream", ["http://", "http://[", "http://host:99999"])
 def test_an_upstream_that_is_none_is_looked_for_nowhere(upstream: str) -> None:
     assert proxy_bypass.storage_endpoints(upstream) == set()
+
+
+def test_children_that_inherit_a_connection_are_not_told_of_as_well(service: socket.socket) -> None:
+    host, port = service.getsockname()[:2]
+    program = (
+        "import socket, subprocess, sys\n"
+        "connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "child = subprocess.Popen(['sleep', '60'], pass_fds=[connection.fileno()])\n"
+        "print(child.pid, flush=True)\nsys.stdin.read()\nchild.kill()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, host, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        child = ProcessId.of(int(parent.stdout.readline()))
+        first = ProcessId.of(parent.pid)
+        assert child is not None
+        assert first is not None
+
+        found = proxy_bypass.find([first, child], {(host, port)})
+
+        assert [bypass.process for bypass in found] == [first]
