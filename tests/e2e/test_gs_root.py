@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.local import LocalHome, down, starter_quota
-from tests.e2e.conftest import USER, StorageProcess, wait_for
+from tests.e2e.conftest import wait_for
+from tests.e2e.storage_machine import StorageMachine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 ROOT = "gs://team/e2e-bastion"
@@ -30,60 +29,9 @@ print(sorted(blob.download_as_text() for blob in found))
 """
 
 
-class Machine:
-    """One home, one storage endpoint, one daemon, and the CLI as a user types it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.storage = StorageProcess(folder / "buckets", bucket="team")
-        self.buckets = folder / "buckets"
-        self.home = LocalHome(folder / "home")
-        self.home.run_dir.mkdir(parents=True)
-        self.environment = {
-            **os.environ,
-            "BASTION_HOME": str(self.home.path),
-            "BASTION_ROOT": ROOT,
-            "USER": USER,
-            "LOGNAME": USER,
-        }
-        self.daemon: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.storage.start()
-        self.environment["STORAGE_EMULATOR_HOST"] = self.storage.url
-        quota = self.home.path / "quota.toml"
-        quota.write_bytes(starter_quota(USER))
-        uploaded = self.bastion("quota", "upload", str(quota))
-        assert uploaded.returncode == 0, uploaded.stderr
-        with (self.home.path / "daemon.log").open("ab") as log:
-            self.daemon = subprocess.Popen(
-                [sys.executable, "-m", "bastion.cli.main", "daemon", "run", "--tick_seconds=0.3"],
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-            )
-
-    def stop(self) -> None:
-        if self.daemon is not None:
-            self.daemon.terminate()
-            self.daemon.wait(20)
-        down(self.home, say=lambda _: None)
-        self.storage.stop()
-
-    def bastion(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "bastion.cli.main", *arguments],
-            env=self.environment,
-            cwd=folder or self.home.path,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-
-
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    machine = Machine(tmp_path_factory.mktemp("gs"))
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorageMachine]:
+    machine = StorageMachine(tmp_path_factory.mktemp("gs"), bucket="team", root=ROOT)
     try:
         machine.start()
         yield machine
@@ -91,7 +39,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         machine.stop()
 
 
-def test_a_job_on_the_bastion_prints_into_the_bucket_and_returns_its_exit_code(machine: Machine) -> None:
+def test_a_job_on_the_bastion_prints_into_the_bucket_and_returns_its_exit_code(machine: StorageMachine) -> None:
     done = machine.bastion("launch", "--name=hello", "--wait", "--", "bash", "-c", "echo out; echo err >&2; exit 7")
     assert done.returncode == 7, done.stderr
     assert "out" in done.stdout
@@ -101,7 +49,7 @@ def test_a_job_on_the_bastion_prints_into_the_bucket_and_returns_its_exit_code(m
     assert "COMPLETED" in (machine.buckets / "team" / "e2e-bastion" / "history" / "jobs" / "hello").read_text()
 
 
-def test_every_host_of_a_slice_uses_gs_for_its_own_data(machine: Machine) -> None:
+def test_every_host_of_a_slice_uses_gs_for_its_own_data(machine: StorageMachine) -> None:
     done = machine.bastion(
         "launch", "--name=data", "--instance_type=tpu-v4-16", "--wait", "--", "python3", "-c", USES_STORAGE
     )
@@ -110,7 +58,7 @@ def test_every_host_of_a_slice_uses_gs_for_its_own_data(machine: Machine) -> Non
     assert (machine.buckets / "team" / "data" / "host-1").read_text() == "from 1"
 
 
-def test_the_code_of_a_git_tree_reaches_every_host_of_a_slice(machine: Machine, tmp_path: Path) -> None:
+def test_the_code_of_a_git_tree_reaches_every_host_of_a_slice(machine: StorageMachine, tmp_path: Path) -> None:
     tree = tmp_path / "project"
     (tree / "src" / "model").mkdir(parents=True)
     (tree / "src" / "model" / "__init__.py").write_text("def size():\n    return open('size.txt').read()\n")
@@ -136,7 +84,7 @@ def test_the_code_of_a_git_tree_reaches_every_host_of_a_slice(machine: Machine, 
     assert list((machine.buckets / "team" / "e2e-bastion" / "bundles").iterdir()) == bundles
 
 
-def test_following_cancelling_listing_and_asking_why_work_on_gs(machine: Machine) -> None:
+def test_following_cancelling_listing_and_asking_why_work_on_gs(machine: StorageMachine) -> None:
     launched = machine.bastion("launch", "--name=long", "--", "bash", "-c", "echo begun; sleep 600")
     assert launched.returncode == 0, launched.stderr
     follower = subprocess.Popen(
@@ -157,7 +105,7 @@ def test_following_cancelling_listing_and_asking_why_work_on_gs(machine: Machine
     assert result["result"]["outcome"] == "cancelled", cancelled.stderr
 
 
-def test_a_bucket_that_does_not_exist_is_an_error_that_says_so(machine: Machine) -> None:
+def test_a_bucket_that_does_not_exist_is_an_error_that_says_so(machine: StorageMachine) -> None:
     listed = machine.bastion("list", "--root=gs://no-such-bucket/x-bastion")
     assert listed.returncode != 0
     assert "no-such-bucket" in listed.stderr

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bastion import processes
-from bastion.local import LocalHome, down, starter_quota
-from tests.e2e.conftest import USER, StorageProcess, wait_for
+from bastion.adapters import keyring
+from tests.e2e.conftest import wait_for
+from tests.e2e.storage_machine import BASTION, StorageMachine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -40,69 +39,23 @@ print(bucket.blob(f"ckpt/{me}/small").download_as_text())
 """
 
 
-class Machine:
-    """One home with a key, a daemon on a folder, and a storage endpoint for what the jobs store."""
+class Machine(StorageMachine):
+    """A daemon on a folder, a storage endpoint for what the jobs store, and a key."""
 
     def __init__(self, folder: Path) -> None:
-        self.storage = StorageProcess(folder / "buckets", bucket="lake")
-        self.lake = folder / "buckets" / "lake"
-        self.home = LocalHome(folder / "home")
-        self.home.run_dir.mkdir(parents=True)
+        super().__init__(folder, bucket="lake", root=str(folder / "bucket" / "e2e-bastion"))
         (folder / "bucket").mkdir()
+        self.lake = self.buckets / "lake"
         self.keyring = folder / "keyring.json"
-        self.environment = {
-            **os.environ,
-            "BASTION_HOME": str(self.home.path),
-            "BASTION_ROOT": str(folder / "bucket" / "e2e-bastion"),
-            "USER": USER,
-            "LOGNAME": USER,
-        }
-        self.daemon: subprocess.Popen[bytes] | None = None
+        keyring.create(self.keyring, KEY)
 
-    def start(self) -> None:
-        self.storage.start()
-        self.environment["STORAGE_EMULATOR_HOST"] = self.storage.url
-        quota = self.home.path / "quota.toml"
-        quota.write_bytes(starter_quota(USER))
-        for arguments in (
-            ("quota", "upload", str(quota)),
-            ("proxy", "keyring", "create", str(self.keyring), f"--key={KEY}"),
-        ):
-            done = self.bastion(*arguments)
-            assert done.returncode == 0, done.stderr
-        with (self.home.path / "daemon.log").open("ab") as log:
-            self.daemon = subprocess.Popen(
-                [sys.executable, "-m", "bastion.cli.main", "daemon", "run", "--tick_seconds=0.3"],
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-            )
-
-    def stop(self) -> None:
-        if self.daemon is not None:
-            self.daemon.terminate()
-            self.daemon.wait(20)
-        down(self.home, say=lambda _: None)
-        self.storage.stop()
-
-    def bastion(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "bastion.cli.main", *arguments],
-            env=self.environment,
-            cwd=self.home.path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    def launch(self, name: str, program: str, *flags: str, keyring: Path | None = None) -> subprocess.Popen[str]:
+    def launch(self, name: str, program: str, *flags: str, ring: Path | None = None) -> subprocess.Popen[str]:
         """Begins `launch --wait` of a Python program on two hosts, encrypted."""
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "bastion.cli.main", "launch", f"--name={name}", "--wait"),
+                *(*BASTION, "launch", f"--name={name}", "--wait"),
                 *("--instance_type=tpu-v4-16", f"--proxy=lake/ckpt/:{KEY}"),
-                *(f"--env=GCS_PROXY_KEYRING={keyring or self.keyring}", *flags, "--", "python3", "-c", program),
+                *(f"--env=GCS_PROXY_KEYRING={ring or self.keyring}", *flags, "--", "python3", "-c", program),
             ],
             env=self.environment,
             cwd=self.home.path,
@@ -168,7 +121,7 @@ def test_what_a_job_stores_is_ciphertext_though_its_proxy_is_killed_in_the_middl
 
 
 def test_a_key_that_cannot_be_used_is_the_users_failure_and_nothing_is_stored(machine: Machine, tmp_path: Path) -> None:
-    job = machine.launch("no-key", "raise SystemExit(5)", keyring=tmp_path / "missing.json")
+    job = machine.launch("no-key", "raise SystemExit(5)", ring=tmp_path / "missing.json")
     _, err = job.communicate(timeout=90)
     assert job.returncode == 64, err
     assert "ProxyRefused" in err
