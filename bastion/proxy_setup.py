@@ -8,15 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import resource
-import signal
+import socket
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bastion.adapters.key_service import open_kms
 from bastion.adapters.system_clock import SystemClock
 from bastion.core.errors import KmsRefused, Refused
+from bastion.http1 import HttpServer
 from bastion.ports import Kms, ObjectMetadata
 from bastion.proxy.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
 from bastion.proxy.calls import Parts
@@ -27,6 +27,7 @@ from bastion.proxy.handler import handler
 from bastion.proxy.intercepted import is_storage
 from bastion.proxy.listener import ProxyListener
 from bastion.proxy.objects import KnownObjects
+from bastion.proxy.prefork import Prefork, Seat
 from bastion.proxy.resumables import Resumables
 from bastion.proxy.settings import LISTEN, ProxySettings
 
@@ -34,6 +35,9 @@ _log = logging.getLogger(__name__)
 
 # Requests at hand get so long when the proxy is told to end.
 _GRACE_SECONDS = 10.0
+_BACKLOG = 512
+# Each moves half a GiB a second or more: together, what the network gives one host.
+_PROCESSES_MAX = 4
 
 
 def kms_of(settings: ProxySettings) -> Kms:
@@ -84,9 +88,6 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     # Ours alone: libraries log whole requests, with tokens and keys in them.
     logging.getLogger("bastion").setLevel(logging.DEBUG if settings.debug else logging.INFO)
     keep_freed_memory()
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: ended.set())
     # Keys are in memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # A connection of a client takes one to the service, and the usual limit of 1024 would be few.
@@ -98,47 +99,84 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     for name in ("https_proxy", "HTTPS_PROXY"):
         if os.environ.get(name, "").rstrip("/") == own:
             del os.environ[name]
-    kms = kms_of(settings)
-    for key in settings.mapping.keys:
-        try_key(kms, key)
     state = settings.state_path or home / "proxy"
     authority = ProxyAuthority(state / "authority")
     upstream = ForwardingUpstream(endpoint=settings.upstream or "")
+    prefork = Prefork(
+        settings.processes or _usual_processes(), lambda seat: _serve(settings, state, authority, upstream, seat)
+    )
+    grace_seconds = 0.0
+    try:
+        if not prefork.start():
+            return 0
+        host, port = settings.listen
+        with _listening(host, port) as listener:
+            published = settings.cert_path or state / "certs"
+            authority.publish(published)
+            _tell(settings, f"{host}:{listener.getsockname()[1]}", published, say)
+            grace_seconds = _GRACE_SECONDS
+            return prefork.distribute(listener)
+    finally:
+        prefork.close(grace_seconds)
+
+
+def _serve(
+    settings: ProxySettings, state: Path, authority: ProxyAuthority, upstream: ForwardingUpstream, seat: Seat
+) -> Callable[[float], None]:
+    """Begins to serve in one of the processes; returns what ends that.
+
+    Raises:
+        Refused, KmsRefused, KmsUnavailable: a key cannot be used.
+    """
+    kms = kms_of(settings)
+    if seat.siblings.own == 0:
+        for key in settings.mapping.keys:
+            try_key(kms, key)
     parts = Parts(
         mapping=settings.mapping,
         envelopes=Envelopes(kms, clock=SystemClock(), trusted=settings.trusted_keys),
         objects=KnownObjects(),
         resumables=Resumables(state / "uploads"),
         upstream=upstream,
+        siblings=seat.siblings,
         encrypt=settings.encrypt,
         allow_plaintext=settings.allow_plaintext,
     )
-    host, port = settings.listen
-    listener = ProxyListener(
+    clients = ProxyListener(
         handler(parts),
         intercepts=lambda name, _port: is_storage(name),
         context=authority.context,
-        host=host,
-        port=port,
+        listener=seat.clients,
+        work=seat.work,
     )
+    requests = HttpServer(clients.answer, listener=seat.requests)
+    requests.open()
+    clients.open()
+
+    def close(grace_seconds: float) -> None:
+        clients.close(grace_seconds)
+        requests.close(grace_seconds)
+        upstream.close()
+
+    return close
+
+
+def _usual_processes() -> int:
+    """One for each processor that this program may use, up to a few."""
+    return min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """
+    Raises:
+        Refused: the port is taken, or the host is none.
+    """
     try:
-        listener.open()
+        return socket.create_server((host, port), backlog=_BACKLOG)
     except OSError as error:
         raise Refused(
             f"the proxy cannot listen on {host}:{port} ({error.strerror}); set {LISTEN} to a free port"
         ) from error
-    try:
-        published = settings.cert_path or state / "certs"
-        authority.publish(published)
-        _tell(settings, f"{host}:{listener.port}", published, say)
-        # A process that is stopped (Ctrl-Z) when it is told to end may get the signal in another thread.
-        while not ended.wait(1.0):
-            pass
-        _log.info("ending")
-    finally:
-        listener.close(_GRACE_SECONDS)
-        upstream.close()
-    return 0
 
 
 def _tell(settings: ProxySettings, address: str, published: Path, say: Callable[[str], None]) -> None:

@@ -3,8 +3,8 @@
 Ratios, because they travel from machine to machine and megabytes a second do not. In one run, one mode after the other
 and round after round: straight to a server (`bench/storage_sink.py`), through a bare TLS relay (`bench/relay.py`),
 through `bastion proxy run` with encryption off, and with encryption on; TLS everywhere, a client process with four
-connections, the median of the rounds. Then straight and through the encrypting proxy against a server that is as slow
-as storage is from one host.
+connections, the median of the rounds; a ratio is the median of the rounds' ratios. Then straight and through the
+encrypting proxy against a server that is as slow as storage is from one host.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Route:
         port: On this machine.
         connect: Whether it is a proxy, asked by CONNECT.
         ca_file: Whom to trust.
-        between: The process between client and server; 0: none.
+        between: The process between client and server, which may have children; 0: none.
     """
 
     name: str
@@ -55,11 +55,18 @@ class Route:
     between: int = 0
 
     def processor_seconds(self) -> float:
-        """What the process between has used so far."""
-        if not self.between:
-            return 0.0
-        fields = Path(f"/proc/{self.between}/stat").read_text("ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """What the processes between have used so far."""
+        ticks = 0
+        for process in with_children(self.between) if self.between else []:
+            fields = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def with_children(process: int) -> list[int]:
+    """A process and those that it started."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text("ascii").split()
+    return [process, *map(int, children)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,15 +203,23 @@ def pace(route: Route, up: float, down: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Medians over the rounds, of all connections together.
+    """Of all connections together.
 
     Attributes:
-        seconds: From the first byte to the last answer.
-        processor_seconds: Of the process between client and server.
+        rounds: Seconds from the first byte to the last answer, of each round.
+        processor_seconds: Of the processes between client and server, the median.
     """
 
-    seconds: float
+    rounds: list[float]
     processor_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.rounds)
+
+    def over(self, other: Figures) -> float:
+        """The median of how many times as long each round took; the machine is another one in every minute."""
+        return statistics.median(own / others for own, others in zip(self.rounds, other.rounds, strict=True))
 
 
 def measured(routes: list[Route], method: str, *, size: int, rounds: int) -> dict[str, Figures]:
@@ -221,7 +236,7 @@ def measured(routes: list[Route], method: str, *, size: int, rounds: int) -> dic
                     seconds[route.name].append((taken, route.processor_seconds() - before))
     return {
         name: Figures(
-            seconds=statistics.median(whole for whole, _ in taken),
+            rounds=[whole for whole, _ in taken],
             processor_seconds=statistics.median(used for _, used in taken),
         )
         for name, taken in seconds.items()
@@ -271,18 +286,15 @@ def main() -> None:
                 for route in routes:
                     keep(route, size)
             of = table[words] = measured(routes, method, size=size, rounds=given.rounds)
-            relay = of["relay"].seconds
             ratios += [
-                Ratio(
-                    name=f"{words}: encryption on/off, time", value=of["on"].seconds / of["off"].seconds, most=off_on
-                ),
-                Ratio(name=f"{words}: on/relay, throughput", value=relay / of["on"].seconds, least=0.85),
-                Ratio(name=f"{words}: off/relay, throughput", value=relay / of["off"].seconds, least=0.85),
+                Ratio(name=f"{words}: encryption on/off, time", value=of["on"].over(of["off"]), most=off_on),
+                Ratio(name=f"{words}: on/relay, throughput", value=of["relay"].over(of["on"]), least=0.85),
+                Ratio(name=f"{words}: off/relay, throughput", value=of["relay"].over(of["off"]), least=0.85),
             ]
         pace(straight, PACED_UP, PACED_DOWN)
         for method, words in (("POST", "up, paced"), ("GET", "down, paced")):
             of = table[words] = measured([straight, encrypting], method, size=size, rounds=given.rounds)
-            value = of["on"].seconds / of["direct"].seconds
+            value = of["on"].over(of["direct"])
             ratios.append(Ratio(name=f"{words}: on/direct, time", value=value, most=1.05))
     print("MiB/s, and processor seconds per GiB of the process between client and server")
     for words, of in table.items():

@@ -1,6 +1,7 @@
 """How much memory `bastion proxy run` takes for one large object: `python bench/proxy_memory.py [--up=10] [--down=3]`.
 
-Sizes in GiB. The server is `bench/storage_sink.py`, which keeps what is downloaded later in its own memory, twice.
+Of all its processes. Sizes in GiB. The server is `bench/storage_sink.py`, which keeps what is downloaded later in its
+own memory, twice.
 """
 
 from __future__ import annotations
@@ -17,10 +18,25 @@ import proxy
 GIB = 1024 * proxy.MIB
 
 
+def taken(process: int) -> float:
+    """Memory of a process and its children now, in MB; what they share counts once."""
+    return sum(kilobytes(each, "smaps_rollup", "Pss:") for each in proxy.with_children(process)) * 1024 / 1e6
+
+
 def peak(process: int) -> float:
-    """Most resident memory so far, in MB."""
-    lines = Path(f"/proc/{process}/status").read_text("ascii").splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6
+    """The most that a process and its children have had, in MB; what they share counts for each."""
+    return sum(kilobytes(each, "status", "VmHWM:") for each in proxy.with_children(process)) * 1024 / 1e6
+
+
+def kilobytes(process: int, file: str, name: str) -> int:
+    lines = Path(f"/proc/{process}/{file}").read_text("ascii").splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+def told(when: str, process: int) -> float:
+    most = peak(process)
+    print(f"{when}: {taken(process):.0f} MB, at most {most:.0f} MB", flush=True)
+    return most
 
 
 def move(job: proxy.Job) -> float:
@@ -37,14 +53,13 @@ def main() -> None:
     given = parser.parse_args()
     with contextlib.ExitStack() as stack:
         *_, on = proxy.ways(stack, Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        print(f"at its start: {peak(on.between):.0f} MB")
+        told("at its start", on.between)
         clients = stack.enter_context(multiprocessing.get_context("spawn").Pool(1))
         seconds = clients.apply(move, (proxy.Job(route=on, method="POST", size=int(given.up * GIB)),))
-        print(f"after {given.up:g} GiB up in {seconds:.0f} s: {peak(on.between):.0f} MB", flush=True)
+        told(f"after {given.up:g} GiB up in {seconds:.0f} s", on.between)
         proxy.keep(on, int(given.down * GIB))
         seconds = clients.apply(move, (proxy.Job(route=on, method="GET", size=int(given.down * GIB)),))
-        most = peak(on.between)
-        print(f"after {given.down:g} GiB down in {seconds:.0f} s: {most:.0f} MB")
+        most = told(f"after {given.down:g} GiB down in {seconds:.0f} s", on.between)
     if given.within is not None and most > given.within:
         sys.exit(1)
 

@@ -124,7 +124,8 @@ class Connection:
 
     def _prepare(self) -> None:
         seconds = self._limits.idle_seconds
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._socket.family in (socket.AF_INET, socket.AF_INET6):
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None:
             self._secure(self._tls)
         else:

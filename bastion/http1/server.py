@@ -14,6 +14,7 @@ import socket
 import ssl
 import threading
 import time
+from typing import Any, Protocol
 
 from bastion.http1.connection import Admit, Connection, ConnectionLimits, Handler
 
@@ -30,6 +31,22 @@ _ACCEPT_PAUSE_SECONDS = 0.05
 _DESCRIPTORS_EACH = 4
 
 
+class Listener(Protocol):
+    """Where connections come from: a listening socket, or what behaves as one."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Waits for the next connection.
+
+        Raises:
+            OSError: there is none; after `shutdown` there will be none.
+        """
+
+    def shutdown(self, how: int, /) -> None:
+        """Wakes who waits in `accept`."""
+
+    def close(self) -> None: ...
+
+
 class HttpServer:
     """Serves a handler over HTTP/1.1, plain or with TLS.
 
@@ -43,6 +60,7 @@ class HttpServer:
         head_seconds: How long a request's head, or the TLS handshake, may take from its first byte.
         head_max_bytes: Longest head.
         connections_max: Most connections at once; fewer where the process may open few files (`ulimit -n`).
+        listener: Where connections come from, in place of an address; it is shut down with the server.
         admit: Asked about each connection, with the address of the peer's end and of ours, before a byte of it is
             read; a connection that is not admitted ends at once. None: all are.
     """
@@ -59,8 +77,10 @@ class HttpServer:
         head_max_bytes: int = 64 * 1024,
         connections_max: int = 1024,
         admit: Admit | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self._handler = handler
+        self._given_listener = listener
         self._admit = admit
         self._host = host
         self._wanted_port = port
@@ -71,7 +91,7 @@ class HttpServer:
         # Whoever may have a connection must be able to get an answer, which takes descriptors, too.
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections_max = max(1, min(connections_max, descriptors // _DESCRIPTORS_EACH))
-        self._listener: socket.socket | None = None
+        self._listener: Listener | None = None
         self._accepting: threading.Thread | None = None
         self._closing = False
         self._changed = threading.Condition()
@@ -84,15 +104,16 @@ class HttpServer:
             OSError: the port is taken.
         """
         self._closing = False
-        self._listener = socket.create_server((self._host, self._wanted_port), backlog=_BACKLOG)
-        name = f"http-{self.port}"
-        self._accepting = threading.Thread(target=self._accept, args=(self._listener,), name=name, daemon=True)
+        listener = self._listener = self._given_listener or socket.create_server(
+            (self._host, self._wanted_port), backlog=_BACKLOG
+        )
+        self._accepting = threading.Thread(target=self._accept, args=(listener,), name="http-listener", daemon=True)
         self._accepting.start()
 
     @property
     def port(self) -> int:
         """The port that is served."""
-        assert self._listener is not None, "the server is not open"
+        assert isinstance(self._listener, socket.socket), "the server is not open at a port"
         return int(self._listener.getsockname()[1])
 
     def close(self, grace_seconds: float = 5.0) -> None:
@@ -129,7 +150,7 @@ class HttpServer:
         with self._changed:
             self._changed.wait_for(lambda: not self._connections, max(0.0, deadline - time.monotonic()))
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: Listener) -> None:
         while not self._closing:
             try:
                 accepted, _ = listener.accept()

@@ -6,7 +6,7 @@ Layer: proxy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bastion.http1 import Body, Headers, Request, Response
@@ -16,6 +16,7 @@ from bastion.proxy.objects import KnownObjects
 from bastion.proxy.resumables import Resumables
 from bastion.proxy.routes import Route
 from bastion.proxy.settings import KeyMapping
+from bastion.proxy.siblings import Siblings
 from bastion.proxy.upstream import Answer, Asked, Upstream, UpstreamUnavailable
 from bastion.storage_api.documents import json_document
 from bastion.storage_api.query import Query
@@ -47,6 +48,7 @@ class Parts:
     objects: KnownObjects
     resumables: Resumables
     upstream: Upstream
+    siblings: Siblings = field(default_factory=Siblings)
     encrypt: bool = True
     allow_plaintext: bool = False
 
@@ -85,27 +87,39 @@ class Call:
         Raises:
             UpstreamUnavailable: there was no answer.
         """
+        return self.parts.upstream.ask(self._asked(method, target, headers, body, length))
+
+    def _asked(
+        self,
+        method: str | None,
+        target: str | None,
+        headers: Headers | None,
+        body: bytes | Iterable[bytes | memoryview],
+        length: int | None,
+    ) -> Asked:
         request = self.request
-        return self.parts.upstream.ask(
-            Asked(
-                method=request.method if method is None else method,
-                target=origin_form(request) if target is None else target,
-                authority=request.authority,
-                headers=end_to_end(request.headers) if headers is None else headers,
-                body=body,
-                length=length,
-            )
+        return Asked(
+            method=request.method if method is None else method,
+            target=origin_form(request) if target is None else target,
+            authority=request.authority,
+            headers=end_to_end(request.headers) if headers is None else headers,
+            body=body,
+            length=length,
         )
 
-    def pass_on(self) -> Response:
+    def pass_on(self, upstream: Upstream | None = None) -> Response:
         """The request as it came, the answer as it comes.
+
+        Args:
+            upstream: Whom it is passed on to; None: the service.
 
         Raises:
             UpstreamUnavailable: there was no answer.
         """
         body = self.request.body
         sent: bytes | Iterable[bytes | memoryview] = b"" if body.finished else gathered(body)
-        return relayed(self.ask(body=sent, length=body.length), self.request)
+        asked = self._asked(None, None, None, sent, body.length)
+        return relayed((upstream or self.parts.upstream).ask(asked), self.request)
 
     def pass_on_alone(self) -> Response:
         """The request as it came, but for a body, of which it makes no use; the answer as it comes.

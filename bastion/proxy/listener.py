@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bastion.core.errors import SealBroken
 from bastion.http1 import Disconnect, FileSlice, Headers, HttpServer, Request, Response, Secured
-from bastion.http1.server import Admit, Handler
+from bastion.http1.server import Admit, Handler, Listener
 from bastion.proxy.intercepted import split_authority
 from bastion.proxy.tunnel import Tunnel
 from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.work import WorkCounter
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class ProxyListener:
         connect_seconds: Longest wait for the far end of a tunnel.
         connections_max: Most connections at once.
         admit: As `HttpServer` takes it.
+        listener: As `HttpServer` takes it, in place of host and port.
+        work: Told of each request that is meant for the storage service.
     """
 
     def __init__(
@@ -55,8 +58,11 @@ class ProxyListener:
         connect_seconds: float = 20.0,
         connections_max: int = 1024,
         admit: Admit | None = None,
+        listener: Listener | None = None,
+        work: WorkCounter | None = None,
     ) -> None:
         self._handler = handler
+        self._work = work or WorkCounter()
         self._intercepts = intercepts
         self._context = context
         self._idle_seconds = idle_seconds
@@ -68,6 +74,7 @@ class ProxyListener:
             idle_seconds=idle_seconds,
             connections_max=connections_max,
             admit=admit,
+            listener=listener,
         )
 
     def open(self) -> None:
@@ -100,7 +107,7 @@ class ProxyListener:
             return _refusal(
                 403, "this proxy passes nothing on in the clear: use https://, or put the host into no_proxy"
             )
-        return self._answer(request)
+        return self.answer(request)
 
     def _connect(self, request: Request) -> Response:
         try:
@@ -136,13 +143,21 @@ class ProxyListener:
             return _refusal(400, "CONNECT within a connection to a storage host")
         if not self._is_intercepted(request.authority, _HTTPS_PORT):
             return _refusal(421, "this connection is for the storage service; the request names another host")
-        return self._answer(request)
+        return self.answer(request)
 
-    def _answer(self, request: Request) -> Response:
-        response = self._handler(request)
-        if not isinstance(response.body, (bytes, FileSlice)):
-            response.body = _Body(response.body, f"{request.method} {request.path}")
-        return response
+    def answer(self, request: Request) -> Response:
+        """Answers what is meant for the storage service, from wherever it comes."""
+        self._work.begin()
+        streams = False
+        try:
+            response = self._handler(request)
+            if not isinstance(response.body, (bytes, FileSlice)):
+                response.body = _Body(response.body, f"{request.method} {request.path}", self._work.end)
+                streams = True
+            return response
+        finally:
+            if not streams:
+                self._work.end()
 
     def _is_intercepted(self, authority: str, port: int) -> bool:
         try:
@@ -158,11 +173,13 @@ class _Body:
     Args:
         body: Owned.
         request: What the log calls the request.
+        on_close: Called once.
     """
 
-    def __init__(self, body: Iterable[bytes], request: str) -> None:
+    def __init__(self, body: Iterable[bytes], request: str, on_close: Callable[[], None]) -> None:
         self._body = body
         self._request = request
+        self._on_close: Callable[[], None] | None = on_close
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -175,6 +192,9 @@ class _Body:
             raise Disconnect(reset=True) from None
 
     def close(self) -> None:
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
         close = getattr(self._body, "close", None)
         if close is not None:
             close()

@@ -32,7 +32,7 @@ from bastion.proxy.service_sessions import (
     send_part,
     session_target,
 )
-from bastion.proxy.stored import Sealed, answered, finished, shown
+from bastion.proxy.stored import Sealed, answered, current, finished, shown
 from bastion.proxy.storing import PIECE_SEGMENTS, new_envelope
 from bastion.proxy.targets import requeried
 from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
@@ -72,6 +72,7 @@ def begin(call: Call, description: Description) -> Response:
         declared=description.declared,
         total=total,
         fields=call.query.get("fields"),
+        process=call.parts.siblings.own,
     )
     return begun(call, answer, beginning, key)
 
@@ -128,6 +129,10 @@ def proceed(call: Call) -> Response:
     """
     if len(call.query.all("upload_id")) != 1:
         raise invalid("The query has several names of uploads; which of them counts is not for a proxy to guess.")
+    process = call.parts.resumables.process_of(call.query.get("upload_id"))
+    sibling = None if process is None else call.parts.siblings.having(process)
+    if sibling is not None:
+        return call.pass_on(sibling)
 
     def key_of(beginning: Beginning) -> bytes:
         if beginning.envelope is None:
@@ -161,7 +166,7 @@ def _unsealed(call: Call, slot: Slot) -> Response:
     # Our notes go when the object is there; a client that did not hear of it asks again, perhaps another process.
     answer = ask_status(call, _target(call))
     if 200 <= answer.status < 300:
-        resource = shown(call, accepted(answer), None)
+        resource = shown(call, current(call, accepted(answer)), None)
         _drain(call.request.body)
         return answered(resource, call.query.get("fields"))
     answer.close()

@@ -198,6 +198,20 @@ class Resumables:
         file = self._journal.find(digest_of(upload_id))
         return file is not None and file.beginning.envelope is not None
 
+    def process_of(self, upload_id: str) -> int | None:
+        """The number of the process where an upload began; None: it is known here, or nobody knows it.
+
+        Raises:
+            Refusal: 503, its notes cannot be read.
+        """
+        digest = digest_of(upload_id)
+        with self._lock:
+            slot = self._slots.get(digest)
+            if slot is not None and (slot.file is not None or slot.outcome is not None):
+                return None
+        file = self._journal.find(digest)
+        return None if file is None else file.beginning.process
+
     @contextlib.contextmanager
     def turn(self, bucket: str, upload_id: str, open_key: Callable[[Beginning], bytes]) -> Iterator[Slot]:
         """The upload, for one request; one that nobody knows has neither file nor outcome.

@@ -24,6 +24,8 @@ ALLOW_PLAINTEXT = "GCS_PROXY_ALLOW_PLAINTEXT"
 KMS = "GCS_PROXY_KMS"
 KEYRING = "GCS_PROXY_KEYRING"
 FORMER_KEYS = "GCS_PROXY_FORMER_KEYS"
+PROCESSES = "GCS_PROXY_PROCESSES"
+PROCESSES_MAX = 64
 
 DEFAULT_LISTEN = f"{LOOPBACK}:{PORT}"
 
@@ -46,6 +48,7 @@ class ProxySettings:
         kms: Where the keys lie.
         keyring: The file with the keys; set exactly if `kms` is `local`.
         state_path: The proxy's own folder, for the authority's private key and unfinished uploads; None: not set.
+        processes: How many processes serve; None: not set.
         upstream: `http://` or `https://` and host and port, in place of the storage hosts; None: the real ones.
     """
 
@@ -59,6 +62,7 @@ class ProxySettings:
     kms: Literal["gcp", "local"] = "gcp"
     keyring: Path | None = None
     state_path: Path | None = None
+    processes: int | None = None
     upstream: str | None = None
 
     @property
@@ -90,6 +94,7 @@ class ProxySettings:
             kms=kms,
             keyring=keyring,
             state_path=Path(given[STATE_PATH]) if STATE_PATH in given else None,
+            processes=_processes(given[PROCESSES]) if PROCESSES in given else None,
             upstream=_upstream(given[UPSTREAM]) if UPSTREAM in given else None,
         )
 
@@ -126,6 +131,12 @@ def _key_service(given: Mapping[str, str]) -> tuple[Literal["gcp", "local"], Pat
     if KEYRING not in given:
         raise Refused(f"{KMS}=local needs {KEYRING}=FILE; `bastion proxy keyring create` makes the file")
     return "local", Path(given[KEYRING])
+
+
+def _processes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= PROCESSES_MAX):
+        raise Refused(f"{PROCESSES}={text[:100]!r}: write a number from 1 to {PROCESSES_MAX}")
+    return int(text)
 
 
 def _listen(text: str) -> tuple[str, int]:

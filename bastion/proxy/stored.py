@@ -124,6 +124,25 @@ def _changed(call: Call, resource: Json, entries: Mapping[str, str]) -> Json | N
     return None
 
 
+def current(call: Call, resource: Json) -> Json:
+    """An object that an upload has ended in, as it is by now: a session goes on saying what it was at its end, which
+    lacks the checksum that was added after that.
+
+    Args:
+        resource: As the session says.
+    """
+    pin = {"generation": str(resource.get("generation"))}
+    target = object_target(call.route.bucket, str(resource.get("name")), call.request.query, pin)
+    try:
+        return accepted(call.ask(method="GET", target=target, headers=identity_headers(call)))
+    except Declined as error:
+        # Who may create objects need not be allowed to look at them.
+        error.answer.close()
+    except UpstreamUnavailable as error:
+        _log.warning("%s is shown as it was when its upload ended: %s", call.route.bucket, error)
+    return resource
+
+
 def shown(call: Call, resource: Json, md5: bytes | None) -> Json:
     """The resource as the client sees it, with an md5 if the client declared it: then it was compared."""
     document = plain_resource(call.parts, resource)

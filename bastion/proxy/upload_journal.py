@@ -45,6 +45,7 @@ class Beginning:
         declared: The checksums that the plaintext must have.
         total: Bytes of plaintext; None: the client did not say.
         fields: Which of the answer's fields the client wants.
+        process: The number of the process where it began, which has its tail.
     """
 
     bucket: str
@@ -53,6 +54,7 @@ class Beginning:
     declared: Declared
     total: int | None
     fields: str
+    process: int = 0
 
     def encoded(self) -> bytes:
         """One line."""
@@ -65,6 +67,7 @@ class Beginning:
             "md5": None if md5 is None else md5.hex(),
             "total": self.total,
             "fields": self.fields,
+            "process": self.process,
         }
         return json.dumps(document).encode() + b"\n"
 
@@ -81,6 +84,7 @@ class Beginning:
                 declared=Declared(crc32c=document["crc32c"], md5=None if md5 is None else bytes.fromhex(md5)),
                 total=document["total"],
                 fields=document["fields"],
+                process=document.get("process", 0),
             )
         except (ValueError, KeyError, TypeError, EnvelopeBroken):
             return None

@@ -86,7 +86,13 @@ def _resumable(call: Call) -> Response:
     if _is_sealed(call, description):
         return resumable_uploads.begin(call, description)
     beginning = Beginning(
-        bucket=call.route.bucket, name=description.name, envelope=None, declared=Declared(), total=None, fields=""
+        bucket=call.route.bucket,
+        name=description.name,
+        envelope=None,
+        declared=Declared(),
+        total=None,
+        fields="",
+        process=call.parts.siblings.own,
     )
     answer = call.ask(headers=_as_json(call), body=json.dumps(document).encode())
     return resumable_uploads.begun(call, answer, beginning, None)

@@ -73,7 +73,8 @@ class _Xml:
         if answer.status != 200:
             # The answer to HEAD has no words of its own.
             raise Refusal(
-                answer.status,
+                # To be sent elsewhere is no answer that may go on to the client.
+                answer.status if answer.status == 304 or answer.status >= 400 else 502,
                 "backendError",
                 f"The storage service answered {answer.status} {answer.reason}".rstrip() + ".",
                 code=_code(answer.status),

@@ -126,6 +126,14 @@ class AttackedProxy:
             assert time.monotonic() < deadline, "the proxy does not come up"
             time.sleep(0.02)
 
+    @property
+    def processes(self) -> list[int]:
+        """The one that was started, and those that serve."""
+        assert self.process is not None
+        first = self.process.pid
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        return [first, *map(int, children)]
+
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()

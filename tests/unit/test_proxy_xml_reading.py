@@ -144,7 +144,7 @@ def test_what_is_not_there_is_not_found_in_xml(stage: Stage, method: str) -> Non
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [(401, b"AccessDenied"), (403, b"AccessDenied"), (429, b"Invalid"), (503, b"ServiceUnavailable")],
+    [(304, b""), (401, b"AccessDenied"), (403, b"AccessDenied"), (429, b"Invalid"), (503, b"ServiceUnavailable")],
 )
 def test_a_refusal_of_the_service_keeps_its_status(stage: Stage, status: int, code: bytes) -> None:
     refused = Response(status=status)
@@ -153,6 +153,12 @@ def test_a_refusal_of_the_service_keeps_its_status(stage: Stage, status: int, co
     response = stage.ask("GET", "/vault/a")
     assert (response.status, response.headers.get("Retry-After")) == (status, "7")
     assert code in body_of(response)
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+def test_an_answer_that_sends_elsewhere_before_the_object_is_known_is_none(stage: Stage, status: int) -> None:
+    stage.upstream.before = lambda _: Response(status=status)
+    assert stage.ask("GET", "/vault/a").status == 502
 
 
 def test_plaintext_in_a_mapped_bucket_is_refused_in_xml(stage: Stage) -> None:

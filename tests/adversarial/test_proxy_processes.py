@@ -1,0 +1,203 @@
+"""The proxy's several processes, for real: they share the work, live and die together, and lose no upload."""
+
+from __future__ import annotations
+
+import collections
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.adversarial.attacked_proxy import HOST, MARK, AttackedProxy, Seen, attacked
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1024 * 1024
+URL = f"https://{HOST}"
+UPLOAD = f"{URL}/upload/storage/v1/b/vault/o"
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedProxy]:
+    with attacked(tmp_path_factory.mktemp("processes"), GCS_PROXY_PROCESSES="3") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(started: AttackedProxy) -> Iterator[AttackedProxy]:
+    started.seen.clear()
+    yield started
+    started.watch = lambda seen, size: None
+    if started.process is None or started.process.poll() is not None:
+        started.start()
+    assert not started.in_the_clear()
+
+
+def content(size: int, seed: int) -> bytes:
+    return (MARK + random.Random(seed).randbytes(1000) * (size // 1000 + 1))[:size]
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.01)
+
+
+def gone(process: int) -> bool:
+    try:
+        # Who has ended and was not yet waited for is gone, too.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def connections(process: int) -> int:
+    """How many sockets of the network a process has."""
+    links = {
+        str(descriptor.readlink()) for descriptor in Path(f"/proc/{process}/fd").iterdir() if descriptor.is_symlink()
+    }
+    inodes = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]}
+    return len(links & {f"socket:[{inode}]" for inode in inodes})
+
+
+def test_as_many_serve_as_were_asked_for_and_the_first_holds_the_address_alone(proxy: AttackedProxy) -> None:
+    first, *serving = proxy.processes
+    assert len(serving) == 3
+    assert connections(first) == 1
+    assert [connections(process) for process in serving] == [0, 0, 0]
+
+
+def test_connections_that_work_are_spread_evenly(proxy: AttackedProxy) -> None:
+    arrived = threading.Barrier(7)
+    release = threading.Event()
+    entered: set[str] = set()
+
+    def watch(seen: Seen, size: int) -> None:
+        if "even-" in seen.line and seen.line not in entered:
+            entered.add(seen.line)
+            arrived.wait(20)
+            release.wait(20)
+
+    proxy.watch = watch
+
+    def put(number: int) -> None:
+        proxy.requests().put(f"{URL}/vault/even-{number}", data=content(1000, number), timeout=60)
+
+    # What is idle does not count: here are as many connections, and all with the same process.
+    idle = [proxy.requests() for _ in range(9)]
+    for session in idle[::3]:
+        session.get(f"{URL}/vault/nothing", timeout=20)
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    try:
+        arrived.wait(20)
+        busy = [connections(process) for process in proxy.processes[1:]]
+    finally:
+        release.set()
+        for thread in threads:
+            thread.join()
+    # Each upload takes one connection of the client and one to the service.
+    assert min(busy) >= 4, busy
+
+
+def test_every_chunk_on_a_connection_of_its_own_makes_one_object(proxy: AttackedProxy) -> None:
+    data, chunk = content(5 * MIB + 3, 1), 300_000
+    begun = proxy.requests().post(UPLOAD, params={"uploadType": "resumable", "name": "wandering"}, json={}, timeout=20)
+    target, at, answer = begun.headers["Location"], 0, begun
+    # All the others stay open, so no two chunks need be with the same process.
+    sessions = []
+    while at < len(data):
+        end = min(len(data), at + chunk)
+        sessions.append(proxy.requests())
+        headers = {"Content-Range": f"bytes {at}-{end - 1}/{len(data)}"}
+        answer = sessions[-1].put(target, data=data[at:end], headers=headers, timeout=20)
+        assert answer.status_code in (200, 308), answer.text
+        if answer.status_code == 308:
+            assert answer.headers["Range"] == f"bytes=0-{end - 1}"
+        at = end
+    assert answer.json()["size"] == str(len(data))
+    for session in sessions[:4]:
+        again = session.put(target, headers={"Content-Range": f"bytes */{len(data)}"}, timeout=20)
+        assert again.json()["crc32c"] == answer.json()["crc32c"]
+        assert session.get(f"{URL}/vault/wandering", timeout=20).content == data
+    # They went to more than one process.
+    spread = collections.Counter(map(connections, proxy.processes[1:]))
+    assert spread[0] < 2, spread
+
+
+def test_where_one_process_is_killed_all_end_and_the_upload_goes_on_with_the_next_proxy(proxy: AttackedProxy) -> None:
+    assert proxy.process is not None
+    data = content(3 * MIB, 2)
+    begun = proxy.requests().post(UPLOAD, params={"uploadType": "resumable", "name": "orphan"}, json={}, timeout=20)
+    target = begun.headers["Location"]
+    proxy.requests().put(target, data=data[:MIB], headers={"Content-Range": f"bytes 0-{MIB - 1}/*"}, timeout=20)
+    processes = proxy.processes
+
+    os.kill(processes[2], signal.SIGKILL)
+
+    assert proxy.process.wait(20) == 1
+    until(lambda: all(map(gone, processes)))
+    assert "process 1 of the proxy ended unasked (-9), so all end" in proxy.log.read_text()
+    proxy.start()
+    asked = proxy.requests().put(target, headers={"Content-Range": "bytes */*"}, timeout=20)
+    at = int(asked.headers["Range"].rpartition("-")[2]) + 1
+    assert 0 < at <= MIB
+    headers = {"Content-Range": f"bytes {at}-{len(data) - 1}/{len(data)}"}
+    assert proxy.requests().put(target, data=data[at:], headers=headers, timeout=20).status_code == 200
+    assert proxy.requests().get(f"{URL}/vault/orphan", timeout=20).content == data
+
+
+def test_where_the_first_is_killed_the_others_are_gone_at_once_in_the_middle_of_their_work(
+    proxy: AttackedProxy,
+) -> None:
+    data = content(12 * MIB, 3)
+    killed: list[list[int]] = []
+    ended: list[float] = []
+
+    def watch(seen: Seen, size: int) -> None:
+        if not killed and seen.request.method == "PUT" and size > MIB:
+            killed.append(proxy.processes)
+            began = time.monotonic()
+            proxy.kill()
+            until(lambda: all(map(gone, killed[0])))
+            ended.append(time.monotonic() - began)
+
+    proxy.watch = watch
+    with pytest.raises(requests.ConnectionError):
+        proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": "cut"}, data=data, timeout=30)
+    until(lambda: len(ended) == 1)
+    assert ended[0] < 2.0
+    proxy.start()
+    assert proxy.requests().get(f"{URL}/vault/cut", timeout=20).status_code == 404
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+def test_told_to_end_it_answers_the_request_at_hand_and_leaves_no_process(proxy: AttackedProxy, number: int) -> None:
+    assert proxy.process is not None
+    data, processes = content(12 * MIB, 4), proxy.processes
+    told: list[int] = []
+
+    def watch(seen: Seen, size: int) -> None:
+        if not told and seen.request.method == "PUT" and size > MIB:
+            told.append(size)
+            # As a terminal does it: to all of them.
+            for process in processes if number == signal.SIGINT else processes[:1]:
+                os.kill(process, number)
+            time.sleep(0.3)
+
+    proxy.watch = watch
+    name = f"last-{number}"
+    answer = proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": name}, data=data, timeout=30)
+    assert answer.status_code == 200, answer.text
+    assert proxy.process.wait(30) == 0
+    assert all(map(gone, processes))
+    proxy.start()
+    assert proxy.requests().get(f"{URL}/vault/{name}", timeout=20).content == data
