@@ -118,10 +118,11 @@ class Incoming:
         A loop of its own, because TLS gives 16 KiB at a time: of what Python does between two of them, the other
         threads' share is lost to all connections.
         """
-        wanted = len(view)
-        filled = min(wanted, len(self._data) - self._at)
-        view[:filled] = self._data[self._at : self._at + filled]
-        self._at += filled
+        wanted, filled = len(view), 0
+        if not self.empty:
+            filled = min(wanted, len(self._data) - self._at)
+            view[:filled] = self._data[self._at : self._at + filled]
+            self._at += filled
         connection = self._connection
         try:
             if filled < wanted:
@@ -244,7 +245,7 @@ class SizedBody(Body):
         return count
 
     def readinto(self, view: memoryview) -> int:
-        wanted = view[: self.missing]
+        wanted = view if len(view) <= self.missing else view[: self.missing]
         filled = self._incoming.fill(wanted)
         self.missing -= filled
         if filled < len(wanted):

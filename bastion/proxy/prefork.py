@@ -121,7 +121,7 @@ class Prefork:
             while not self._ended:
                 for key, _ in selector.select():
                     if isinstance(key.fileobj, Connection):
-                        return self._one_is_gone()
+                        return self._explain_end()
                     if key.fileobj is listener:
                         self._accept(listener)
         _log.info("ending")
@@ -158,7 +158,11 @@ class Prefork:
             raise problem
         return True
 
-    def _one_is_gone(self) -> int:
+    def _is_one_gone(self) -> bool:
+        return any(process.control.poll() for process in self._processes)
+
+    def _explain_end(self) -> int:
+        """The exit code, once one is gone."""
         for process in self._processes:
             process.process.join(_PAUSE_SECONDS)
             if process.process.exitcode is not None:
@@ -176,7 +180,7 @@ class Prefork:
             time.sleep(_PAUSE_SECONDS)
             return
         with connection:
-            while not self._ended and not self._given(connection):
+            while not self._given(connection) and not self._ended and not self._is_one_gone():
                 time.sleep(_PAUSE_SECONDS)
 
     def _given(self, connection: socket.socket) -> bool:

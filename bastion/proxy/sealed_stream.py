@@ -48,7 +48,8 @@ class Plaintext:
     """
 
     def __init__(self, pieces: Iterable[bytes] = (), *, body: Body | None = None, length: int | None = None) -> None:
-        self._pieces = iter(pieces)
+        # None: they are over.
+        self._pieces: Iterator[bytes] | None = iter(pieces)
         self._piece = memoryview(b"")
         self._body = body
         self._left = length
@@ -56,7 +57,7 @@ class Plaintext:
     @property
     def ended(self) -> bool:
         """Whether nothing more comes; waits for the next piece to know it, unless the length is known."""
-        if self._piece:
+        if self._left or self._piece:
             return False
         self._next()
         if self._piece:
@@ -69,13 +70,16 @@ class Plaintext:
         return False
 
     def _next(self) -> None:
-        for piece in self._pieces:
+        for piece in self._pieces or ():
             if piece:
                 self._piece = memoryview(piece)
                 return
+        self._pieces = None
 
     def readinto(self, view: memoryview) -> int:
         """Fills the whole view, fewer bytes only at the end; returns how many."""
+        if self._pieces is None and not self._piece:
+            return self._read_body(view)
         filled = 0
         while filled < len(view):
             if not self._piece:
@@ -89,14 +93,15 @@ class Plaintext:
         return filled
 
     def _read_body(self, view: memoryview) -> int:
-        if self._body is None or self._left == 0:
+        left = self._left
+        if self._body is None or left == 0:
             return 0
-        if self._left is None:
+        if left is None:
             return self._body.readinto(view)
-        wanted = view[: self._left]
+        wanted = view if len(view) <= left else view[:left]
         count = self._body.readinto(wanted)
         # A body that has fewer bytes than were announced ends here.
-        self._left = self._left - count if count == len(wanted) else 0
+        self._left = left - count if count == len(wanted) else 0
         return count
 
     def take(self, size: int) -> bytes:
@@ -128,6 +133,7 @@ class SealedStream:
         self._plain, self._plain_sums = memoryview(plain), SummedMemory(plain)
         # The header has its place before the first segment.
         self._sealed, self._sealed_sums = memoryview(sealed), SummedMemory(sealed)
+        self._segment = self._sealed[HEADER_BYTES:]
         self._filled = 0
         self._index, self._plain_crc32c, self._sealed_crc32c = edge.index, edge.plain_crc32c, edge.sealed_crc32c
         self.plain_size = plain_offset(edge.index)
@@ -146,7 +152,7 @@ class SealedStream:
 
     def read(self, plaintext: Plaintext) -> int:
         """Reads the plaintext of the next segment, less than that only at the end; returns how many bytes."""
-        self._filled = plaintext.readinto(self._plain[: plain_capacity(self._index)])
+        self._filled = plaintext.readinto(self._plain if self._index else self._plain[: plain_capacity(0)])
         return self._filled
 
     def seal(self, *, last: bool = False) -> memoryview:
@@ -155,20 +161,22 @@ class SealedStream:
         Returns:
             Memory that the next segment will use: it must be sent, or copied, before.
         """
-        size, begin = self._filled, HEADER_BYTES
-        end = begin + size + TAG_BYTES
-        self._sealing.seal_into(self._index, self._plain[:size], self._sealed[begin:end], last=last)
+        size, plain, sealed = self._filled, self._plain, self._segment
+        if size < len(plain):
+            plain, sealed = plain[:size], sealed[: size + TAG_BYTES]
+        self._sealing.seal_into(self._index, plain, sealed, last=last)
+        begin, end = HEADER_BYTES, HEADER_BYTES + size + TAG_BYTES
         if self._index == 0:
-            begin = 0
-            self._sealed[:HEADER_BYTES] = self._sealing.header
+            begin, sealed = 0, self._sealed[:end]
+            sealed[:HEADER_BYTES] = self._sealing.header
         self._plain_crc32c = self._plain_sums.extended(self._plain_crc32c, 0, size)
         self._sealed_crc32c = self._sealed_sums.extended(self._sealed_crc32c, begin, end)
         if self.md5 is not None:
-            self.md5.update(self._plain[:size])
+            self.md5.update(plain)
         self._index += 1
         self.plain_size += size
         self.complete = last
-        return self._sealed[begin:end]
+        return sealed
 
     def seal_last(self, declared: Declared) -> memoryview:
         """The last segment, if all of the plaintext is what was declared.
