@@ -5,6 +5,8 @@ Layer: wiring. The proxy is ready when its certificate is published; who waits f
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 import logging
 import os
 import resource
@@ -17,6 +19,8 @@ from bastion.adapters.key_service import open_kms
 from bastion.adapters.system_clock import SystemClock
 from bastion.core.errors import KmsRefused, Refused
 from bastion.http1 import HttpServer
+from bastion.http1.server import Admit
+from bastion.peers import is_ours
 from bastion.ports import Kms, ObjectMetadata
 from bastion.proxy.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
 from bastion.proxy.calls import Parts
@@ -146,6 +150,7 @@ def _serve(
         handler(parts),
         intercepts=lambda name, _port: is_storage(name),
         context=authority.context,
+        admit=_admitting(settings),
         listener=seat.clients,
         work=seat.work,
     )
@@ -159,6 +164,20 @@ def _serve(
         upstream.close()
 
     return close
+
+
+def _admitting(settings: ProxySettings) -> Admit | None:
+    """Who may use it, where that can be known: it decrypts with the keys of the user that runs it.
+
+    An address that other machines reach is an operator's decision, and whose a connection is cannot be known there.
+    """
+    try:
+        local = ipaddress.ip_address(settings.listen[0]).is_loopback
+    except ValueError:
+        local = settings.listen[0] == "localhost"
+    if settings.users is None or not local:
+        return None
+    return functools.partial(is_ours, others=settings.users)
 
 
 def _usual_processes() -> int:

@@ -24,6 +24,7 @@ ALLOW_PLAINTEXT = "GCS_PROXY_ALLOW_PLAINTEXT"
 KMS = "GCS_PROXY_KMS"
 KEYRING = "GCS_PROXY_KEYRING"
 FORMER_KEYS = "GCS_PROXY_FORMER_KEYS"
+USERS = "GCS_PROXY_USERS"
 PROCESSES = "GCS_PROXY_PROCESSES"
 PROCESSES_MAX = 64
 
@@ -48,6 +49,7 @@ class ProxySettings:
         kms: Where the keys lie.
         keyring: The file with the keys; set exactly if `kms` is `local`.
         state_path: The proxy's own folder, for the authority's private key and unfinished uploads; None: not set.
+        users: Who may use it besides the user that runs it and root, by number; None: every local user.
         processes: How many processes serve; None: not set.
         upstream: `http://` or `https://` and host and port, in place of the storage hosts; None: the real ones.
     """
@@ -62,6 +64,7 @@ class ProxySettings:
     kms: Literal["gcp", "local"] = "gcp"
     keyring: Path | None = None
     state_path: Path | None = None
+    users: frozenset[int] | None = frozenset()
     processes: int | None = None
     upstream: str | None = None
 
@@ -94,6 +97,7 @@ class ProxySettings:
             kms=kms,
             keyring=keyring,
             state_path=Path(given[STATE_PATH]) if STATE_PATH in given else None,
+            users=_users(given[USERS]) if USERS in given else frozenset(),
             processes=_processes(given[PROCESSES]) if PROCESSES in given else None,
             upstream=_upstream(given[UPSTREAM]) if UPSTREAM in given else None,
         )
@@ -131,6 +135,15 @@ def _key_service(given: Mapping[str, str]) -> tuple[Literal["gcp", "local"], Pat
     if KEYRING not in given:
         raise Refused(f"{KMS}=local needs {KEYRING}=FILE; `bastion proxy keyring create` makes the file")
     return "local", Path(given[KEYRING])
+
+
+def _users(text: str) -> frozenset[int] | None:
+    if text == "any":
+        return None
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isascii() and number.isdigit() for number in numbers):
+        raise Refused(f"{USERS}={text[:100]!r}: write the numbers of users (`id -u`) with commas, or any")
+    return frozenset(map(int, numbers))
 
 
 def _processes(text: str) -> int:

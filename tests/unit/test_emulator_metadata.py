@@ -15,7 +15,7 @@ import google.auth.transport.requests
 import pytest
 from google.auth.compute_engine import _metadata
 
-from bastion.emulator import peers
+from bastion import peers
 from bastion.emulator.tpu.host import HostFolder, HostSpec
 from bastion.emulator.tpu.metadata import MetadataServer, worker_network_endpoints
 from bastion.worker.metadata import MetadataServer as Agent

@@ -103,6 +103,8 @@ def test_disabling_encryption_takes_a_plain_word_and_false_encrypts(text: str, e
         ("GCS_PROXY_LISTEN", "localhost:"),
         ("GCS_PROXY_LISTEN", ":9080"),
         ("GCS_PROXY_LISTEN", "127.0.0.1:65536"),
+        ("GCS_PROXY_USERS", "root"),
+        ("GCS_PROXY_USERS", "1000,"),
         ("GCS_PROXY_PROCESSES", "0"),
         ("GCS_PROXY_PROCESSES", "65"),
         ("GCS_PROXY_PROCESSES", "-1"),
@@ -139,6 +141,8 @@ def test_the_rest_is_read() -> None:
         GCS_PROXY_UPSTREAM="http://127.0.0.1:4443/",
         GCS_PROXY_FORMER_KEYS=f"{OTHER}, {KEY}",
         GCS_PROXY_ALLOW_PLAINTEXT="yes",
+        GCS_PROXY_PROCESSES="3",
+        GCS_PROXY_USERS="1000, 65534",
     )
     assert found.cert_path == Path("/certs")
     assert found.debug
@@ -146,4 +150,7 @@ def test_the_rest_is_read() -> None:
     assert found.upstream == "http://127.0.0.1:4443"
     assert found.trusted_keys == (KEY, OTHER)
     assert found.allow_plaintext
+    assert found.processes == 3
+    assert found.users == {1000, 65534}
+    assert settings(GCS_PROXY_USERS="any").users is None
     assert found.encrypt

@@ -20,8 +20,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from bastion import peers
 from bastion.core.errors import Refused
-from bastion.emulator import peers
 from bastion.emulator.gcs import certificate
 from bastion.emulator.gcs.address import StorageAddress, publish, state_of, withdraw
 from bastion.emulator.gcs.api import handler

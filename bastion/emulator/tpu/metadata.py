@@ -4,7 +4,7 @@ Runs inside the host's supervisor, on the host's own loopback address. Light: th
 
 Who may ask: the metadata holds the node's startup script and run token, and any local user can connect to a loopback
 address. So a request must carry `Metadata-Flavor: Google` and no `X-Forwarded-For` (as on a real VM, where that keeps
-browsers and naive proxies out), and the peer's socket must belong to this user or root (`bastion.emulator.peers`).
+browsers and naive proxies out), and the peer's socket must belong to this user or root (`bastion.peers`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bastion.emulator import peers
+from bastion import peers
 from bastion.emulator.tpu.host import HostFolder, HostSpec
 
 _ROOT = "/computeMetadata/v1/"

@@ -1,8 +1,8 @@
 """Whose process is at the other end of a loopback connection.
 
-Layer: emulator; the standard library only. Any local user can connect to a loopback address, and what listens there
-acts as this user: it hands out run tokens, and stores job specs that a daemon will run. So the peer's socket must
-belong to this user or root. Where the kernel tells nothing at all, the address alone protects.
+The standard library only. Any local user can connect to a loopback address, and what listens there acts as this user:
+the emulators hand out run tokens and store job specs that a daemon will run, and the storage proxy decrypts. So the
+peer's socket must belong to this user or root. Where the kernel tells nothing at all, the address alone protects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 TRUSTED_UIDS = (0,)
 
@@ -25,15 +27,17 @@ _HEADER_BYTES = 16
 _OWNER_AT = _HEADER_BYTES + 4 + 48 + 12
 _ANSWER_SECONDS = 1.0
 
-Address = tuple[str, int]
+# Of IPv6 there are two numbers more.
+Address = tuple[Any, ...]
 
 
-def is_ours(client: Address, server: Address) -> bool:
-    """Whether the client's end of an IPv4 connection belongs to this user or root.
+def is_ours(client: Address, server: Address, *, others: Collection[int] = ()) -> bool:
+    """Whether the client's end of a connection within this machine belongs to this user or root.
 
     Args:
         client: As `accept` returns it.
         server: Our own end of that connection.
+        others: Users whose connections count as ours, too.
     """
     try:
         found = _ask_kernel(client, server) or _look_up(client, server)
@@ -46,7 +50,7 @@ def is_ours(client: Address, server: Address) -> bool:
         return False
     owner, inode = found
     # A socket that its process has closed already has no inode, and may count as root's whoever it was.
-    return inode != 0 and owner in (os.getuid(), *TRUSTED_UIDS)
+    return inode != 0 and owner in (os.getuid(), *TRUSTED_UIDS, *others)
 
 
 def _ask_kernel(client: Address, server: Address) -> tuple[int, int] | None:
@@ -54,9 +58,9 @@ def _ask_kernel(client: Address, server: Address) -> tuple[int, int] | None:
 
     `/proc/net/tcp` says the same, but walks every table of the kernel: milliseconds for each connection.
     """
-    identity = struct.pack("!HH16s16s", client[1], server[1], socket.inet_aton(client[0]), socket.inet_aton(server[0]))
+    identity = struct.pack("!HH16s16s", client[1], server[1], _packed(client), _packed(server))
     identity += struct.pack("=III", 0, _ANY_COOKIE, _ANY_COOKIE)
-    question = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
+    question = struct.pack("=BBBBI", _family(client), socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
     header = struct.pack("=IHHII", _HEADER_BYTES + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
     with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(_ANSWER_SECONDS)
@@ -85,6 +89,15 @@ def _look_up(client: Address, server: Address) -> tuple[int, int] | None:
 
 
 def _hex_port(address: Address) -> str:
-    """An address as `/proc/net/tcp` spells it: the four bytes in the machine's order, then the port."""
-    number = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
-    return f"{number:08X}:{address[1]:04X}"
+    """An address as `/proc/net/tcp` spells it: each four bytes in the machine's order, then the port."""
+    packed = _packed(address)
+    words = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
+    return f"{''.join(f'{word:08X}' for word in words)}:{address[1]:04X}"
+
+
+def _packed(address: Address) -> bytes:
+    return socket.inet_pton(_family(address), address[0])
+
+
+def _family(address: Address) -> int:
+    return socket.AF_INET6 if ":" in address[0] else socket.AF_INET

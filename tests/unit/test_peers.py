@@ -9,14 +9,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from bastion.emulator import peers
+from bastion import peers
 
 Ends = tuple[socket.socket, socket.socket, peers.Address, peers.Address]
 
 
-@pytest.fixture
-def ends() -> Iterator[Ends]:
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+@pytest.fixture(params=[socket.AF_INET, socket.AF_INET6], ids=["IPv4", "IPv6"])
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    host = "127.0.0.1" if request.param == socket.AF_INET else "::1"
+    try:
+        listener = socket.create_server((host, 0), family=request.param)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener, socket.socket(request.param) as client:
         client.connect(listener.getsockname())
         server, _ = listener.accept()
         with server:
@@ -39,6 +44,8 @@ def test_a_connection_of_this_user_is_ours_and_one_of_another_is_not(
     monkeypatch.setattr(peers, "TRUSTED_UIDS", ())
     monkeypatch.setattr(peers.os, "getuid", lambda: uid + 1)
     assert not peers.is_ours(client_end, server_end)
+    assert not peers.is_ours(client_end, server_end, others=(uid + 2,))
+    assert peers.is_ours(client_end, server_end, others=(uid + 2, uid))
 
 
 def test_without_the_kernels_direct_answer_the_table_decides(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
