@@ -7,10 +7,11 @@ the processes fork, so nobody else on the machine can reach it.
 from __future__ import annotations
 
 import errno
-import select
 import socket
+import time
 
 _MARK = b"."
+_PAUSE_SECONDS = 0.01
 
 
 class Inbox:
@@ -33,6 +34,7 @@ class Inbox:
         Raises:
             OSError: it takes none any more.
         """
+        deadline = time.monotonic() + patience_seconds
         while True:
             try:
                 socket.send_fds(self._give, [_MARK], [connection.fileno()])
@@ -41,12 +43,10 @@ class Inbox:
                 # Full, by one of the two limits that the kernel has.
                 if error.errno not in (errno.EAGAIN, errno.ETOOMANYREFS):
                     raise
-            if patience_seconds <= 0:
+            # To be woken would be late: the kernel does that when most of the room is free, and for one limit only.
+            if time.monotonic() >= deadline:
                 return False
-            room = select.poll()
-            room.register(self._give, select.POLLOUT)
-            room.poll(patience_seconds * 1000)
-            patience_seconds = 0.0
+            time.sleep(_PAUSE_SECONDS)
 
     def accept(self) -> tuple[socket.socket, None]:
         """Waits for the next connection.

@@ -139,7 +139,7 @@ def proceed(call: Call) -> Response:
             raise AssertionError("what passes as it is has no key")
         return call.parts.envelopes.open(beginning.envelope, beginning.bucket, beginning.name)
 
-    with call.parts.resumables.turn(call.route.bucket, call.query.get("upload_id"), key_of) as slot:
+    with call.parts.resumables.turn(call.route.bucket, call.query.get("upload_id"), process, key_of) as slot:
         if slot.outcome is not None:
             _drain(call.request.body)
             return answered(slot.outcome, call.query.get("fields") or slot.fields)

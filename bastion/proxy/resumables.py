@@ -213,20 +213,27 @@ class Resumables:
         return None if file is None else file.beginning.process
 
     @contextlib.contextmanager
-    def turn(self, bucket: str, upload_id: str, open_key: Callable[[Beginning], bytes]) -> Iterator[Slot]:
+    def turn(
+        self, bucket: str, upload_id: str, process: int | None, open_key: Callable[[Beginning], bytes]
+    ) -> Iterator[Slot]:
         """The upload, for one request; one that nobody knows has neither file nor outcome.
 
         Args:
+            process: What `process_of` said, and what was found to be this process.
             open_key: The object's key, of an upload that is not in memory.
 
         Raises:
-            Refusal: 503, another request has it and does not end, or its notes cannot be read; 400, it is another
-                bucket's.
+            Refusal: 503, another request has it and does not end, it has begun only now, or its notes cannot be read;
+                400, it is another bucket's.
         """
         digest = digest_of(upload_id)
         with self._turn(digest) as slot:
             if slot.file is None and slot.outcome is None:
-                slot.file = self._journal.find(digest)
+                found = self._journal.find(digest)
+                if found is not None and found.beginning.process != process:
+                    # Perhaps in another process, and two of them must not seal under one key.
+                    raise Refusal(503, "backendError", "An upload of that name has only now begun; try again.")
+                slot.file = found
             file = slot.file
             if file is not None and file.beginning.bucket != bucket:
                 raise invalid("The upload was begun for another bucket.")

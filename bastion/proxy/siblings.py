@@ -33,17 +33,28 @@ class Sibling:
 
     def ask(self, asked: Asked) -> ForwardedAnswer:
         """See `bastion.proxy.upstream.Upstream.ask`."""
+        try:
+            own = self._connected()
+        except OSError as error:
+            raise UpstreamUnavailable(f"{_NAME} cannot be reached ({error}); try again") from error
+        exchange = Exchange(own, where=_NAME, silence_seconds=_SILENCE_SECONDS)
+        # One request each: a connection between processes costs next to nothing.
+        return exchange.ask(asked, lambda ended, _usable: ended.close())
+
+    def _connected(self) -> socket.socket:
+        """
+        Raises:
+            OSError: it has too much to do, or takes none any more; or there is no descriptor left here.
+        """
         own, others = socket.socketpair()
         with contextlib.closing(others):
             try:
                 if not self._inbox.give(others, patience_seconds=_ROOM_SECONDS):
                     raise TimeoutError("it has too much to do")
-            except OSError as error:
+            except OSError:
                 own.close()
-                raise UpstreamUnavailable(f"{_NAME} cannot be reached ({error}); try again") from error
-        exchange = Exchange(own, where=_NAME, silence_seconds=_SILENCE_SECONDS)
-        # One request each: a connection between processes costs next to nothing.
-        return exchange.ask(asked, lambda ended, _usable: ended.close())
+                raise
+        return own
 
 
 class Siblings:

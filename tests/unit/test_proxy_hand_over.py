@@ -63,6 +63,27 @@ def test_who_takes_nothing_is_full_and_then_not_given_more() -> None:
     inbox.close()
 
 
+def test_who_waits_for_room_has_it_as_soon_as_one_connection_is_taken() -> None:
+    inbox = Inbox()
+    own, other = socket.socketpair()
+    with own, other:
+        while inbox.give(other):
+            pass
+        given: list[bool] = []
+        waiters = [
+            threading.Thread(target=lambda: given.append(inbox.give(other, patience_seconds=60.0)), daemon=True)
+            for _ in range(2)
+        ]
+        for waiter in waiters:
+            waiter.start()
+        for _ in waiters:
+            inbox.accept()[0].close()
+        for waiter in waiters:
+            waiter.join(20)
+        assert given == [True, True]
+    inbox.close()
+
+
 def test_an_inbox_that_is_shut_wakes_who_waits_and_takes_nothing() -> None:
     inbox = Inbox()
     raised: list[OSError] = []

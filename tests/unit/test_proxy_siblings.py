@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,9 @@ from bastion.proxy.handler import Handler, handler
 from bastion.proxy.objects import KnownObjects
 from bastion.proxy.resumables import Resumables
 from bastion.proxy.siblings import Siblings
+from bastion.proxy.upload_journal import Beginning
+from bastion.storage_api.declared_sums import Declared
+from bastion.storage_api.refusals import Refusal
 from tests.unit.proxy_stage import Stage, body_of, document, reason
 from tests.unit.proxy_uploads import (
     INSERT,
@@ -165,6 +170,41 @@ def test_a_process_that_takes_no_requests_any_more_is_a_503_and_the_upload_lives
     pair.turn = 0
     document(upload.send(600_000, MIB))
     assert stored(stage) == data
+
+
+def test_without_a_descriptor_for_the_other_process_a_client_is_told_to_try_again(stage: Stage, pair: Pair) -> None:
+    data = noise(MIB)
+    upload = Uploader(stage, data)
+    upload.send(0, 600_000)
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    # One is left: for the notes, which say whose the upload is, but not for two ends of a connection.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, most))
+    os.close(free)
+    pair.turn = 1
+    try:
+        assert reason(upload.status()) == (503, "backendError")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+    document(upload.send(600_000, MIB))
+    assert stored(stage) == data
+
+
+def test_an_upload_that_begins_while_another_process_looks_for_it_is_not_taken_by_both(
+    stage: Stage, tmp_path: Path
+) -> None:
+    here, there = (Resumables(tmp_path / "uploads") for _ in range(2))
+    # Nobody knows it, though the service gave a client that name long ago, and now gives it to another one.
+    process = here.process_of("again")
+    declared = Declared(crc32c=None, md5=None)
+    beginning = Beginning(
+        bucket="vault", name="thing", envelope=None, declared=declared, total=None, fields="", process=1
+    )
+    there.begin("again", beginning, None)
+    with pytest.raises(Refusal, match="try again") as refused, here.turn("vault", "again", process, lambda _: b""):
+        pass
+    assert refused.value.status == 503
+    assert here.process_of("again") == 1
 
 
 def test_fewer_processes_than_there_were_share_the_uploads_among_them(stage: Stage, pair: Pair, tmp_path: Path) -> None:
