@@ -86,6 +86,7 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     Raises:
         Refused, KmsRefused: the environment is malformed, a key cannot be used, or the port is taken.
         KmsUnavailable: the key service does not answer.
+        BastionError: a process of the proxy ended unasked, or there cannot be so many.
     """
     settings = ProxySettings.from_environment(environment)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -99,7 +100,7 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
     # A client's environment may have come down to us, and the key service must not be asked through ourselves.
-    own = f"http://{settings.listen[0]}:{settings.listen[1]}"
+    own = f"http://{_address(*settings.listen)}"
     for name in ("https_proxy", "HTTPS_PROXY"):
         if os.environ.get(name, "").rstrip("/") == own:
             del os.environ[name]
@@ -117,9 +118,10 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
         with _listening(host, port) as listener:
             published = settings.cert_path or state / "certs"
             authority.publish(published)
-            _tell(settings, f"{host}:{listener.getsockname()[1]}", published, say)
+            _tell(settings, _address(host, listener.getsockname()[1]), published, say)
             grace_seconds = _GRACE_SECONDS
-            return prefork.distribute(listener)
+            prefork.distribute(listener)
+            return 0
     finally:
         prefork.close(grace_seconds)
 
@@ -191,11 +193,17 @@ def _listening(host: str, port: int) -> socket.socket:
         Refused: the port is taken, or the host is none.
     """
     try:
-        return socket.create_server((host, port), backlog=_BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise Refused(
-            f"the proxy cannot listen on {host}:{port} ({error.strerror}); set {LISTEN} to a free port"
+            f"the proxy cannot listen on {_address(host, port)} ({error.strerror}); set {LISTEN} to a free port"
         ) from error
+
+
+def _address(host: str, port: int) -> str:
+    """As it stands in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _tell(settings: ProxySettings, address: str, published: Path, say: Callable[[str], None]) -> None:

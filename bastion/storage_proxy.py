@@ -6,15 +6,19 @@ Layer: wiring. What `bastion proxy run` is for people, without the command line,
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
-from bastion import proxy_setup
 from bastion.core.errors import BastionError
 
 
 def main() -> int:
     """Runs until SIGINT; returns the exit code, which `bastion.core.proxy_contract` gives a meaning."""
+    # Until it serves, SIGINT ends it without further ado, and without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from bastion import proxy_setup
+
     try:
         # Its folders are the agent's to name; a home of its own it has not.
         return proxy_setup.serve(os.environ, home=Path.cwd(), say=lambda _line: None)

@@ -132,9 +132,7 @@ def _kept(folder: Path, now: datetime.datetime) -> Authority:
     except FileNotFoundError:
         data = b""
     except OSError as error:
-        raise Refused(
-            f"the proxy's key cannot be kept in {folder} ({error}); choose another folder for its state"
-        ) from error
+        raise _not_kept(folder, error) from error
     try:
         authority = Authority.from_pem(data)
         certificate = authority.certificate
@@ -143,8 +141,15 @@ def _kept(folder: Path, now: datetime.datetime) -> Authority:
     except ValueError:
         pass
     authority = Authority.new("bastion storage proxy CA", now=now, lifetime=_LIFETIME, only_below=[_DOMAIN])
-    _replace(file, authority.private_pem, mode=0o600)
+    try:
+        _replace(file, authority.private_pem, mode=0o600)
+    except OSError as error:
+        raise _not_kept(folder, error) from error
     return authority
+
+
+def _not_kept(folder: Path, error: OSError) -> Refused:
+    return Refused(f"the proxy's key cannot be kept in {folder} ({error}); choose another folder for its state")
 
 
 def _replace(file: Path, data: bytes, *, mode: int) -> None:

@@ -3,7 +3,8 @@
 Layer: proxy. The process that was started accepts every connection and hands it to the one with the least to do; it
 reads none of them. The others fork from it before there is a thread, and share what was loaded until then. Invariants:
 
-* They live and die together: where one ends unasked, all end, and whoever started the proxy starts it again.
+* They live and die together: where one ends unasked, all end, and whoever started the proxy starts it again. Where it
+  is the first, the kernel ends the others, whatever they are at: the next proxy may begin at once.
 * Only the first holds the address, so it is free as soon as that process is gone.
 * None serves before all can: what one of them finds wrong, the first raises.
 """
@@ -18,10 +19,11 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from bastion import processes
 from bastion.core.errors import BastionError
 from bastion.proxy.hand_over import Inbox
 from bastion.proxy.siblings import Siblings
@@ -71,104 +73,121 @@ class Prefork:
     Args:
         count: How many processes serve.
         serve: What each of them does.
+
+    Raises:
+        BastionError: the system's limits do not allow it.
     """
 
     def __init__(self, count: int, serve: Serve) -> None:
         self._serve = serve
         self._count = count
-        self._work = Work(count)
         self._processes: list[_Process] = []
         self._ended = False
-        # Signals wake the one thread wherever it waits.
-        self._woken, waker = socket.socketpair()
-        for end in (self._woken, waker):
-            end.setblocking(False)
-        self._waker = waker
+        with _within_limits(count):
+            self._work = Work(count)
+            # Signals wake the one thread wherever it waits.
+            self._woken, self._waker = socket.socketpair()
+            for end in (self._woken, self._waker):
+                end.setblocking(False)
+            self._selector = selectors.DefaultSelector()
+            self._selector.register(self._woken, selectors.EVENT_READ)
 
     def start(self) -> bool:
         """Starts all and waits until they serve; False: a signal to end came first.
 
         Raises:
-            BastionError: what one of them raised.
+            BastionError: what one of them raised, or that one ended, or that there cannot be so many.
         """
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, self._end)
-        signal.set_wakeup_fd(self._waker.fileno())
-        inboxes = [(Inbox(), Inbox()) for _ in range(self._count)]
-        requests = [inbox for _, inbox in inboxes]
-        for number, (clients, own_requests) in enumerate(inboxes):
-            seat = Seat(
-                clients=clients,
-                requests=own_requests,
-                siblings=Siblings(number, requests),
-                work=self._work.counter(number),
-            )
-            ours, theirs = _FORK.Pipe()
-            process = _FORK.Process(target=self._run, args=(seat, theirs, ours), name=f"proxy-{number}", daemon=True)
-            process.start()
-            theirs.close()
-            self._processes.append(_Process(number=number, clients=clients, process=process, control=ours))
-        return all(map(self._await_ready, self._processes))
-
-    def distribute(self, listener: socket.socket) -> int:
-        """Hands out connections until SIGTERM or SIGINT; returns the exit code."""
-        listener.setblocking(False)
-        with selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            selector.register(self._woken, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        with _within_limits(self._count):
+            inboxes = [(Inbox(), Inbox()) for _ in range(self._count)]
+            requests = [inbox for _, inbox in inboxes]
+            for number, (clients, own_requests) in enumerate(inboxes):
+                seat = Seat(
+                    clients=clients,
+                    requests=own_requests,
+                    siblings=Siblings(number, requests),
+                    work=self._work.counter(number),
+                )
+                self._fork(number, seat)
             for process in self._processes:
-                selector.register(process.control, selectors.EVENT_READ)
-            while not self._ended:
-                for key, _ in selector.select():
-                    if isinstance(key.fileobj, Connection):
-                        return self._explain_end()
-                    if key.fileobj is listener:
-                        self._accept(listener)
+                self._selector.register(process.control, selectors.EVENT_READ, process)
+        waiting = {process.number for process in self._processes}
+        while waiting and not self._ended:
+            for process in self._heard():
+                self._check_ready(process)
+                waiting.discard(process.number)
+        return not self._ended
+
+    def distribute(self, listener: socket.socket) -> None:
+        """Hands out connections until SIGTERM or SIGINT.
+
+        Raises:
+            BastionError: one has ended unasked.
+        """
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        while not self._ended:
+            if list(self._heard()):
+                raise self._unasked_end()
+            self._accept(listener)
         _log.info("ending")
-        return 0
 
     def close(self, grace_seconds: float) -> None:
-        """Ends all, giving requests at hand some time."""
+        """Ends all, giving requests at hand some time; 0: there are none yet."""
         for process in self._processes:
             with contextlib.suppress(OSError):
                 process.control.send(grace_seconds)
-        deadline = time.monotonic() + grace_seconds + _END_SECONDS
+        deadline = time.monotonic() + (grace_seconds + _END_SECONDS if grace_seconds else 0.0)
         for process in self._processes:
             process.process.join(max(0.0, deadline - time.monotonic()))
         for process in self._processes:
             process.process.kill()
             process.process.join()
+        signal.set_wakeup_fd(-1)
 
     def _end(self, _number: int, _frame: object) -> None:
         self._ended = True
 
-    def _await_ready(self, process: _Process) -> bool:
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.control, selectors.EVENT_READ)
-            selector.register(self._woken, selectors.EVENT_READ)
-            while not process.control.poll():
-                if self._ended:
-                    return False
-                selector.select()
+    def _fork(self, number: int, seat: Seat) -> None:
+        ours, theirs = _FORK.Pipe()
+        arguments = (seat, theirs, ours, os.getpid())
+        process = _FORK.Process(target=self._run, args=arguments, name=f"proxy-{number}", daemon=True)
+        process.start()
+        theirs.close()
+        self._processes.append(_Process(number=number, clients=seat.clients, process=process, control=ours))
+
+    def _heard(self) -> list[_Process]:
+        """Waits until something happens; those of the others that have said something, or ended."""
+        return [key.data for key, _ in self._selector.select() if key.data is not None]
+
+    def _check_ready(self, process: _Process) -> None:
+        """
+        Raises:
+            BastionError: it cannot serve.
+        """
         try:
             problem = process.control.recv()
-        except EOFError:
-            raise BastionError("a process of the proxy could not start; its log says why") from None
+        except (EOFError, OSError):
+            raise self._unasked_end() from None
         if problem is not None:
             raise problem
-        return True
 
     def _is_one_gone(self) -> bool:
         return any(process.control.poll() for process in self._processes)
 
-    def _explain_end(self) -> int:
-        """The exit code, once one is gone."""
+    def _unasked_end(self) -> BastionError:
+        """Why all end, once one is gone; told at once, and to be the last word, too."""
+        gone = ["a process of the proxy ended unasked, so all end"]
         for process in self._processes:
             process.process.join(_PAUSE_SECONDS)
             if process.process.exitcode is not None:
                 code = process.process.exitcode
-                _log.error("process %d of the proxy ended unasked (%d), so all end", process.number, code)
-        return 1
+                gone.append(f"process {process.number} of the proxy ended unasked ({code}), so all end")
+        _log.error("%s", gone[-1])
+        return BastionError(gone[-1])
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -198,7 +217,8 @@ class Prefork:
 
     # -- in the processes that serve -----------------------------------------------------------------------------------
 
-    def _run(self, seat: Seat, control: Connection, others: Connection) -> None:
+    def _run(self, seat: Seat, control: Connection, others: Connection, first: int) -> None:
+        processes.end_with_parent(first)
         others.close()
         for process in self._processes:
             process.control.close()
@@ -206,15 +226,27 @@ class Prefork:
         for ending in (signal.SIGTERM, signal.SIGINT):
             # A terminal sends them to all; the first one tells us.
             signal.signal(ending, signal.SIG_IGN)
+        close, problem = None, None
         try:
-            try:
-                close = self._serve(seat)
-            except BastionError as error:
-                control.send(error)
-                return
-            control.send(None)
-            grace_seconds = control.recv()
+            close = self._serve(seat)
+        except BastionError as error:
+            problem = error
+        try:
+            control.send(problem)
+            grace_seconds = control.recv() if problem is None else 0.0
         except (EOFError, OSError):
-            # The first one is gone: nobody would know of us, and the next proxy may begin at once.
+            # The first one is gone; its files are closed a moment before the kernel ends us.
             os._exit(1)
-        close(grace_seconds)
+        if close is not None:
+            close(grace_seconds)
+
+
+@contextlib.contextmanager
+def _within_limits(count: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BastionError(
+            f"{count} processes of the proxy cannot be started ({error.strerror or error}); allow more open files and "
+            "processes (ulimit -n, ulimit -u), or set GCS_PROXY_PROCESSES to fewer"
+        ) from error
