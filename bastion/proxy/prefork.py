@@ -64,7 +64,6 @@ class _Process:
     process: multiprocessing.process.BaseProcess
     # Tells when it serves, or why it cannot, and is told when to end.
     control: Connection
-    given: int = 0
 
 
 class Prefork:
@@ -81,6 +80,7 @@ class Prefork:
     def __init__(self, count: int, serve: Serve) -> None:
         self._serve = serve
         self._count = count
+        # In the order in which they were given a connection last.
         self._processes: list[_Process] = []
         self._ended = False
         with _within_limits(count):
@@ -203,15 +203,15 @@ class Prefork:
                 time.sleep(_PAUSE_SECONDS)
 
     def _given(self, connection: socket.socket) -> bool:
-        """Whether somebody has taken it; whoever has the least to do is asked first."""
+        """Whether somebody has taken it; asked first is who has the least to do, and of these who waits the longest.
 
-        def load(process: _Process) -> tuple[int, int]:
-            return self._work.at_hand(process.number), process.given
-
-        for process in sorted(self._processes, key=load):
+        Connections that come together are all given before one of them is work: in turns, whoever had many before.
+        """
+        for process in sorted(self._processes, key=lambda each: self._work.at_hand(each.number)):
             with contextlib.suppress(OSError):
                 if process.clients.give(connection):
-                    process.given += 1
+                    self._processes.remove(process)
+                    self._processes.append(process)
                     return True
         return False
 

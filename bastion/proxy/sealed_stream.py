@@ -64,10 +64,8 @@ class Plaintext:
             return False
         if self._body is None or self._left == 0:
             return True
-        if self._left is None:
-            self._piece = memoryview(self._body.receive(PIECE_BYTES))
-            return not self._piece
-        return False
+        self._piece = memoryview(self._body.receive(PIECE_BYTES))
+        return not self._piece
 
     def _next(self) -> None:
         for piece in self._pieces or ():

@@ -43,10 +43,12 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedProxy]:
 
 def peak_mib(proxy: AttackedProxy) -> int:
     """The most memory that its processes have had, each; what they share counts several times."""
-    found = [
-        re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text()) for process in proxy.processes
-    ]
-    return sum(int(most[1]) for most in found if most is not None) // 1024
+    total = 0
+    for process in proxy.processes:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+        assert found is not None
+        total += int(found[1])
+    return total // 1024
 
 
 class Endless:

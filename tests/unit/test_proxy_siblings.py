@@ -92,12 +92,12 @@ def test_chunks_that_come_to_either_process_make_one_object(stage: Stage, chunk:
     assert sealed_under_one_index(stage)
 
 
-@pytest.mark.usefixtures("pair")
-def test_the_tail_that_one_process_holds_is_known_to_who_asks_the_other(stage: Stage) -> None:
+def test_the_tail_that_one_process_holds_is_known_to_who_asks_the_other(stage: Stage, pair: Pair) -> None:
     data = noise(MIB)
     upload = Uploader(stage, data)
-    for _ in range(2):
+    for asked in (0, 1):
         upload.send(0, 300_001)
+        pair.turn = asked
         assert upload.asked() == 300_001
     document(upload.send(300_001, MIB))
     assert stored(stage) == data
@@ -222,8 +222,9 @@ def test_fewer_processes_than_there_were_share_the_uploads_among_them(stage: Sta
     assert stored(stage) == data
 
 
-@pytest.mark.usefixtures("pair")
-def test_nobody_is_asked_about_an_upload_that_nobody_knows(stage: Stage) -> None:
+def test_no_other_process_is_asked_about_an_upload_that_nobody_knows(stage: Stage, pair: Pair) -> None:
+    for server in pair.servers:
+        server.close(0.0)
     for _ in range(2):
         answer = stage.ask("PUT", f"{INSERT}?uploadType=resumable&upload_id=nobodys", b"x")
         assert answer.status in (404, 410)
