@@ -31,7 +31,7 @@ from bastion.proxy.handler import handler
 from bastion.proxy.intercepted import is_storage
 from bastion.proxy.listener import ProxyListener
 from bastion.proxy.objects import KnownObjects
-from bastion.proxy.prefork import Prefork, Seat
+from bastion.proxy.prefork import Prefork, Seat, within_limits
 from bastion.proxy.resumables import Resumables
 from bastion.proxy.settings import LISTEN, ProxySettings
 
@@ -107,9 +107,8 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
     state = settings.state_path or home / "proxy"
     authority = ProxyAuthority(state / "authority")
     upstream = ForwardingUpstream(endpoint=settings.upstream or "")
-    prefork = Prefork(
-        settings.processes or _usual_processes(), lambda seat: _serve(settings, state, authority, upstream, seat)
-    )
+    count = settings.processes or _usual_processes()
+    prefork = Prefork(count, lambda seat: _serve(settings, state, authority, upstream, seat, count=count))
     grace_seconds = 0.0
     try:
         if not prefork.start():
@@ -127,12 +126,19 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
 
 
 def _serve(
-    settings: ProxySettings, state: Path, authority: ProxyAuthority, upstream: ForwardingUpstream, seat: Seat
+    settings: ProxySettings,
+    state: Path,
+    authority: ProxyAuthority,
+    upstream: ForwardingUpstream,
+    seat: Seat,
+    *,
+    count: int,
 ) -> Callable[[float], None]:
     """Begins to serve in one of the processes; returns what ends that.
 
     Raises:
         Refused, KmsRefused, KmsUnavailable: a key cannot be used.
+        BastionError: there can be no more threads.
     """
     kms = kms_of(settings)
     if seat.siblings.own == 0:
@@ -157,8 +163,9 @@ def _serve(
         work=seat.work,
     )
     requests = HttpServer(clients.answer, listener=seat.requests)
-    requests.open()
-    clients.open()
+    with within_limits(count):
+        requests.open()
+        clients.open()
 
     def close(grace_seconds: float) -> None:
         clients.close(grace_seconds)

@@ -83,7 +83,7 @@ class Prefork:
         # In the order in which they were given a connection last.
         self._processes: list[_Process] = []
         self._ended = False
-        with _within_limits(count):
+        with within_limits(count):
             self._work = Work(count)
             # Signals wake the one thread wherever it waits.
             self._woken, self._waker = socket.socketpair()
@@ -101,7 +101,7 @@ class Prefork:
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, self._end)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        with _within_limits(self._count):
+        with within_limits(self._count):
             inboxes = [(Inbox(), Inbox()) for _ in range(self._count)]
             requests = [inbox for _, inbox in inboxes]
             for number, (clients, own_requests) in enumerate(inboxes):
@@ -130,7 +130,7 @@ class Prefork:
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         while not self._ended:
-            if list(self._heard()):
+            if self._heard():
                 raise self._unasked_end()
             self._accept(listener)
         _log.info("ending")
@@ -242,11 +242,20 @@ class Prefork:
 
 
 @contextlib.contextmanager
-def _within_limits(count: int) -> Iterator[None]:
+def within_limits(count: int) -> Iterator[None]:
+    """Explains that processes, threads and sockets cannot be made.
+
+    Args:
+        count: How many processes serve.
+
+    Raises:
+        BastionError: so it is.
+    """
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise BastionError(
-            f"{count} processes of the proxy cannot be started ({error.strerror or error}); allow more open files and "
+            f"{count} processes of the proxy cannot be started ({why}); allow more open files and "
             "processes (ulimit -n, ulimit -u), or set GCS_PROXY_PROCESSES to fewer"
         ) from error

@@ -142,6 +142,19 @@ def test_more_processes_than_there_are_descriptors_for_are_an_error_that_says_so
     assert "Traceback" not in said
 
 
+def test_threads_that_cannot_be_started_are_an_error_that_says_so(tmp_path: Path) -> None:
+    # More than may be mapped, for each.
+    wants_much = f"import threading\nthreading.stack_size({1 << 41})\n{PROGRAM}"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
+
+    with begun(tmp_path, wants_much, limit=limit) as process:
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert said.startswith("2 processes of the proxy cannot be started (can't start new thread); allow more ")
+
+
 def test_a_disk_that_takes_no_key_is_an_error_that_says_so(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
