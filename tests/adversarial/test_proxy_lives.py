@@ -20,7 +20,7 @@ import requests
 from bastion.adapters import keyring
 from bastion.http1 import Disconnect
 from tests.adversarial.attacked_proxy import HOST, KEY, AttackedProxy, Seen, attacked
-from tests.adversarial.test_proxy_processes import UPLOAD, URL, connections, content, gone, until
+from tests.adversarial.test_proxy_processes import UPLOAD, URL, connections, content, gone, of_each, until
 
 pytestmark = pytest.mark.e2e
 
@@ -216,7 +216,7 @@ def test_why_all_ended_is_the_logs_last_word_whatever_becomes_of_the_requests_at
     killed: list[int] = []
 
     def kill_the_idle_one() -> None:
-        killed.append(min(serving, key=connections))
+        killed.append(min(serving, key=lambda process: connections(proxy, process)))
         os.kill(killed[0], signal.SIGKILL)
         until(lambda: "ended unasked" in proxy.log.read_text())
         raise Disconnect(reset=True)
@@ -244,7 +244,7 @@ def test_told_to_end_it_answers_a_request_that_one_process_has_passed_to_another
     def watch(seen: Seen, size: int) -> None:
         if not told.is_set() and seen.request.method == "PUT" and size > MIB:
             told.set()
-            both.append(min(map(connections, proxy.processes[1:])) > 0)
+            both.append(min(of_each(proxy)) > 0)
             os.kill(proxy.processes[0], signal.SIGTERM)
             time.sleep(0.3)
 
