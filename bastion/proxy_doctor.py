@@ -5,6 +5,7 @@ Layer: wiring.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -106,8 +107,14 @@ def _connection(address: tuple[str, int], environment: Mapping[str, str]) -> Ite
     where = f"{address[0]}:{address[1]}"
     try:
         with socket.create_connection(address, _SECONDS) as plain:
-            plain.sendall(f"CONNECT {_STORAGE_HOST}:443 HTTP/1.1\r\nHost: {_STORAGE_HOST}:443\r\n\r\n".encode())
-            answer = plain.recv(4096)
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                plain.sendall(f"CONNECT {_STORAGE_HOST}:443 HTTP/1.1\r\nHost: {_STORAGE_HOST}:443\r\n\r\n".encode())
+                answer = plain.recv(4096)
+            if not answer:
+                advice = "if it is a proxy that another user runs, its GCS_PROXY_USERS must name yours (`id -u`)"
+                yield Finding(f"what listens on {where} ends the connection at once", False, advice)
+                return
             if b" 200 " not in answer.split(b"\r\n", 1)[0] + b" ":
                 yield Finding(f"what listens on {where} is no proxy", False, "start `bastion proxy run` there")
                 return

@@ -296,7 +296,7 @@ def main() -> None:
             of = table[words] = measured([straight, encrypting], method, size=size, rounds=given.rounds)
             value = of["on"].over(of["direct"])
             ratios.append(Ratio(name=f"{words}: on/direct, time", value=value, most=1.05))
-    print("MiB/s, and processor seconds per GiB of the process between client and server")
+    print("MiB/s, and processor seconds per GiB of the processes between client and server")
     for words, of in table.items():
         for name, figures in of.items():
             used = f"{figures.processor_seconds / total * 1024 * MIB:.2f}" if figures.processor_seconds else ""

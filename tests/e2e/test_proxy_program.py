@@ -16,7 +16,7 @@ from bastion.adapters import keyring
 from bastion.emulator.gcs.api import handler
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import HttpServer
+from bastion.http1 import HttpServer, Response
 
 pytestmark = pytest.mark.e2e
 
@@ -120,3 +120,17 @@ def test_the_doctor_says_what_is_wrong(tmp_path: Path, variables: dict[str, str]
     assert done.returncode == 1
     assert said in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_the_doctor_says_whom_a_proxy_must_name_that_does_not_let_in(tmp_path: Path) -> None:
+    server = HttpServer(lambda _: Response(status=200), admit=lambda _peer, _own: False)
+    server.open()
+    try:
+        address = f"127.0.0.1:{server.port}"
+        done = proxy(tmp_path, "doctor", https_proxy=f"http://{address}")
+    finally:
+        server.close()
+
+    assert done.returncode == 1
+    assert f"what listens on {address} ends the connection at once" in done.stdout
+    assert "GCS_PROXY_USERS" in done.stdout
