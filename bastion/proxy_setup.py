@@ -12,6 +12,7 @@ import os
 import resource
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -168,8 +169,9 @@ def _serve(
         clients.open()
 
     def close(grace_seconds: float) -> None:
+        deadline = time.monotonic() + grace_seconds
         clients.close(grace_seconds)
-        requests.close(grace_seconds)
+        requests.close(max(0.0, deadline - time.monotonic()))
         upstream.close()
 
     return close

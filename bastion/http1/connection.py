@@ -111,7 +111,7 @@ class Connection:
                 self._prepare()
                 self._serve()
             else:
-                _log.warning("refused a connection from %s, which is not this user's", self._socket.getpeername())
+                _log.warning("refused a connection from %s: another user's, or it cannot be told whose", self._socket.getpeername())
         except Disconnect as disconnect:
             if disconnect.reset:
                 with contextlib.suppress(OSError):

@@ -184,8 +184,9 @@ class Prefork:
         for process in self._processes:
             process.process.join(_PAUSE_SECONDS)
             if process.process.exitcode is not None:
-                code = process.process.exitcode
-                gone.append(f"process {process.number} of the proxy ended unasked ({code}), so all end")
+                # By its id the kernel's log names what it killed for want of memory.
+                pid, code = process.process.pid, process.process.exitcode
+                gone.append(f"process {pid} of the proxy ended unasked ({code}), so all end")
         _log.error("%s", gone[-1])
         return BastionError(gone[-1])
 

@@ -121,7 +121,7 @@ def test_one_that_dies_before_it_serves_is_noticed_although_another_hangs(tmp_pa
         os.kill(serving[1], signal.SIGKILL)
         _, said = process.communicate(timeout=20)
         assert process.returncode == 1
-        assert said.splitlines()[-1] == "process 1 of the proxy ended unasked (-9), so all end"
+        assert said.splitlines()[-1] == f"process {serving[1]} of the proxy ended unasked (-9), so all end"
         until(lambda: all(map(gone, serving)), 2.0)
 
 
@@ -225,7 +225,7 @@ def test_why_all_ended_is_the_logs_last_word_whatever_becomes_of_the_requests_at
     assert answer is not None
     assert answer.status_code == 503
     assert proxy.process.wait(20) == 1
-    why = f"process {serving.index(killed[0])} of the proxy ended unasked (-9), so all end"
+    why = f"process {killed[0]} of the proxy ended unasked (-9), so all end"
     *_, first, failed, last = proxy.log.read_text().splitlines()
     assert first.endswith(why)
     assert "WARNING POST /upload/" in failed
