@@ -111,7 +111,8 @@ class Connection:
                 self._prepare()
                 self._serve()
             else:
-                _log.warning("refused a connection from %s: another user's, or it cannot be told whose", self._socket.getpeername())
+                peer = self._socket.getpeername()
+                _log.warning("refused a connection from %s: another user's, or it cannot be told whose", peer)
         except Disconnect as disconnect:
             if disconnect.reset:
                 with contextlib.suppress(OSError):
