@@ -25,7 +25,13 @@ from tests.adversarial.test_proxy_processes import UPLOAD, URL, connections, con
 pytestmark = pytest.mark.e2e
 
 MIB = 1024 * 1024
-PROGRAM = "import sys\nfrom bastion.storage_proxy import main\nsys.exit(main())\n"
+# Whoever runs the tests may ignore SIGHUP (nohup does), which children inherit.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+from bastion.storage_proxy import main
+sys.exit(main())
+"""
 # The key service does not answer the first of those that serve.
 HANGS = f"import time\nfrom bastion import proxy_setup\nproxy_setup.try_key = lambda *_: time.sleep(60)\n{PROGRAM}"
 # SIGINT comes while modules are still loaded.
