@@ -244,9 +244,13 @@ def test_a_download_that_breaks_off_is_no_whole_one_and_a_line_in_the_log(proxy:
     faults = Faults([parse_flag("reset-body,method=GET,path=broken,after=900000")])
     proxy.wrap = faults.wrap
     try:
-        with pytest.raises(FAILED):
-            session.get(f"{URL}/vault/broken", timeout=30)
+        answer = None
+        with contextlib.suppress(FAILED):
+            answer = session.get(f"{URL}/vault/broken", timeout=30)
     finally:
         proxy.wrap = lambda answer: answer
         faults.close()
-    assert "GET /vault/broken broke off: " in proxy.log.read_text()
+    # On a busy machine the reset takes with it what the proxy has not read yet: then nothing of it has begun.
+    assert answer is None or answer.status_code == 503
+    lines = [line for line in proxy.log.read_text().splitlines() if "GET /vault/broken" in line]
+    assert any("broke off" in line for line in lines), lines
