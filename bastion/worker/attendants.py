@@ -8,6 +8,7 @@ Invariant: a process is known from before it can end until whoever started it ha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -63,6 +64,8 @@ class Attendants:
         """Takes the exit code of a dead child that is none of these; leaves one of these to who waits for it."""
         with self._lock:
             if pid not in self._pids:
-                os.waitpid(pid, 0)
+                # It was one of these when it was seen, and who waits for it was faster.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
                 return
         time.sleep(_REAP_SECONDS)

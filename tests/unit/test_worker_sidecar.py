@@ -15,6 +15,7 @@ import pytest
 from bastion import processes
 from bastion.core.protocol import HostPhase
 from bastion.worker import tied
+from bastion.worker.attendants import Attendants
 from bastion.worker.host import Host
 from bastion.worker.sidecar import SidecarTimes
 from tests.unit.worker_stage import RUN, TOKEN, Stage, until
@@ -262,6 +263,14 @@ def test_an_attendant_of_an_agent_that_adopts_is_none_of_the_command_and_keeps_i
         env={**os.environ, "PYTHONPATH": str(Path(tied.__file__).parents[2])},
     )  # fmt: skip
     assert done.stdout == "all is as it should be\n", done.stderr
+
+
+def test_an_attendant_that_was_seen_dead_and_then_waited_for_by_its_own_thread_harms_nobody() -> None:
+    attendants = Attendants()
+    process = attendants.start(["/bin/true"], variables={}, folder=Path("/"))
+    with process:
+        assert attendants.wait(process) == 0
+    attendants.reap_other(process.pid)
 
 
 def test_a_tied_program_dies_with_its_parent_and_does_not_hear_sigterm(tmp_path: Path) -> None:
