@@ -6,6 +6,7 @@ Each seed is one history. What must hold in every one of them is written as chec
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -271,6 +272,11 @@ class History:
                     self._results[uid] = dict(document["result"])
         return self._results.get(uid)
 
+    def _updates(self, uid: str) -> int:
+        """How often a newer version of its spec was taken up."""
+        lines = [line for line in self.cluster.history(self.accepted[uid]) if f" {uid}#" in line]
+        return len({mark[1] for line in lines if (mark := re.search(r"\bversion (\d+)", line))})
+
     def finish(self) -> None:
         """The trouble ends; everything must end well."""
         self.faulty.enabled = False
@@ -289,8 +295,10 @@ class History:
                 assert result["outcome"] == "cancelled"
             attempts = result["attempts"]
             assert isinstance(attempts, list)
-            failed = [number for attempt in attempts for number in (past["number"] for past in attempt["tries"])]
-            assert len(failed) <= 2, f"more tries of {uid} failed than it has"
+            failed = [past["number"] for attempt in attempts for past in attempt["tries"]]
+            anew = sum(number <= before for before, number in itertools.pairwise(failed))
+            assert max(failed, default=0) <= 2, f"more tries of {uid} failed than it has: {failed}"
+            assert anew <= self._updates(uid), f"the tries of {uid} were counted anew without an update: {failed}"
         for name in self.uids:
             marks = [re.search(r" (\w{10})#(\d+) ", line) for line in self.cluster.history(name)]
             numbers: dict[str, list[int]] = defaultdict(list)
