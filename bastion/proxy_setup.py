@@ -23,25 +23,25 @@ from bastion.http1 import HttpServer
 from bastion.http1.server import Admit
 from bastion.peers import is_ours
 from bastion.ports import Kms, ObjectMetadata
-from bastion.proxy.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
 from bastion.proxy.calls import Parts
-from bastion.proxy.envelopes import SESSION_CONTEXT, Envelopes
-from bastion.proxy.forwarding import ForwardingUpstream
-from bastion.proxy.freed_memory import keep_freed_memory
 from bastion.proxy.handler import handler
-from bastion.proxy.intercepted import is_storage
-from bastion.proxy.listener import ProxyListener
 from bastion.proxy.objects import KnownObjects
-from bastion.proxy.prefork import Prefork, Seat, within_limits
-from bastion.proxy.resumables import Resumables
+from bastion.proxy.sealed.envelopes import SESSION_CONTEXT, Envelopes
+from bastion.proxy.service.forwarding import ForwardingUpstream
+from bastion.proxy.service.intercepted import is_storage
+from bastion.proxy.serving.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
+from bastion.proxy.serving.freed_memory import keep_freed_memory
+from bastion.proxy.serving.listener import ProxyListener
+from bastion.proxy.serving.prefork import Prefork, Seat, within_limits
 from bastion.proxy.settings import LISTEN, ProxySettings
+from bastion.proxy.uploads.resumables import Resumables
 
 _log = logging.getLogger(__name__)
 
 # Requests at hand get so long when the proxy is told to end.
 _GRACE_SECONDS = 10.0
 _BACKLOG = 512
-# Each moves half a GiB a second or more: together, what the network gives one host.
+# The host's processors are there for its job; what more than two processes gain was not measured.
 _PROCESSES_MAX = 4
 
 
@@ -161,7 +161,7 @@ def _serve(
         context=authority.context,
         admit=_admitting(settings),
         listener=seat.clients,
-        work=seat.work,
+        workload=seat.workload,
     )
     requests = HttpServer(clients.answer, listener=seat.requests)
     with within_limits(count):

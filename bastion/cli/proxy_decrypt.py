@@ -20,7 +20,7 @@ from bastion.cli.output import plain, say
 from bastion.core.errors import Refused, SealBroken
 
 if TYPE_CHECKING:
-    from bastion.proxy.envelope import Envelope
+    from bastion.proxy.sealed.envelope import Envelope
 
 _DESCRIPTION_MAX_BYTES = 1024 * 1024
 
@@ -60,9 +60,9 @@ def _run(call: Invocation) -> int:
         raise Refused("only one of FILE and --metadata can be - (stdin)")
     from bastion.adapters.key_service import open_kms
     from bastion.adapters.system_clock import SystemClock
-    from bastion.proxy.envelopes import Envelopes
-    from bastion.proxy.opening import opened
-    from bastion.proxy.sealing import Sealing
+    from bastion.proxy.sealed.envelopes import Envelopes
+    from bastion.proxy.sealed.opening import opened
+    from bastion.proxy.sealed.sealing import Sealing
 
     envelope, bucket, name = _described(given.metadata, given.stored_as)
     keyring = given.keyring or os.environ.get("GCS_PROXY_KEYRING")
@@ -84,8 +84,8 @@ def _run(call: Invocation) -> int:
 
 def _described(metadata: str, stored_as: str | None) -> tuple[Envelope, str, str]:
     """The envelope, the bucket and the name of the object."""
-    from bastion.proxy.description import parse_url, read_description
-    from bastion.proxy.envelope import Envelope
+    from bastion.proxy.sealed.description import parse_url, read_description
+    from bastion.proxy.sealed.envelope import Envelope
 
     called = "stdin" if metadata == "-" else plain(metadata)
     with _reading(metadata) as stream:

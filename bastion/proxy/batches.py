@@ -11,7 +11,7 @@ from dataclasses import replace
 from bastion.http1 import FileSlice, Headers, Request, Response
 from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.routes import Action, Route, route
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.service.upstream import UpstreamUnavailable
 from bastion.storage_api import batch
 from bastion.storage_api.query import Query
 from bastion.storage_api.refusals import Refusal, as_json

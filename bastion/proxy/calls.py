@@ -11,13 +11,13 @@ from typing import Any
 
 from bastion.http1 import Body, Headers, Request, Response
 from bastion.http1.messages import PIECE_BYTES
-from bastion.proxy.envelopes import Envelopes
 from bastion.proxy.objects import KnownObjects
-from bastion.proxy.resumables import Resumables
 from bastion.proxy.routes import Route
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.service.upstream import Answer, Asked, Upstream, UpstreamUnavailable
+from bastion.proxy.serving.siblings import Siblings
 from bastion.proxy.settings import KeyMapping
-from bastion.proxy.siblings import Siblings
-from bastion.proxy.upstream import Answer, Asked, Upstream, UpstreamUnavailable
+from bastion.proxy.uploads.resumables import Resumables
 from bastion.storage_api.documents import json_document
 from bastion.storage_api.query import Query
 from bastion.storage_api.refusals import Refusal

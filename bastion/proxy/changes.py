@@ -13,10 +13,10 @@ from typing import Any
 
 from bastion.http1 import Response
 from bastion.proxy.calls import Call, relayed
-from bastion.proxy.envelope import Envelope, EnvelopeBroken, is_ours, visible
 from bastion.proxy.resources import Json, answered_resource, ask_json, check_named, json_of
-from bastion.proxy.targets import requeried
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken, is_ours, visible
+from bastion.proxy.service.targets import requeried
+from bastion.proxy.service.upstream import UpstreamUnavailable
 from bastion.storage_api.documents import text_field
 from bastion.storage_api.query import Query
 from bastion.storage_api.refusals import Refusal, invalid

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from bastion.http1 import Response
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.changes import checked_document, encoded
-from bastion.proxy.envelope import Envelope, EnvelopeBroken, visible
 from bastion.proxy.objects import Known
-from bastion.proxy.reading import check_plaintext
+from bastion.proxy.reads.reading import check_plaintext
 from bastion.proxy.resources import (
     Json,
     answered_resource,
@@ -28,8 +27,9 @@ from bastion.proxy.resources import (
     plain_resource,
     wanted_of,
 )
-from bastion.proxy.targets import requeried
-from bastion.proxy.upstream import Answer, UpstreamUnavailable
+from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken, visible
+from bastion.proxy.service.targets import requeried
+from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.documents import text_field
 from bastion.storage_api.refusals import Refusal, invalid
 

@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 from bastion.core.errors import KmsRefused, KmsUnavailable
 from bastion.http1 import Request, Response
-from bastion.proxy import batches, changes, copies, downloads, listings, resources, uploads, xml_reading, xml_uploads
+from bastion.proxy import batches, changes, copies, listings, resources
 from bastion.proxy.calls import Call, Parts
-from bastion.proxy.envelope import EnvelopeBroken
+from bastion.proxy.reads import downloads, xml_reading
 from bastion.proxy.routes import Action, Route, route
-from bastion.proxy.sealing import SealBroken
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.sealed.envelope import EnvelopeBroken
+from bastion.proxy.sealed.sealing import SealBroken
+from bastion.proxy.service.upstream import UpstreamUnavailable
+from bastion.proxy.uploads import json_uploads, xml_uploads
 from bastion.storage_api.query import Query
 from bastion.storage_api.refusals import Refusal, as_json, as_text, as_xml, invalid
 
@@ -31,8 +33,8 @@ _ANSWERS: dict[Action, Callable[[Call], Response]] = {
     Action.CHANGE: changes.change,
     Action.REPLACE: changes.replace,
     Action.DELETE: Call.pass_on_alone,
-    Action.UPLOAD: uploads.upload,
-    Action.INSERT_EMPTY: uploads.insert_empty,
+    Action.UPLOAD: json_uploads.upload,
+    Action.INSERT_EMPTY: json_uploads.insert_empty,
     Action.COPY: copies.copy,
     Action.REWRITE: copies.rewrite,
     Action.XML_READ: xml_reading.read,

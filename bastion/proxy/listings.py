@@ -12,7 +12,6 @@ from typing import Any
 from bastion.core.errors import KmsRefused, KmsUnavailable
 from bastion.http1 import Response
 from bastion.proxy.calls import Call, Parts, relayed
-from bastion.proxy.envelope import EnvelopeBroken
 from bastion.proxy.resources import (
     Json,
     ask_json,
@@ -24,7 +23,8 @@ from bastion.proxy.resources import (
     wants_sums,
     without_ours,
 )
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.sealed.envelope import EnvelopeBroken
+from bastion.proxy.service.upstream import UpstreamUnavailable
 from bastion.storage_api.json_fields import Projection
 
 _log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bastion.http1 import Headers
-from bastion.proxy.envelope import Envelope, EnvelopeBroken
-from bastion.proxy.envelopes import Envelopes
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import plain_size
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import plain_size
+from bastion.proxy.service.upstream import UpstreamUnavailable
 
 _META = "x-goog-meta-"
 # About 2 KiB each.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from bastion.core.errors import BastionError, EnvelopeBroken, KmsRefused, PreconditionFailed, StoreError
 from bastion.ports import ObjectMetadata
-from bastion.proxy.envelope import Envelope
-from bastion.proxy.envelopes import Envelopes
+from bastion.proxy.sealed.envelope import Envelope
+from bastion.proxy.sealed.envelopes import Envelopes
 from bastion.proxy.settings import KeyMapping
 
 

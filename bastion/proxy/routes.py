@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from bastion.http1 import Headers
-from bastion.proxy.intercepted import bucket_in, is_shared
+from bastion.proxy.service.intercepted import bucket_in, is_shared
 from bastion.storage_api.query import Query, decoded
 from bastion.storage_api.refusals import Refusal
 

@@ -20,9 +20,9 @@ import pytest
 from bastion.adapters.keyring import KeyringKms
 from bastion.adapters.system_clock import SystemClock
 from bastion.http1 import Headers, Request, Response
-from bastion.proxy.envelopes import Envelopes
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import plain_length, sealed_size, segment_count
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import plain_length, sealed_size, segment_count
 from bastion.storage_api.declared_sums import crc32c_text
 from tests.adversarial.attacked_proxy import HOST, KEY, MARK, Answer, AttackedProxy, attacked, http, received, status_of
 

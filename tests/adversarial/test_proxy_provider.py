@@ -16,8 +16,8 @@ import pytest
 from bastion.adapters import keyring
 from bastion.core.errors import SealBroken
 from bastion.http1 import Disconnect, Headers, Response
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from bastion.proxy.settings import KeyMapping
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
 from tests.unit.proxy_objects import put_raw, stage
 from tests.unit.proxy_stage import KEY, InProcessAnswer, Stage, body_of, document
 

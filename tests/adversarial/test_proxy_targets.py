@@ -12,7 +12,7 @@ from bastion.http1 import Request
 from bastion.http1.head import parse_head, split_target
 from bastion.http1.messages import BadRequest, BytesBody
 from bastion.proxy.handler import handler
-from bastion.proxy.intercepted import is_shared, is_storage, split_authority
+from bastion.proxy.service.intercepted import is_shared, is_storage, split_authority
 from tests.unit.proxy_objects import stage
 from tests.unit.proxy_stage import Stage
 

@@ -19,10 +19,10 @@ from bastion.adapters import keyring
 from bastion.adapters.keyring import KeyringKms
 from bastion.cli.main import main
 from bastion.core.errors import EXIT_REFUSED
-from bastion.proxy import segments
-from bastion.proxy.envelope import Envelope
-from bastion.proxy.envelopes import Envelopes
-from bastion.proxy.sealing import Sealing
+from bastion.proxy.sealed import segments
+from bastion.proxy.sealed.envelope import Envelope
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.sealed.sealing import Sealing
 from bastion.testing.manual_clock import ManualClock
 from tests.cli.conftest import Terminal
 from tests.unit import sealed_objects
@@ -234,8 +234,8 @@ def test_another_keyrings_key_of_that_name_is_refused(run: Terminal, stored: Sto
 def test_memory_stays_flat_whatever_the_size(tmp_path: Path) -> None:
     stored = Stored(tmp_path, plain=bytes(128 * 1024 * 1024))
     limited = (
-        "import resource, sys; from bastion.cli.main import main; import bastion.proxy.opening, google_crc32c\n"
-        "import bastion.adapters.keyring, bastion.proxy.envelopes\n"
+        "import resource, sys; from bastion.cli.main import main; import bastion.proxy.sealed.opening, google_crc32c\n"
+        "import bastion.adapters.keyring, bastion.proxy.sealed.envelopes\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "code = main(sys.argv[1:])\n"
         "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"

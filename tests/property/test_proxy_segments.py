@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bastion.proxy import segments
-from bastion.proxy.sealing import Sealing
+from bastion.proxy.sealed import segments
+from bastion.proxy.sealed.sealing import Sealing
 from tests.unit import sealed_objects
 
 INNER = segments.SEGMENT_BYTES - segments.TAG_BYTES

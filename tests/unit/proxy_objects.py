@@ -10,8 +10,8 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from bastion.proxy.envelope import Envelope
-from bastion.proxy.sealing import Sealing
+from bastion.proxy.sealed.envelope import Envelope
+from bastion.proxy.sealed.sealing import Sealing
 from tests.unit.proxy_stage import KEY, Stage, document
 from tests.unit.sealed_objects import seal
 

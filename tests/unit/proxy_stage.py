@@ -16,12 +16,12 @@ from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.http1 import Body, BodyTruncated, BytesBody, FileSlice, Headers, Request, Response
 from bastion.proxy.calls import Parts
-from bastion.proxy.envelopes import Envelopes
 from bastion.proxy.handler import handler
 from bastion.proxy.objects import KnownObjects
-from bastion.proxy.resumables import Resumables
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from bastion.proxy.settings import KeyMapping
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.uploads.resumables import Resumables
 from bastion.testing.manual_clock import ManualClock
 
 HOST = "storage.googleapis.com"

@@ -9,11 +9,11 @@ from typing import Any
 
 from bastion.adapters.keyring import KeyringKms
 from bastion.http1 import Response
-from bastion.proxy.envelope import Envelope
-from bastion.proxy.envelopes import Envelopes
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import HEADER_BYTES, SEGMENT_BYTES, plain_capacity
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.sealed.envelope import Envelope
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import HEADER_BYTES, SEGMENT_BYTES, plain_capacity
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from tests.unit.proxy_stage import Stage, body_of
 
 # Bytes of plaintext of the first segment, and of any other that is whole.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bastion.proxy import segments
-from bastion.proxy.sealing import Sealing
+from bastion.proxy.sealed import segments
+from bastion.proxy.sealed.sealing import Sealing
 
 
 def seal(sealing: Sealing, plain: bytes) -> bytes:

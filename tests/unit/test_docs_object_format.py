@@ -12,9 +12,9 @@ from cryptography.exceptions import InvalidTag
 
 from bastion.adapters import keyring
 from bastion.adapters.keyring import KeyringKms
-from bastion.proxy import envelope, envelopes, sealing, segments
-from bastion.proxy.envelopes import Envelopes
-from bastion.proxy.sealing import Sealing
+from bastion.proxy.sealed import envelope, envelopes, sealing, segments
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.sealed.sealing import Sealing
 from bastion.testing.manual_clock import ManualClock
 from tests.unit import documented_decryption, sealed_objects
 

@@ -14,8 +14,8 @@ import pytest
 from bastion.certificates import Authority, new_key
 from bastion.core.errors import Refused
 from bastion.http1 import HttpServer, Request, Response
-from bastion.proxy.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
-from bastion.proxy.roots import roots, trusting
+from bastion.proxy.service.roots import roots, trusting
+from bastion.proxy.serving.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
 
 NOW = datetime.datetime.now(datetime.timezone.utc)
 HOST = "storage.googleapis.com"

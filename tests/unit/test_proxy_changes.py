@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bastion.proxy.upstream import Asked
+from bastion.proxy.service.upstream import Asked
 from tests.unit.proxy_objects import put_raw, stage, store
 from tests.unit.proxy_stage import Stage, body_of, crc32c_text, document, reason
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bastion.core.errors import EnvelopeBroken
-from bastion.proxy.envelope import Envelope, is_ours, visible
+from bastion.proxy.sealed.envelope import Envelope, is_ours, visible
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 WHOLE = Envelope(

@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 
 from bastion.core.errors import BastionError, EnvelopeBroken, KmsError, KmsRefused, KmsUnavailable
-from bastion.proxy import envelopes as module
-from bastion.proxy.envelope import Envelope
-from bastion.proxy.envelopes import SESSION_SECONDS, Envelopes
-from bastion.proxy.single_flight import SingleFlight
+from bastion.proxy.sealed import envelopes as module
+from bastion.proxy.sealed.envelope import Envelope
+from bastion.proxy.sealed.envelopes import SESSION_SECONDS, Envelopes
+from bastion.proxy.sealed.single_flight import SingleFlight
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_kms import MemoryKms
 

@@ -11,9 +11,9 @@ import pytest
 SEGMENTS = 500
 PROGRAM = f"""
 import resource, threading
-from bastion.proxy.freed_memory import keep_freed_memory
-from bastion.proxy.sealed_stream import Plaintext, SealedStream
-from bastion.proxy.sealing import Sealing
+from bastion.proxy.serving.freed_memory import keep_freed_memory
+from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream
+from bastion.proxy.sealed.sealing import Sealing
 from bastion.storage_api.declared_sums import Declared
 
 keep_freed_memory()

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from bastion.http1 import HttpServer, Response
-from bastion.proxy.hand_over import Inbox
-from bastion.proxy.work import Work
+from bastion.proxy.serving.hand_over import Inbox
+from bastion.proxy.serving.workload import Workload
 
 
 def test_a_connection_goes_on_where_it_was_with_what_the_client_sent_already() -> None:
@@ -106,7 +106,7 @@ def test_an_inbox_that_is_shut_wakes_who_waits_and_takes_nothing() -> None:
 
 
 def test_each_process_counts_its_own_work() -> None:
-    work = Work(3)
+    work = Workload(3)
     first, last = work.counter(0), work.counter(2)
     first.begin()
     last.begin()

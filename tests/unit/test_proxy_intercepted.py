@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.proxy.intercepted import is_storage, split_authority
+from bastion.proxy.service.intercepted import is_storage, split_authority
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 
 from bastion.core.errors import EnvelopeBroken
 from bastion.http1 import Headers
-from bastion.proxy.entity_tags import demanded_tags, shown_tag
 from bastion.proxy.objects import Known, KnownObjects
-from bastion.proxy.plain_bodies import PlainBody
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import sealed_range
-from bastion.proxy.targets import requeried, target
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.reads.entity_tags import demanded_tags, shown_tag
+from bastion.proxy.reads.plain_bodies import PlainBody
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import sealed_range
+from bastion.proxy.service.targets import requeried, target
+from bastion.proxy.service.upstream import UpstreamUnavailable
 from tests.unit.proxy_objects import stage, store
 from tests.unit.proxy_stage import Stage
 

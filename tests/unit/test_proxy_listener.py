@@ -18,9 +18,9 @@ import requests
 
 from bastion.emulator.gcs import certificate
 from bastion.http1 import BodyTruncated, HttpServer, Request, Response
-from bastion.proxy.authority import BUNDLE_FILE, ProxyAuthority
-from bastion.proxy.intercepted import is_storage
-from bastion.proxy.listener import ProxyListener
+from bastion.proxy.service.intercepted import is_storage
+from bastion.proxy.serving.authority import BUNDLE_FILE, ProxyAuthority
+from bastion.proxy.serving.listener import ProxyListener
 from tests.unit.scripted_server import read_exactly, read_head, serving
 
 HOST = "storage.googleapis.com"

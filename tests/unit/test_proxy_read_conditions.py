@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.proxy.upstream import Asked
+from bastion.proxy.service.upstream import Asked
 from tests.unit.proxy_objects import stage, store
 from tests.unit.proxy_stage import InProcessAnswer, Stage, body_of, document
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bastion.proxy.segments import SEGMENT_BYTES, sealed_size
-from bastion.proxy.upstream import Asked
+from bastion.proxy.sealed.segments import SEGMENT_BYTES, sealed_size
+from bastion.proxy.service.upstream import Asked
 from tests.unit.proxy_stage import PieceBody, Stage, crc32c_text, document, reason
 from tests.unit.proxy_uploads import (
     FIRST,

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bastion.http1 import BodyTruncated, Response
-from bastion.proxy.resumables import Resumables
-from bastion.proxy.segments import SEGMENT_BYTES, plain_offset
-from bastion.proxy.upload_journal import UploadJournal
-from bastion.proxy.upstream import Asked
+from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_offset
+from bastion.proxy.service.upstream import Asked
+from bastion.proxy.uploads.resumables import Resumables
+from bastion.proxy.uploads.upload_journal import UploadJournal
 from tests.unit.proxy_stage import PieceBody, Stage, body_of, document, reason
 from tests.unit.proxy_uploads import (
     FIRST,

@@ -9,8 +9,8 @@ import pytest
 import tink
 
 from bastion.core.errors import SealBroken
-from bastion.proxy import segments
-from bastion.proxy.sealing import ASSOCIATED, Sealing, is_header, new_header
+from bastion.proxy.sealed import segments
+from bastion.proxy.sealed.sealing import ASSOCIATED, Sealing, is_header, new_header
 from tests.unit import sealed_objects, tink_streaming
 
 KEY = bytes(range(32))

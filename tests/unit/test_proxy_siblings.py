@@ -14,12 +14,12 @@ import pytest
 
 from bastion.http1 import HttpServer, Request, Response
 from bastion.proxy.calls import Parts
-from bastion.proxy.hand_over import Inbox
 from bastion.proxy.handler import Handler, handler
 from bastion.proxy.objects import KnownObjects
-from bastion.proxy.resumables import Resumables
-from bastion.proxy.siblings import Siblings
-from bastion.proxy.upload_journal import Beginning
+from bastion.proxy.serving.hand_over import Inbox
+from bastion.proxy.serving.siblings import Siblings
+from bastion.proxy.uploads.resumables import Resumables
+from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_api.declared_sums import Declared
 from bastion.storage_api.refusals import Refusal
 from tests.unit.proxy_stage import Stage, body_of, document, reason

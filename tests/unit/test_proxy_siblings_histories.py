@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bastion.http1 import BodyTruncated, BytesBody, Headers, HttpServer, Request, Response
-from bastion.proxy.envelopes import Envelopes
-from bastion.proxy.hand_over import Inbox
 from bastion.proxy.handler import Handler, handler
 from bastion.proxy.objects import KnownObjects
-from bastion.proxy.resumables import Resumables
-from bastion.proxy.segments import SEGMENT_BYTES
-from bastion.proxy.siblings import Siblings
+from bastion.proxy.sealed.envelopes import Envelopes
+from bastion.proxy.sealed.segments import SEGMENT_BYTES
+from bastion.proxy.serving.hand_over import Inbox
+from bastion.proxy.serving.siblings import Siblings
+from bastion.proxy.uploads.resumables import Resumables
 from tests.unit.proxy_stage import HOST, PieceBody, Stage, body_of, document
 from tests.unit.proxy_uploads import (
     FIRST,

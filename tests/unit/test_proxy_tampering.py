@@ -9,7 +9,7 @@ import pytest
 
 from bastion.adapters import keyring
 from bastion.core.errors import SealBroken
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from tests.unit.proxy_objects import FIRST, INNER, SEGMENT, content, put_raw, stage, store
 from tests.unit.proxy_stage import KEY, InProcessAnswer, Stage, body_of, document
 

@@ -15,9 +15,9 @@ import pytest
 
 from bastion.core.errors import KmsUnavailable
 from bastion.http1 import BodyTruncated, Headers, Response
-from bastion.proxy.segments import SEGMENT_BYTES, plain_capacity, sealed_size
-from bastion.proxy.storing import SMALL_BYTES
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_capacity, sealed_size
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.uploads.storing import SMALL_BYTES
 from tests.unit.proxy_stage import PieceBody, Stage, body_of, crc32c_text, document, reason
 from tests.unit.proxy_uploads import INSERT, multipart, noise, unsealed
 

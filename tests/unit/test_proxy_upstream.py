@@ -16,8 +16,8 @@ import pytest
 from bastion.core.errors import Refused
 from bastion.emulator.gcs import certificate
 from bastion.http1 import Headers, HttpServer, Request, Response
-from bastion.proxy.forwarding import ForwardingUpstream
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.service.forwarding import ForwardingUpstream
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from tests.unit.scripted_server import answering, read_exactly, read_head, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

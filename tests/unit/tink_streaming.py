@@ -8,7 +8,7 @@ import tink
 from tink import secret_key_access, streaming_aead
 from tink.proto import aes_gcm_hkdf_streaming_pb2, common_pb2, tink_pb2
 
-from bastion.proxy.sealing import ASSOCIATED
+from bastion.proxy.sealed.sealing import ASSOCIATED
 
 streaming_aead.register()
 

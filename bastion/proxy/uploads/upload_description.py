@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bastion.http1 import Headers
-from bastion.proxy.envelope import is_ours
+from bastion.proxy.sealed.envelope import is_ours
 from bastion.storage_api.declared_sums import Declared, both_declared, declared_in_headers, declared_in_resource
 from bastion.storage_api.documents import text_field
 from bastion.storage_api.query import Query

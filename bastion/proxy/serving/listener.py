@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from bastion.core.errors import SealBroken
 from bastion.http1 import Disconnect, FileSlice, Headers, HttpServer, Request, Response, Secured
 from bastion.http1.server import Admit, Handler, Listener
-from bastion.proxy.intercepted import split_authority
-from bastion.proxy.tunnel import Tunnel
-from bastion.proxy.upstream import UpstreamUnavailable
-from bastion.proxy.work import WorkCounter
+from bastion.proxy.service.intercepted import split_authority
+from bastion.proxy.service.upstream import UpstreamUnavailable
+from bastion.proxy.serving.tunnel import Tunnel
+from bastion.proxy.serving.workload import WorkloadCounter
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class ProxyListener:
         connections_max: int = 1024,
         admit: Admit | None = None,
         listener: Listener | None = None,
-        work: WorkCounter | None = None,
+        workload: WorkloadCounter | None = None,
     ) -> None:
         self._handler = handler
-        self._work = work or WorkCounter()
+        self._workload = workload or WorkloadCounter()
         self._intercepts = intercepts
         self._context = context
         self._idle_seconds = idle_seconds
@@ -147,17 +147,17 @@ class ProxyListener:
 
     def answer(self, request: Request) -> Response:
         """Answers what is meant for the storage service, from wherever it comes."""
-        self._work.begin()
+        self._workload.begin()
         streams = False
         try:
             response = self._handler(request)
             if not isinstance(response.body, (bytes, FileSlice)):
-                response.body = _Body(response.body, f"{request.method} {request.path}", self._work.end)
+                response.body = _Body(response.body, f"{request.method} {request.path}", self._workload.end)
                 streams = True
             return response
         finally:
             if not streams:
-                self._work.end()
+                self._workload.end()
 
     def _is_intercepted(self, authority: str, port: int) -> bool:
         try:

@@ -15,11 +15,13 @@ from collections.abc import Iterable, Iterator
 from bastion.http1 import Body, Headers, Response
 from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
-from bastion.proxy.resumables import Session, Slot, Spoiled
 from bastion.proxy.routes import Action, route
-from bastion.proxy.sealed_stream import Plaintext, SealedStream
-from bastion.proxy.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
-from bastion.proxy.service_sessions import (
+from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream
+from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
+from bastion.proxy.service.targets import requeried
+from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
+from bastion.proxy.uploads.resumables import Session, Slot, Spoiled
+from bastion.proxy.uploads.service_sessions import (
     Declined,
     Json,
     accepted,
@@ -32,12 +34,10 @@ from bastion.proxy.service_sessions import (
     send_part,
     session_target,
 )
-from bastion.proxy.stored import Sealed, answered, current, finished, shown
-from bastion.proxy.storing import PIECE_SEGMENTS, new_envelope
-from bastion.proxy.targets import requeried
-from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
-from bastion.proxy.upload_journal import Beginning
-from bastion.proxy.upstream import Answer, UpstreamUnavailable
+from bastion.proxy.uploads.stored import Sealed, answered, current, finished, shown
+from bastion.proxy.uploads.storing import PIECE_SEGMENTS, new_envelope
+from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
+from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_api.declared_sums import both_declared, declared_in_headers
 from bastion.storage_api.query import Query, natural_number
 from bastion.storage_api.ranges import ChunkRange, chunk_range

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 from bastion.core.errors import Refused
 from bastion.http1 import Headers
-from bastion.proxy.exchange import Exchange, ForwardedAnswer
-from bastion.proxy.intercepted import split_authority
-from bastion.proxy.roots import trusting
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.service.exchange import Exchange, ForwardedAnswer
+from bastion.proxy.service.intercepted import split_authority
+from bastion.proxy.service.roots import trusting
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 
 _HTTPS_PORT = 443
 _HTTP_PORT = 80
@@ -84,7 +84,7 @@ class ForwardingUpstream:
         self._closed = False
 
     def ask(self, asked: Asked) -> ForwardedAnswer:
-        """See `bastion.proxy.upstream.Upstream.ask`."""
+        """See `bastion.proxy.service.upstream.Upstream.ask`."""
         place = self._endpoint or _place(asked.authority)
         if self._endpoint is not None:
             # It names addresses in its answers, which must be those that our clients use.

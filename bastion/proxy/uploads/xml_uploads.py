@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 
 from bastion.http1 import Headers, Response
 from bastion.proxy.calls import Call
-from bastion.proxy.intercepted import bucket_in, is_storage, split_authority
-from bastion.proxy.sealed_stream import Plaintext
-from bastion.proxy.service_sessions import Declined, explained
-from bastion.proxy.storing import store
-from bastion.proxy.targets import insert_target
-from bastion.proxy.upload_description import described
+from bastion.proxy.sealed.sealed_stream import Plaintext
+from bastion.proxy.service.intercepted import bucket_in, is_storage, split_authority
+from bastion.proxy.service.targets import insert_target
+from bastion.proxy.uploads.service_sessions import Declined, explained
+from bastion.proxy.uploads.storing import store
+from bastion.proxy.uploads.upload_description import described
 from bastion.storage_api.query import Query
 from bastion.storage_api.refusals import Refusal
 

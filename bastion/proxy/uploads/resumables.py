@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bastion.proxy.sealed_stream import START, SealedStream, md5_for
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import TAG_BYTES, plain_offset
-from bastion.proxy.upload_journal import Beginning, JournalFile, Sent, UploadJournal, digest_of
+from bastion.proxy.sealed.sealed_stream import START, SealedStream, md5_for
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import TAG_BYTES, plain_offset
+from bastion.proxy.uploads.upload_journal import Beginning, JournalFile, Sent, UploadJournal, digest_of
 from bastion.storage_api.refusals import Refusal, invalid
 
 # Each holds a tail of at most 256 KiB.

@@ -13,9 +13,9 @@ from typing import Any
 
 from bastion.http1 import Body
 from bastion.http1.messages import PIECE_BYTES
-from bastion.proxy.crc32c import SummedMemory
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import HEADER_BYTES, TAG_BYTES, plain_capacity, plain_offset
+from bastion.proxy.sealed.crc32c import SummedMemory
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import HEADER_BYTES, TAG_BYTES, plain_capacity, plain_offset
 from bastion.storage_api.declared_sums import Declared
 from bastion.storage_api.refusals import Refusal
 

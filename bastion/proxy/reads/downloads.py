@@ -6,12 +6,12 @@ Layer: proxy.
 from __future__ import annotations
 
 from bastion.http1 import Headers, Response
-from bastion.proxy import reading
 from bastion.proxy.calls import Call, refused
 from bastion.proxy.objects import Known
+from bastion.proxy.reads import reading
 from bastion.proxy.resources import ask_json, check_named, json_of
-from bastion.proxy.targets import requeried, target
-from bastion.proxy.upstream import Answer
+from bastion.proxy.service.targets import requeried, target
+from bastion.proxy.service.upstream import Answer
 
 _CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
 

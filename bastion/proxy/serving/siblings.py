@@ -11,9 +11,9 @@ import contextlib
 import socket
 from collections.abc import Sequence
 
-from bastion.proxy.exchange import Exchange, ForwardedAnswer
-from bastion.proxy.hand_over import Inbox
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.service.exchange import Exchange, ForwardedAnswer
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.serving.hand_over import Inbox
 
 # Longer than the longest answer of the storage service takes, with the wait for the request before it.
 _SILENCE_SECONDS = 400.0
@@ -32,7 +32,7 @@ class Sibling:
         self._inbox = inbox
 
     def ask(self, asked: Asked) -> ForwardedAnswer:
-        """See `bastion.proxy.upstream.Upstream.ask`."""
+        """See `bastion.proxy.service.upstream.Upstream.ask`."""
         try:
             own = self._connected()
         except OSError as error:

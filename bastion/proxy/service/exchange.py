@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from bastion.http1 import BadRequest, Body, BodyTruncated, BytesBody
 from bastion.http1.head import FIELD_NAME, AnswerHead, body_length, parse_answer
 from bastion.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
-from bastion.proxy.upstream import Asked, UpstreamUnavailable
+from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 
 # Up to here head and body go out together; what is larger goes in such pieces, and between two of them an early answer
 # is looked for.
@@ -56,7 +56,7 @@ _Done = Callable[["Exchange", bool], None]
 
 
 class ForwardedAnswer:
-    """An answer on its way in; see `bastion.proxy.upstream.Answer`."""
+    """An answer on its way in; see `bastion.proxy.service.upstream.Answer`."""
 
     def __init__(self, head: AnswerHead, body: Body, where: str, done: Callable[[bool], None]) -> None:
         self.status = head.status

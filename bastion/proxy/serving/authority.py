@@ -22,7 +22,7 @@ from pathlib import Path
 from bastion.certificates import Authority, new_key, server_context
 from bastion.core.errors import Refused
 from bastion.core.proxy_contract import BUNDLE_FILE, CA_FILE
-from bastion.proxy.roots import roots
+from bastion.proxy.service.roots import roots
 
 __all__ = ["BUNDLE_FILE", "CA_FILE", "ProxyAuthority"]
 

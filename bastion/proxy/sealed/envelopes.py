@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bastion.core.errors import EnvelopeBroken, KmsRefused
 from bastion.ports import Clock, Kms, WrappedKey
-from bastion.proxy.envelope import VERSION, Envelope
-from bastion.proxy.sealing import KEY_BYTES, new_header
-from bastion.proxy.single_flight import SingleFlight
+from bastion.proxy.sealed.envelope import VERSION, Envelope
+from bastion.proxy.sealed.sealing import KEY_BYTES, new_header
+from bastion.proxy.sealed.single_flight import SingleFlight
 
 # What the wrapping of session keys is bound to in the key service: they are good for nothing else there.
 SESSION_CONTEXT = b"bastion proxy 1 session key"

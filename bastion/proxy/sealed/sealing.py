@@ -3,7 +3,7 @@
 Layer: proxy. A key for AES-256-GCM is derived from the object's key, the salt in the header and `ASSOCIATED`. A
 segment's nonce holds its index and whether it is the last, so no segment can be left out, moved or added. An object
 keeps its key and header when it is copied: `ASSOCIATED` names no object, the wrapping of the key does
-(`bastion.proxy.envelopes`).
+(`bastion.proxy.sealed.envelopes`).
 
 The caller never seals different bytes under an index whose sealed form has left the process: two plaintexts under one
 nonce give both away.
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bastion.core.errors import SealBroken
-from bastion.proxy.segments import HEADER_BYTES, SEGMENTS_MAX, TAG_BYTES, plain_capacity
+from bastion.proxy.sealed.segments import HEADER_BYTES, SEGMENTS_MAX, TAG_BYTES, plain_capacity
 
 __all__ = ["ASSOCIATED", "KEY_BYTES", "Buffer", "SealBroken", "Sealing", "is_header", "new_header"]
 

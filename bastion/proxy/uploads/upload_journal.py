@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bastion.proxy.envelope import Envelope, EnvelopeBroken
-from bastion.proxy.sealed_stream import Edge
-from bastion.proxy.segments import TAG_BYTES
+from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken
+from bastion.proxy.sealed.sealed_stream import Edge
+from bastion.proxy.sealed.segments import TAG_BYTES
 from bastion.storage_api.declared_sums import Declared
 from bastion.storage_api.refusals import Refusal
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from bastion.core.errors import SealBroken
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import HEADER_BYTES, SEGMENT_BYTES
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import HEADER_BYTES, SEGMENT_BYTES
 
 
 def opened(source: BinaryIO, sealing: Sealing) -> Iterator[bytes]:

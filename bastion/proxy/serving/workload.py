@@ -11,7 +11,7 @@ import threading
 _NUMBER_BYTES = 8
 
 
-class Work:
+class Workload:
     """How many requests to the storage service each process has at hand.
 
     Args:
@@ -24,12 +24,12 @@ class Work:
     def at_hand(self, process: int) -> int:
         return self._numbers[process]
 
-    def counter(self, process: int) -> WorkCounter:
+    def counter(self, process: int) -> WorkloadCounter:
         """What that process counts with."""
-        return WorkCounter(self._numbers[process : process + 1])
+        return WorkloadCounter(self._numbers[process : process + 1])
 
 
-class WorkCounter:
+class WorkloadCounter:
     """One process's number; many threads may change it."""
 
     def __init__(self, number: memoryview | None = None) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bastion.proxy.sealing import SealBroken, Sealing
-from bastion.proxy.segments import HEADER_BYTES, SEGMENT_BYTES, TAG_BYTES, SealedRange, segment_count
-from bastion.proxy.upstream import Answer, UpstreamUnavailable
+from bastion.proxy.sealed.sealing import SealBroken, Sealing
+from bastion.proxy.sealed.segments import HEADER_BYTES, SEGMENT_BYTES, TAG_BYTES, SealedRange, segment_count
+from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 
 # Larger pieces cost memory and are hardly faster.
 _SEGMENTS_AT_ONCE = 4

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from bastion.http1 import Response
-from bastion.proxy import resumable_uploads
 from bastion.proxy.calls import Call, end_to_end, relayed
-from bastion.proxy.sealed_stream import Plaintext
-from bastion.proxy.service_sessions import Declined, declined
-from bastion.proxy.stored import answered
-from bastion.proxy.storing import store
-from bastion.proxy.upload_description import Description, described
-from bastion.proxy.upload_journal import Beginning
+from bastion.proxy.sealed.sealed_stream import Plaintext
+from bastion.proxy.uploads import resumable_uploads
+from bastion.proxy.uploads.service_sessions import Declined, declined
+from bastion.proxy.uploads.stored import answered
+from bastion.proxy.uploads.storing import store
+from bastion.proxy.uploads.upload_description import Description, described
+from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_api.declared_sums import Declared
 from bastion.storage_api.multipart_related import MultipartRelated, boundary_of
 from bastion.storage_api.refusals import invalid, not_allowed

@@ -14,13 +14,13 @@ from typing import Any
 
 from bastion.http1 import Headers, Response
 from bastion.proxy.calls import Call
-from bastion.proxy.envelope import Envelope
 from bastion.proxy.resources import plain_resource
-from bastion.proxy.sealed_stream import Edge
-from bastion.proxy.segments import sealed_size
-from bastion.proxy.service_sessions import Declined, Json, accepted, identity_headers
-from bastion.proxy.targets import object_target
-from bastion.proxy.upstream import UpstreamUnavailable
+from bastion.proxy.sealed.envelope import Envelope
+from bastion.proxy.sealed.sealed_stream import Edge
+from bastion.proxy.sealed.segments import sealed_size
+from bastion.proxy.service.targets import object_target
+from bastion.proxy.service.upstream import UpstreamUnavailable
+from bastion.proxy.uploads.service_sessions import Declined, Json, accepted, identity_headers
 from bastion.storage_api.declared_sums import crc32c_text
 from bastion.storage_api.json_fields import projected, projection
 from bastion.storage_api.refusals import Refusal

@@ -6,12 +6,12 @@ Layer: proxy. What the JSON API has in a resource stands in headers here, so an 
 from __future__ import annotations
 
 from bastion.http1 import Headers, Response
-from bastion.proxy import reading
 from bastion.proxy.calls import Call, end_to_end, relayed
-from bastion.proxy.entity_tags import demanded_tags
 from bastion.proxy.objects import Known
-from bastion.proxy.targets import requeried, target
-from bastion.proxy.upstream import Answer, UpstreamUnavailable
+from bastion.proxy.reads import reading
+from bastion.proxy.reads.entity_tags import demanded_tags
+from bastion.proxy.service.targets import requeried, target
+from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.query import natural_number
 from bastion.storage_api.refusals import Refusal
 

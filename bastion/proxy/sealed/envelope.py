@@ -2,7 +2,7 @@
 
 Layer: proxy, pure. Everything lies in custom metadata named `gcsproxy-*`, apart from what clients set there; they never
 see these entries and cannot change them. Names are compared without regard to case, because headers have none. Nothing
-here is secret, and nothing is believed until `bastion.proxy.envelopes` has opened it.
+here is secret, and nothing is believed until `bastion.proxy.sealed.envelopes` has opened it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from bastion.core.errors import EnvelopeBroken
 from bastion.core.kms_keys import is_key_name, is_version
-from bastion.proxy.sealing import is_header
+from bastion.proxy.sealed.sealing import is_header
 
 __all__ = ["PREFIX", "VERSION", "Envelope", "EnvelopeBroken", "is_ours", "visible"]
 

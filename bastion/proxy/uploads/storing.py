@@ -18,11 +18,13 @@ from dataclasses import replace
 
 from bastion.http1 import Headers
 from bastion.proxy.calls import Call
-from bastion.proxy.envelope import Envelope
-from bastion.proxy.sealed_stream import Plaintext, SealedStream, md5_for
-from bastion.proxy.sealing import Sealing
-from bastion.proxy.segments import sealed_size
-from bastion.proxy.service_sessions import (
+from bastion.proxy.sealed.envelope import Envelope
+from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream, md5_for
+from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.sealed.segments import sealed_size
+from bastion.proxy.service.targets import insert_target, requeried
+from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
+from bastion.proxy.uploads.service_sessions import (
     Json,
     accepted,
     ask_status,
@@ -32,10 +34,8 @@ from bastion.proxy.service_sessions import (
     send_part,
     session_target,
 )
-from bastion.proxy.stored import Sealed, confirm, finished, shown
-from bastion.proxy.targets import insert_target, requeried
-from bastion.proxy.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
-from bastion.proxy.upstream import Answer, UpstreamUnavailable
+from bastion.proxy.uploads.stored import Sealed, confirm, finished, shown
+from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.storage_api.declared_sums import crc32c_text
 
 # Plaintext up to here goes up in one request.

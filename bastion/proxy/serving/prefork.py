@@ -25,9 +25,9 @@ from multiprocessing.connection import Connection
 
 from bastion import processes
 from bastion.core.errors import BastionError
-from bastion.proxy.hand_over import Inbox
-from bastion.proxy.siblings import Siblings
-from bastion.proxy.work import Work, WorkCounter
+from bastion.proxy.serving.hand_over import Inbox
+from bastion.proxy.serving.siblings import Siblings
+from bastion.proxy.serving.workload import Workload, WorkloadCounter
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Seat:
     clients: Inbox
     requests: Inbox
     siblings: Siblings
-    work: WorkCounter
+    workload: WorkloadCounter
 
 
 # Begins to serve, and returns what ends that, giving requests at hand so many seconds.
@@ -84,7 +84,7 @@ class Prefork:
         self._processes: list[_Process] = []
         self._ended = False
         with within_limits(count):
-            self._work = Work(count)
+            self._workload = Workload(count)
             # Signals wake the one thread wherever it waits.
             self._woken, self._waker = socket.socketpair()
             for end in (self._woken, self._waker):
@@ -109,7 +109,7 @@ class Prefork:
                     clients=clients,
                     requests=own_requests,
                     siblings=Siblings(number, requests),
-                    work=self._work.counter(number),
+                    workload=self._workload.counter(number),
                 )
                 self._fork(number, seat)
             for process in self._processes:
@@ -208,12 +208,16 @@ class Prefork:
 
         Connections that come together are all given before one of them is work: in turns, whoever had many before.
         """
-        for process in sorted(self._processes, key=lambda each: self._work.at_hand(each.number)):
-            with contextlib.suppress(OSError):
-                if process.clients.give(connection):
-                    self._processes.remove(process)
-                    self._processes.append(process)
-                    return True
+        for process in sorted(self._processes, key=lambda each: self._workload.at_hand(each.number)):
+            try:
+                given = process.clients.give(connection)
+            except OSError as error:
+                _log.warning("process %s of the proxy takes no connection: %s", process.process.pid, error)
+                continue
+            if given:
+                self._processes.remove(process)
+                self._processes.append(process)
+                return True
         return False
 
     # -- in the processes that serve -----------------------------------------------------------------------------------

@@ -13,13 +13,13 @@ from typing import Protocol, cast
 from bastion.core.errors import SealBroken
 from bastion.http1 import Headers, Response
 from bastion.proxy.calls import OF_THE_SERVICE, Call, end_to_end, refused, relayed
-from bastion.proxy.entity_tags import shown_tag
-from bastion.proxy.envelope import PREFIX, EnvelopeBroken
 from bastion.proxy.objects import Known
-from bastion.proxy.plain_bodies import PlainBody
-from bastion.proxy.segments import SealedRange, sealed_range
+from bastion.proxy.reads.entity_tags import shown_tag
+from bastion.proxy.reads.plain_bodies import PlainBody
+from bastion.proxy.sealed.envelope import PREFIX, EnvelopeBroken
+from bastion.proxy.sealed.segments import SealedRange, sealed_range
+from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.proxy.settings import ALLOW_PLAINTEXT
-from bastion.proxy.upstream import Answer, UpstreamUnavailable
 from bastion.storage_api.declared_sums import crc32c_text
 from bastion.storage_api.ranges import read_range
 from bastion.storage_api.refusals import Refusal

@@ -1,6 +1,6 @@
 """What the proxy asks the storage service, and what comes back: the interface between handlers and connections.
 
-Layer: proxy. Handlers know only this; tests answer it in their own process. `bastion.proxy.forwarding` is the real one.
+Layer: proxy. Handlers know only this; tests answer it in their own process. `forwarding` is the real one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The storage service: where it is asked, and over which connections."""
