@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -25,6 +26,8 @@ from bastion.emulator.gcs.uploads import Uploads
 from bastion.http1 import Body, HttpServer, Request, Response
 
 HOST = "storage.googleapis.com"
+URL = f"https://{HOST}"
+UPLOAD = f"{URL}/upload/storage/v1/b/vault/o"
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 # What no client may ever find in the bucket's folder, in an answer of the service, or on the way there.
 MARK = b"never-in-the-clear-"
@@ -235,6 +238,11 @@ def http(method: str, target: str, *headers: str, body: bytes = MARK, host: str 
     if not any(line.lower().startswith(("content-length", "transfer-encoding")) for line in headers):
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def content(size: int, seed: int) -> bytes:
+    """Of an object: it begins with the mark, and is another for each seed."""
+    return (MARK + random.Random(seed).randbytes(1000) * (size // 1000 + 1))[:size]
 
 
 def status_of(answer: bytes) -> int:

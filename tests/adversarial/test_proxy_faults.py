@@ -18,11 +18,10 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 
 from bastion.emulator.gcs.fault_rules import parse_flag
 from bastion.emulator.gcs.faults import Faults
-from tests.adversarial.attacked_proxy import MARK, AttackedProxy, attacked
+from tests.adversarial.attacked_proxy import MARK, URL, AttackedProxy, attacked
 
 pytestmark = pytest.mark.e2e
 
-URL = "https://storage.googleapis.com"
 NAMES = ["a", "b", "c/d e", "c/é"]
 # None: no object.
 Content = bytes | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,13 +13,11 @@ from google.cloud.exceptions import GoogleCloudError
 from google.cloud.storage.exceptions import InvalidResponse
 
 from bastion.http1 import Request, Response
-from tests.adversarial.attacked_proxy import MARK, Answer, AttackedProxy, Seen, attacked
+from tests.adversarial.attacked_proxy import MARK, UPLOAD, URL, Answer, AttackedProxy, Seen, attacked, content
 
 pytestmark = pytest.mark.e2e
 
 MIB = 1024 * 1024
-URL = "https://storage.googleapis.com"
-UPLOAD = f"{URL}/upload/storage/v1/b/vault/o"
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +33,6 @@ def proxy(started: AttackedProxy) -> Iterator[AttackedProxy]:
     started.watch = lambda seen, size: None
     started.wrap = lambda answer: answer
     assert not started.in_the_clear()
-
-
-def content(size: int, seed: int) -> bytes:
-    return (MARK + random.Random(seed).randbytes(1000) * (size // 1000 + 1))[:size]
 
 
 def on_arrival(proxy: AttackedProxy, method: str, at: int, act: Callable[[], object], *, nth: int = 1) -> list[str]:

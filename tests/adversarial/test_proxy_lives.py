@@ -19,8 +19,8 @@ import requests
 
 from bastion.adapters import keyring
 from bastion.http1 import Disconnect
-from tests.adversarial.attacked_proxy import HOST, KEY, AttackedProxy, Seen, attacked
-from tests.adversarial.test_proxy_processes import UPLOAD, URL, connections, content, gone, of_each, until
+from tests.adversarial.attacked_proxy import HOST, KEY, UPLOAD, URL, AttackedProxy, Seen, attacked, content
+from tests.adversarial.proxy_processes import connections, gone, of_each, until
 
 pytestmark = pytest.mark.e2e
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
 
-from tests.adversarial.attacked_proxy import HOST, MARK, AttackedProxy, Seen, attacked
+from tests.adversarial.attacked_proxy import MARK, UPLOAD, URL, AttackedProxy, Seen, attacked, content
+from tests.adversarial.proxy_processes import connections, gone, of_each, until
 
 pytestmark = pytest.mark.e2e
 
 MIB = 1024 * 1024
-URL = f"https://{HOST}"
-UPLOAD = f"{URL}/upload/storage/v1/b/vault/o"
 
 
 @pytest.fixture(scope="module")
@@ -37,39 +35,6 @@ def proxy(started: AttackedProxy) -> Iterator[AttackedProxy]:
     if started.process is None or started.process.poll() is not None:
         started.start()
     assert not started.in_the_clear()
-
-
-def content(size: int, seed: int) -> bytes:
-    return (MARK + random.Random(seed).randbytes(1000) * (size // 1000 + 1))[:size]
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come to that"
-        time.sleep(0.01)
-
-
-def gone(process: int) -> bool:
-    try:
-        # Who has ended and was not yet waited for is gone, too.
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def connections(proxy: AttackedProxy, process: int) -> int:
-    """How many sockets at the proxy's address a process has."""
-    links = {
-        str(descriptor.readlink()) for descriptor in Path(f"/proc/{process}/fd").iterdir() if descriptor.is_symlink()
-    }
-    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return len(links & {f"socket:[{fields[9]}]" for fields in sockets if fields[1].endswith(f":{proxy.port:04X}")})
-
-
-def of_each(proxy: AttackedProxy) -> list[int]:
-    """How many connections of clients each of the processes that serve has."""
-    return [connections(proxy, process) for process in proxy.processes[1:]]
 
 
 @contextlib.contextmanager
