@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import socket
 import ssl
 import threading
@@ -65,6 +66,13 @@ def test_nobody_believes_the_authority_about_other_sites(tmp_path: Path, host: s
     authority = ProxyAuthority(tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError):
         _handshake(authority.context(host), _strict(authority.public_pem), host)
+
+
+def test_the_key_of_a_host_is_in_no_file(tmp_path: Path) -> None:
+    authority = ProxyAuthority(tmp_path / "state")
+    shutil.rmtree(tmp_path / "state")
+    _handshake(authority.context(HOST), _strict(authority.public_pem), HOST)
+    assert not (tmp_path / "state").exists()
 
 
 def test_the_key_is_private_and_nothing_else_of_it_stays(tmp_path: Path) -> None:

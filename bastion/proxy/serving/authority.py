@@ -54,7 +54,6 @@ class ProxyAuthority:
     """
 
     def __init__(self, folder: Path, *, now: Now = utc_now) -> None:
-        self._folder = folder
         self._now = now
         self._authority = _kept(folder, now())
         self._key = new_key()
@@ -108,11 +107,11 @@ class ProxyAuthority:
 
     def _make(self, host: str, now: datetime.datetime) -> ssl.SSLContext:
         leaf = self._authority.sign("bastion storage proxy", [host], key=self._key, now=now, lifetime=_LEAF_LIFETIME)
-        # A context reads its key from a file only; this one is nobody's but ours, and gone at once.
-        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".leaf-") as file:
+        # A context reads its key from a file only; this one is in memory, and gone with us however we end.
+        with os.fdopen(os.memfd_create("leaf"), "wb") as file:
             file.write(leaf.private_pem)
             file.flush()
-            return server_context(Path(file.name))
+            return server_context(Path(f"/proc/self/fd/{file.fileno()}"))
 
 
 def _kept(folder: Path, now: datetime.datetime) -> Authority:
