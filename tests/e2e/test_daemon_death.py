@@ -28,9 +28,10 @@ def result(root: LocalRoot, name: str) -> dict[str, object] | None:
 def live_through(root: LocalRoot, point: int, witness: Path) -> None:
     """One job of two hosts whose daemon dies at its `point`th write and is replaced by an ordinary one."""
     dying = root.start_daemon(DYING, str(point))
-    root.submit(
-        "job", f'echo "$BASTION_RUN $BASTION_HOST_INDEX" >> {witness}; sleep 1; exit 7', instance_type="tpu-v4-16"
-    )
+    # The first to fail ends the other host's command, so it fails when both were here; where one never comes, anyway.
+    both_here = f'for _ in $(seq 300); do [ "$(wc -l < {witness})" -ge 2 ] && break; sleep 0.1; done'
+    command = f'echo "$BASTION_RUN $BASTION_HOST_INDEX" >> {witness}; {both_here}; sleep 1; exit 7'
+    root.submit("job", command, instance_type="tpu-v4-16")
     wait_for(lambda: dying.poll() is not None or result(root, "job"))
     root.start_daemon()
     wait_for(lambda: result(root, "job"))
