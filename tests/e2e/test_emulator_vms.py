@@ -5,6 +5,7 @@ Each test ends by making sure that no process with its hosts' marker is left.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -25,10 +26,11 @@ from bastion.emulator.tpu.faults import Faults
 from bastion.emulator.tpu.host import MARKER, HostFolder
 from bastion.processes import ProcessId
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 NODE = "b-aaaaaaaaaa-1"
-PATIENCE_SECONDS = 20.0
+# Far more than anything here takes: a busy machine must not fail a test.
+PATIENCE_SECONDS = 60.0
 # Notes its worker number and leaves a daemon behind that has shaken off its session, its parent and its terminal.
 NOTES_ITSELF = """
 curl --silent --fail --noproxy '*' -H 'Metadata-Flavor: Google' \
@@ -77,8 +79,12 @@ class Machine:
         return self.program.wait(timeout=PATIENCE_SECONDS)
 
     def hosts(self) -> list[HostFolder]:
-        found = [HostFolder(path) for path in sorted(self.folder.glob("vms/*/*")) if (path / "host.json").exists()]
-        self.vm_ids |= {host.read().vm_id for host in found}
+        found = []
+        for path in sorted(self.folder.glob("vms/*/*")):
+            with contextlib.suppress(FileNotFoundError):  # not written yet, or its node goes just now
+                host = HostFolder(path)
+                self.vm_ids.add(host.read().vm_id)
+                found.append(host)
         return found
 
     def alive(self) -> list[ProcessId]:
@@ -86,6 +92,11 @@ class Machine:
         self.hosts()
         assert self.vm_ids, "no host was ever seen"
         return [process for vm_id in self.vm_ids for process in processes.marked(MARKER, vm_id)]
+
+    def settled(self, number: int) -> set[ProcessId]:
+        """The hosts' processes once they are so many: a script's `mv` lives a moment longer than its effect."""
+        eventually(lambda: len(self.alive()) == number)
+        return set(self.alive())
 
     def supervisor(self, host: HostFolder) -> ProcessId:
         """The process that runs the host: its marked process whose parent is not marked."""
@@ -158,7 +169,11 @@ def is_in(client: CloudTpuProvisioner, state: SliceState, node_id: str = NODE) -
 
 def notes(machine: Machine, name: str) -> list[str]:
     """What each host's script wrote into that file of its disk, by worker."""
-    return [(host.disk / name).read_text().strip() for host in machine.hosts() if (host.disk / name).exists()]
+    found = []
+    for host in machine.hosts():
+        with contextlib.suppress(FileNotFoundError):
+            found.append((host.disk / name).read_text().strip())
+    return found
 
 
 def boot(machine: Machine, client: CloudTpuProvisioner, accelerator_type: str = "v4-8", ready: str = "worker") -> int:
@@ -177,11 +192,10 @@ def test_a_slice_comes_up_survives_a_crash_of_the_emulator_and_leaves_nothing_wh
     client = connect(before, NOTES_ITSELF)
     began = time.monotonic()
     assert boot(machine, client, "v4-32") == 4
-    # 0.3 s on two idle cores; the bound is what users are promised, with room for a busy machine.
-    assert time.monotonic() - began < 5.0
+    # 0.3 s on two idle cores. The bound finds hosts that wait for something; on a busy machine it must not find that.
+    assert time.monotonic() - began < 15.0
     assert notes(machine, "worker") == ["0", "1", "2", "3"]
-    hosts = set(machine.alive())
-    assert len(hosts) == 4 * 3  # supervisor, script, daemon
+    hosts = machine.settled(4 * 3)  # supervisor, script, daemon
 
     machine.crash()
     assert locate(machine.folder) is None
@@ -263,7 +277,7 @@ def test_a_host_whose_supervisor_is_killed_is_ended_and_its_node_lost_while_othe
     assert status is not None
     assert "worker 0 of 2 died" in status.message
     eventually(lambda: processes.marked(MARKER, first.read().vm_id) == [])
-    assert len(processes.marked(MARKER, second.read().vm_id)) == 3
+    eventually(lambda: len(processes.marked(MARKER, second.read().vm_id)) == 3)
     client.delete(SliceRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert machine.alive() == []
@@ -277,7 +291,7 @@ def test_when_emulator_and_supervisors_are_killed_the_next_emulator_sweeps(machi
     for supervisor in supervisors:
         supervisor.signal(signal.SIGKILL)
     eventually(lambda: not any(supervisor.alive for supervisor in supervisors))
-    assert len(machine.alive()) == 4  # the scripts and their daemons
+    machine.settled(4)  # the scripts and their daemons
     machine.start()
     eventually(is_in(client, SliceState.LOST))
     eventually(lambda: machine.alive() == [])
@@ -314,30 +328,39 @@ def test_an_orderly_end_of_the_emulator_ends_every_vm(machine: Machine, connect)
     assert look(client) is None
 
 
-def test_what_ignores_sigterm_is_killed_after_the_grace_period_and_holds_up_nobody_else(
-    machine: Machine, connect
-) -> None:
-    client = connect(
-        machine.start("--grace-seconds=1"),
-        """trap '' TERM; touch "$BASTION_STATE_DIR/worker"
-        while :; do sleep 0.1; done""",
-    )
+STUBBORN = """trap '' TERM; touch "$BASTION_STATE_DIR/worker"
+while :; do sleep 0.1; done"""
+
+
+def test_what_ignores_sigterm_is_killed_after_the_grace_period(machine: Machine, connect) -> None:
+    client = connect(machine.start("--grace-seconds=1"), STUBBORN)
     boot(machine, client)
     (stubborn,) = machine.vm_ids
     began = time.monotonic()
     client.delete(SliceRef(name=NODE))
-    other = connect(locate(machine.folder), "")
-    other.create(request(node_id="b-bbbbbbbbbb-1"))
-    eventually(is_in(other, SliceState.READY, "b-bbbbbbbbbb-1"))
-    assert look(client).state is SliceState.DELETING
     eventually(lambda: look(client) is None)
     assert time.monotonic() - began > 0.9
     assert processes.marked(MARKER, stubborn) == []
 
 
+def test_a_node_that_is_long_in_ending_holds_up_nobody_else(machine: Machine, connect) -> None:
+    client = connect(machine.start("--grace-seconds=600"), STUBBORN)
+    boot(machine, client)
+    try:
+        client.delete(SliceRef(name=NODE))
+        other = connect(locate(machine.folder), "")
+        other.create(request(node_id="b-bbbbbbbbbb-1"))
+        eventually(is_in(other, SliceState.READY, "b-bbbbbbbbbb-1"))
+        status = look(client)
+        assert status is not None
+        assert status.state is SliceState.DELETING
+    finally:
+        machine.crash()  # an orderly end would wait for it
+
+
 def test_a_preempted_host_hears_of_it_and_is_ended_and_the_node_stays_until_deleted(machine: Machine, connect) -> None:
     client = connect(
-        machine.start(),
+        machine.start("--grace-seconds=30"),
         """trap 'sleep 0.5; curl --silent --noproxy "*" -H "Metadata-Flavor: Google" \
           "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/preempted" > "$BASTION_STATE_DIR/heard"; exit' TERM
         touch "$BASTION_STATE_DIR/worker"
@@ -371,11 +394,7 @@ def test_a_creation_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
 
 
 def test_a_deletion_that_was_accepted_before_a_crash_goes_on_after_it(machine: Machine, connect) -> None:
-    client = connect(
-        machine.start("--grace-seconds=2"),
-        """trap '' TERM; touch "$BASTION_STATE_DIR/worker"
-        while :; do sleep 0.1; done""",
-    )
+    client = connect(machine.start("--grace-seconds=2"), STUBBORN)
     boot(machine, client)
     client.delete(SliceRef(name=NODE))
     machine.crash()
@@ -386,8 +405,8 @@ def test_a_deletion_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
 
 def test_dead_children_of_a_host_are_reaped(machine: Machine, connect) -> None:
     # The inner shell leaves an orphan that dies at once; without a reaper it stays as a zombie of the supervisor.
-    script = """(setsid sh -c 'echo $$ > "$BASTION_STATE_DIR/orphan"' &)
-        sleep 0.2; touch "$BASTION_STATE_DIR/worker"; exec sleep 1000"""
+    script = """cd "$BASTION_STATE_DIR"; (setsid sh -c 'echo $$ > orphan' &)
+        until [ -s orphan ]; do sleep 0.05; done; touch worker; exec sleep 1000"""
     client = connect(machine.start(), script)
     boot(machine, client)
     pid = int(notes(machine, "orphan")[0])
