@@ -199,13 +199,17 @@ class Node:
     def said(self, text: str) -> bool:
         return any(text in line for line in list(self.serial))
 
+    def own_lines(self) -> list[str]:
+        """What the script itself has said, as far as it was read: an agent may run before its reader comes to it."""
+        return [line for line in list(self.serial) if line.startswith("bastion: ")]
+
     def running(self, agents: int = 1) -> list[dict[str, object]]:
         """What the agents said, when there are so many."""
         until(lambda: len(list(self.notes.glob("*.json"))) >= agents, lambda: "\n".join(self.serial))
         return [json.loads(path.read_text()) for path in self.notes.glob("*.json")]
 
 
-def until(condition: Callable[[], object], about: Callable[[], str] = str, seconds: float = 40.0) -> None:
+def until(condition: Callable[[], object], about: Callable[[], str] = str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"it never happened: {about()}"
@@ -276,7 +280,8 @@ def test_the_script_waits_for_a_late_metadata_server_and_a_bucket_that_does_not_
     node.trouble = {"bastion-agent": [404], "/storage/": [503]}
     node.boot()
     node.running()
-    first, second = [line for line in node.serial if line.startswith("bastion: ")]
+    until(lambda: len(node.own_lines()) >= 2)
+    first, second = node.own_lines()
     assert first == "bastion: waiting for the metadata server"
     assert second.endswith("cannot be read; this VM's service account needs storage.objects.get on it")
 
@@ -288,7 +293,7 @@ def test_a_file_with_another_digest_is_never_unpacked_and_is_fetched_again(node:
     node.trouble = {"/storage/": [wrong, stand_in()[:-2000]]}
     node.boot()
     node.running()
-    assert sum("is not the file with the SHA-256" in line for line in node.serial) == 2
+    until(lambda: sum("is not the file with the SHA-256" in line for line in list(node.serial)) == 2)
     assert not harm.exists()
 
 
@@ -375,7 +380,7 @@ def test_an_agent_that_crashes_is_started_again_also_when_its_environment_is_gon
     shutil.rmtree(node.agents / sha256)
     os.kill(int(note.stem), signal.SIGKILL)
     node.running(2)
-    assert node.said("the agent ended with 137; starting it again")
+    until(lambda: node.said("the agent ended with 137; starting it again"))
 
 
 def test_what_was_not_used_for_weeks_is_removed_when_another_agent_comes(node: Node) -> None:
