@@ -89,7 +89,7 @@ class StorageProcess:
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder.parent / "storage.log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_for(self._answers, 20)
+        wait_for(self._answers)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -105,7 +105,7 @@ class StorageProcess:
         if self._process is not None:
             self._process.terminate()
             self._process.send_signal(signal.SIGCONT)
-            self._process.wait(20)
+            self._process.wait(60)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -161,7 +161,10 @@ def new_root(home: LocalHome, tmp_path: Path) -> Iterator[Callable[[str], LocalR
 def nothing_left() -> Iterator[None]:
     """Every process that carries an emulated host's or agent's marker must be gone when a module is done."""
     yield
-    left = [process for process in marked("BASTION_E2E", str(os.getpid())) if process.alive]
+    # What is about to end is not left; what stays is.
+    deadline = time.monotonic() + 10.0
+    while (left := marked("BASTION_E2E", str(os.getpid()))) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert left == []
 
 

@@ -145,9 +145,9 @@ def create_and_append(store: ObjectStore, seen: Witnesses, over: threading.Event
 
 
 def kill_at_random(root: LocalRoot, storage: StorageProcess, chance: random.Random, over: threading.Event) -> list[int]:
-    """Returns how often the endpoint and the daemon were killed."""
+    """Until it is `over` and each was killed; returns how often the endpoint and the daemon were."""
     killed = [0, 0]
-    while not over.wait(chance.uniform(0.3, 3.0)):
+    while not over.wait(chance.uniform(0.3, 3.0)) or min(killed) == 0:
         victim = chance.choice(["endpoint", "daemon", "both"])
         if victim != "daemon":
             storage.kill()
@@ -192,10 +192,17 @@ def test_whatever_was_acknowledged_is_there_after_kills_at_random(
         f"killed the endpoint {killed[0]} times, the daemon {killed[1]} times; {len(seen.jobs)} jobs, "
         f"{len(seen.created)} objects, {sum(seen.increments)} increments, {sum(seen.unknown)} of unknown outcome"
     )
-    assert min(killed) > 0
     check_objects(root.store, seen)
     wait_for(lambda: all(result(root, name) is not None for name in seen.jobs), 120)
     check_jobs(root, seen, witness)
+    # A request of a host that was ended may reach the endpoint after the run was put away; the daemon sweeps that.
+    wait_for(lambda: not left(root), 120)
+
+
+def left(root: LocalRoot) -> list[str]:
+    """Objects that no job has any more when all are over."""
+    prefixes = ("jobs/active/", "jobs/states/", "jobs/claims/", "runs/")
+    return [meta.key for prefix in prefixes for meta in root.store.list(prefix)]
 
 
 def result(root: LocalRoot, name: str) -> dict[str, object] | None:
@@ -237,9 +244,3 @@ def check_jobs(root: LocalRoot, seen: Witnesses, witness: Path) -> None:
         history = root.store.get(f"history/jobs/{name}").data.decode().splitlines()
         numbers = [int(line.split()[1].partition("#")[2]) for line in history]
         assert numbers == list(range(1, len(numbers) + 1)), f"{name}: {history}"
-    left = [
-        meta.key
-        for prefix in ("jobs/active/", "jobs/states/", "jobs/claims/", "runs/")
-        for meta in root.store.list(prefix)
-    ]
-    assert left == []
