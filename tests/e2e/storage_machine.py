@@ -51,7 +51,7 @@ class StorageMachine:
     def stop(self) -> None:
         if self.daemon is not None:
             self.daemon.terminate()
-            self.daemon.wait(20)
+            self.daemon.wait(60)
         down(self.home, say=lambda _: None)
         self.storage.stop()
 

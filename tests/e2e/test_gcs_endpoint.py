@@ -57,7 +57,7 @@ def _located(folder: Path, process: subprocess.Popen[bytes]) -> StorageAddress:
         address = locate(folder)
         return address is not None and address.process.pid == process.pid
 
-    wait_for(ready, 20)
+    wait_for(ready)
     address = locate(folder)
     assert address is not None
     return address
@@ -85,7 +85,7 @@ def test_the_program_serves_says_where_and_ends_in_order(start: Start, tmp_path:
     (folder / "team" / "by-hand").write_bytes(b"copied in")
     assert _get(address.https_url, "team", "by-hand", ca_file=address.ca_file) == b"copied in"
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=20)
+    said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert f"export STORAGE_EMULATOR_HOST={address.url}\n".encode() in said
     assert address.ca_file.encode() in said
@@ -109,7 +109,7 @@ def test_after_a_kill_the_next_one_serves_the_same_at_the_same_places(start: Sta
 def test_a_folder_has_one_endpoint_and_the_second_says_so(start: Start, tmp_path: Path) -> None:
     with StorageEndpoint(tmp_path / "buckets") as endpoint:
         second = start()
-        _, said = second.communicate(timeout=20)
+        _, said = second.communicate(timeout=60)
         assert second.returncode == 1
         assert b"serves" in said and b"already" in said and b"Traceback" not in said
         with pytest.raises(EmulatorRunning):
@@ -122,7 +122,7 @@ def test_a_folder_has_one_endpoint_and_the_second_says_so(start: Start, tmp_path
 )
 def test_what_cannot_be_is_refused_in_a_line(start: Start, arguments: tuple[str, ...], named: bytes) -> None:
     process = start(*arguments)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 64
     assert named in said and b"Traceback" not in said
 
@@ -196,4 +196,4 @@ def test_what_other_writers_leave_behind_goes_while_the_endpoint_runs(
         # Not before: it would take what a writer is about to need.
         monkeypatch.setattr("bastion.emulator.gcs.buckets._LEFTOVER_NS", 0)
         attributes = tmp_path / "lake" / ".objects" / "attributes"
-        wait_for(lambda: len(list(attributes.iterdir())) == 1, 10)
+        wait_for(lambda: len(list(attributes.iterdir())) == 1)

@@ -25,7 +25,7 @@ from bastion.worker.host import Host
 from bastion.worker.identity import HostIdentity
 
 pytest.importorskip("jax")
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 DEVICES = 4
 
@@ -54,7 +54,7 @@ class Slices:
             thread.start()
             self.hosts.append((host, thread))
 
-    def finish(self, seconds: float = 60.0) -> list[Report]:
+    def finish(self, seconds: float = 200.0) -> list[Report]:
         """The hosts' final reports."""
         deadline = time.monotonic() + seconds
         while True:
@@ -75,7 +75,7 @@ class Slices:
         for host, _ in self.hosts:
             host.shut_down()
         for number, (_, thread) in enumerate(self.hosts):
-            thread.join(20.0)
+            thread.join(60.0)
             assert not thread.is_alive()
             marker = f"{self.run}.{number}.{self.token[:8]}"
             assert processes.end_marked("BASTION_COMMAND", marker, grace_seconds=0)

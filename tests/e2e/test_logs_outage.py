@@ -57,10 +57,13 @@ class LogsElsewhere:
 class Follower:
     """Follows a job on two hosts that write a segment at each of its sleeps, but for those in an outage."""
 
-    def __init__(self, logs: ObjectStore, storage: StorageProcess | None) -> None:
+    def __init__(
+        self, logs: ObjectStore, storage: StorageProcess | None, *, hosts_logs: ObjectStore | None = None
+    ) -> None:
+        """`hosts_logs`: the hosts' own way to the logs, with a patience of its own."""
         self.cluster = Cluster()
         self.cluster.hosts.scripts["job"] = runs_for(3 * SEGMENTS)
-        self.logs, self.storage = logs, storage
+        self.logs, self.hosts_logs, self.storage = logs, hosts_logs or logs, storage
         self.now, self.monotonic = self.cluster.clock.now, self.cluster.clock.monotonic
         self.uid = self.cluster.submit("job", instance_type="tpu-v4-16")
         self.cluster.run_until(lambda: (record := self.cluster.record("job")) and record.attempt)
@@ -72,7 +75,7 @@ class Follower:
         self.written += 1
         for worker in (0, 1):
             text = f"{to_rfc3339(1000.0 + self.written)} stdout F {self.written}\n".encode()
-            self.logs.put(keys.log_segment("job", f"{self.uid}-1", worker, self.written), text, generation=0)
+            self.hosts_logs.put(keys.log_segment("job", f"{self.uid}-1", worker, self.written), text, generation=0)
 
     def sleep(self, seconds: float) -> None:
         self.sleeps += 1
@@ -109,7 +112,11 @@ def test_a_killed_endpoint_that_comes_back_neither_loses_nor_repeats_a_line(tmp_
     )
     hasty = Patience(deadline_seconds=1.0, connect_seconds=1.0, read_seconds=5.0, first_pause_seconds=0.05)
     try:
-        follower = Follower(GcsStore("team", client=client, patience=hasty, write_interval_seconds=0.0), storage)
+        follower = Follower(
+            GcsStore("team", client=client, patience=hasty),
+            storage,
+            hosts_logs=GcsStore("team", client=client, write_interval_seconds=0.0),
+        )
         for _ in range(10):
             follower.write()
         follower.run(Followed(tail=tail))

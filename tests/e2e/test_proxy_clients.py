@@ -20,7 +20,7 @@ from bastion.http1 import HttpServer
 from tests.e2e.conftest import wait_for
 from tests.e2e.proxied_session import MARK
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 SESSION = Path(__file__).parent / "proxied_session.py"
@@ -65,7 +65,7 @@ class Proxied:
             self.proxy = subprocess.Popen(
                 [*BASTION, "proxy", "run"], env=self.proxy_environment, stdout=subprocess.PIPE, stderr=log
             )
-        wait_for(lambda: self.proxy.poll() is not None or (certificates / "mitmproxy-ca-cert.pem").exists(), 20)
+        wait_for(lambda: self.proxy.poll() is not None or (certificates / "mitmproxy-ca-cert.pem").exists())
         assert self.proxy.poll() is None, self.log.read_text()
         assert self.proxy.stdout is not None
         told = [self.proxy.stdout.readline().decode() for _ in range(6)]
@@ -86,7 +86,7 @@ class Proxied:
         folder.mkdir()
         done = subprocess.run(
             [sys.executable, str(SESSION), part, str(folder)],
-            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=100,
+            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=200,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout.decode()[-3000:]}\n{self.log.read_text()[-3000:]}"
 
@@ -101,7 +101,7 @@ class Proxied:
     def close(self) -> None:
         self.proxy.terminate()
         try:
-            assert self.proxy.wait(20) == 0
+            assert self.proxy.wait(60) == 0
         finally:
             self.proxy.kill()
             self.proxy.communicate()
