@@ -33,8 +33,10 @@ def result(store: ObjectStore, name: str) -> dict[str, Any] | None:
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
+    """The events so far; a last line that is being written just now is none yet."""
     files = [folder / "events.jsonl.1", folder / "events.jsonl"]
-    return [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
+    texts = [file.read_text().rpartition("\n")[0] for file in files if file.exists()]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
 def outcomes(jobs: Iterable[LongJob], results: Mapping[str, dict[str, Any]]) -> list[str]:

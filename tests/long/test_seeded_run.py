@@ -26,6 +26,7 @@ from bastion.core import documents, jobspec, keys
 from bastion.core.errors import PreconditionFailed
 from bastion.emulator.tpu.address import locate
 from bastion.emulator.tpu.fault_plan import FaultPlan, parse_rates
+from bastion.emulator.tpu.faults import Faults
 from bastion.local import LocalHome, down
 from bastion.ports import ObjectStore
 from bastion.processes import marked
@@ -39,9 +40,12 @@ KEPT = os.environ.get("BASTION_LONG_DIR", "")
 # Of one-host slices, and so of hosts; by tier: reserved, on demand, spot.
 TIERS = (16, 16, 32) if JOBS > 100 else (4, 4, 8)
 UNITS_OF_A_HOST = 8
-LIMIT_SECONDS = 900.0 if JOBS > 100 else 240.0
+# 40 jobs take about 40 s on two idle cores.
+LIMIT_SECONDS = 900.0 if JOBS > 100 else 480.0
+# With few jobs so often that a run without any lost host does not come about.
+TAKEN = ("preempt:0.15", "maintenance:0.05") if JOBS > 100 else ("preempt:0.3", "maintenance:0.25")
 FAULTS = (
-    "stockout:0.08", "hang:0.02", "preempt:0.15", "maintenance:0.05", "crash:0.04", "silent-crash:0.02",
+    *TAKEN, "stockout:0.08", "hang:0.02", "crash:0.04", "silent-crash:0.02",
     "unavailable:0.02", "throttled:0.02", "lost-reply:0.05",
 )  # fmt: skip
 FAULT_SECONDS = 6.0
@@ -112,7 +116,7 @@ class LongRun:
         self._emulator = self._start(
             "emulator.log",
             "-m", "bastion.cli.main", "emulator", "tpu", f"--state_dir={self.tpu}",
-            "--create_seconds=0.2", "--wait_seconds=0.3", "--notice_seconds=5", "--grace_seconds=5",
+            "--create_seconds=0.2", "--wait_seconds=0.3", "--notice_seconds=5", "--grace_seconds=30",
             f"--fault_seed={SEED}", f"--fault_seconds={FAULT_SECONDS}", *(f"--fault={fault}" for fault in FAULTS),
             # The project has not quite what the quota file promises: some wait for capacity that nobody has.
             f"--quota=us-central2/v4={pool}", f"--capacity=us-central2-b/v4={pool * 3 // 4}",
@@ -121,6 +125,7 @@ class LongRun:
         while (address := locate(self.tpu)) is None:
             assert time.monotonic() < deadline, "the emulator did not start"
             time.sleep(0.05)
+        Faults(self.tpu / "faults").fail_creations(2)  # at least; the others by chance
         settings = SETTINGS.format(
             endpoint=address.endpoint, token_file=self.tpu / "emulator.json", provision_seconds=60 if JOBS > 100 else 20
         )
@@ -257,7 +262,7 @@ def follow(run: LongRun, jobs: list[LongJob], chance: random.Random) -> dict[str
 
 def until_gone(run: LongRun) -> None:
     """Deletions may be under way when the last job is over, and so is the sweep."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while checks.leaked(checks.read_events(run.tpu)) and time.monotonic() < deadline:
         time.sleep(0.3)
     while list(run.store.list(keys.RUNS)) and time.monotonic() < deadline:
