@@ -15,7 +15,7 @@ def test_results_come_in_the_order_of_the_tasks_whoever_is_done_first() -> None:
 
     def work(number: int) -> int:
         if number == 0:
-            assert second_is_done.wait(10)
+            assert second_is_done.wait(20)
         elif number == 1:
             second_is_done.set()
         return number * number
@@ -31,7 +31,7 @@ def test_no_task_is_under_way_any_more_when_one_has_failed() -> None:
 
     def work(number: int) -> None:
         if number == 0:
-            assert begun.wait(10)
+            assert begun.wait(20)
             raise ValueError("the first")
         begun.set()
         done.append(number)

@@ -17,7 +17,7 @@ def _start(script: str, value: str) -> subprocess.Popen[bytes]:
 
 
 def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 20
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -30,9 +30,9 @@ def test_what_a_process_starts_in_answer_to_sigterm_has_the_grace_period_too(tmp
         f"trap 'bash -c \"sleep 0.3; touch {saved}\"; exit' TERM; touch {up}; while :; do sleep 0.02; done", value
     )
     _wait_for(up)
-    assert processes.end_marked("TEST_MARK", value, grace_seconds=10)
+    assert processes.end_marked("TEST_MARK", value, grace_seconds=20)
     assert saved.exists()
-    assert child.wait(timeout=5) == 0
+    assert child.wait(timeout=20) == 0
 
 
 def test_what_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period(tmp_path: Path) -
     child = _start(f"trap '' TERM; touch {up}; while :; do sleep 0.02; done", value)
     _wait_for(up)
     assert processes.end_marked("TEST_MARK", value, grace_seconds=0.2)
-    assert child.wait(timeout=5) == -9
+    assert child.wait(timeout=20) == -9
     assert processes.marked("TEST_MARK", value) == []
 
 
@@ -54,6 +54,6 @@ def test_a_child_without_the_mark_is_ended_with_its_marked_parent(tmp_path: Path
     process = processes.ProcessId.of(int(note.read_text()))
     assert process is not None
     assert process not in processes.marked("TEST_MARK", value)
-    assert processes.end_marked("TEST_MARK", value, grace_seconds=5)
+    assert processes.end_marked("TEST_MARK", value, grace_seconds=20)
     assert not process.alive
-    child.wait(timeout=5)
+    child.wait(timeout=20)

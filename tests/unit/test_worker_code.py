@@ -168,9 +168,9 @@ def test_a_setup_that_fails_is_named_with_its_exit_code_and_the_command_does_not
 def test_a_stop_order_ends_a_setup_and_all_it_started(stage: Stage) -> None:
     stage.order("echo ran", setup="(setsid sleep 60 &); echo up; sleep 60")
     stage.start(stage.host())
-    until(lambda: "stdout F up" in stage.log())
-    assert stage.phase() is HostPhase.PREPARING
-    stage.order(stop="preempted", grace=5.0)
+    # The report and the log are stored by a thread each.
+    until(lambda: stage.phase() is HostPhase.PREPARING and "stdout F up" in stage.log())
+    stage.order(stop="preempted")
     report = stage.final()
     assert (report.phase, report.message, report.error) == (HostPhase.STOPPED, "preempted", "")
     assert command_processes() == []

@@ -145,9 +145,11 @@ def test_a_second_stop_with_less_grace_is_obeyed(stage: Stage):
     assert stage.final().exit_code == 137
 
 
-def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage):
+def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(attempt, "LEFTOVER_GRACE_SECONDS", 20.0)
     # The daemonised child holds the pipes open and has left the session.
-    stage.order("setsid bash -c 'trap \"echo bye; exit\" TERM; echo up; while :; do sleep 0.05; done' & sleep 0.3")
+    left = f'trap "echo bye; exit" TERM; echo up; touch {tmp_path}/up; while :; do sleep 0.05; done'
+    stage.order(f"setsid bash -c '{left}' & until test -e {tmp_path}/up; do sleep 0.02; done")
     stage.start(stage.host())
     report = stage.final()
     assert (report.phase, report.exit_code) == (HostPhase.EXITED, 0)
@@ -159,7 +161,7 @@ def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage)
 def test_an_unreachable_bucket_does_not_stop_the_command_and_everything_arrives_later(stage: Stage, tmp_path: Path):
     stage.order(f"echo one; until test -e {tmp_path}/go; do sleep 0.02; done; echo two; touch {tmp_path}/done")
     stage.start(stage.host())
-    until(lambda: "stdout F one" in stage.log())
+    until(lambda: stage.phase() is HostPhase.RUNNING and "stdout F one" in stage.log())
     for method in ("get", "head", "put", "append", "list"):
         stage.store.fail_next(method, times=100_000)
     (tmp_path / "go").touch()
@@ -173,7 +175,7 @@ def test_an_unreachable_bucket_does_not_stop_the_command_and_everything_arrives_
 
 def test_where_another_machine_may_start_it_again_a_command_ends_when_its_order_is_lost(stage: Stage):
     stage.order("echo up; sleep 60")
-    stage.start(stage.host(order_lost_seconds=0.5))
+    stage.start(stage.host(order_lost_seconds=2.0))
     until(lambda: "stdout F up" in stage.log())
     stage.store.fail_next("head", key=keys.order(RUN), times=100_000)
     report = stage.final()
@@ -322,7 +324,7 @@ def test_the_command_starts_in_an_empty_folder_without_input(stage: Stage):
 def test_a_second_agent_of_a_live_host_does_nothing(stage: Stage):
     stage.order("echo up; sleep 60")
     stage.start(stage.host())
-    until(lambda: "stdout F up" in stage.log())
+    until(lambda: stage.phase() is HostPhase.RUNNING and "stdout F up" in stage.log())
     assert stage.host().run() == 75
     assert stage.phase() is HostPhase.RUNNING
 

@@ -243,7 +243,7 @@ def test_an_abandoned_thread_ends_although_the_store_stays_away_and_leaves_the_s
     lane.put("a")
     lane.uploader.start()
     lane.uploader.abandon()
-    lane.uploader.join(5.0)
+    lane.uploader.join(20.0)
     assert not lane.uploader.is_alive
     assert not lane.uploader.done
     assert lane.spool.waiting()

@@ -22,7 +22,7 @@ from tests.unit.worker_stage import RUN, TOKEN, Stage, until
 
 MAPPING = "lake:projects/p/locations/global/keyRings/r/cryptoKeys/k"
 STAND_IN = (sys.executable, str(Path(__file__).parent / "proxy_stand_in.py"))
-TIMES = SidecarTimes(ready=5.0, back=20.0, deaths=120.0, end=5.0, first_backoff=0.01, bypass=3600.0)
+TIMES = SidecarTimes(ready=20.0, back=60.0, deaths=120.0, end=20.0, first_backoff=0.01, bypass=3600.0)
 
 
 class Scene(Stage):
@@ -259,7 +259,7 @@ def test_an_attendant_of_an_agent_that_adopts_is_none_of_the_command_and_keeps_i
     os.mkfifo(tmp_path / "pipe")
     done = subprocess.run(
         [sys.executable, "-c", SUBREAPER, str(tmp_path / "pipe"), str(tmp_path)],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, "PYTHONPATH": str(Path(tied.__file__).parents[2])},
     )  # fmt: skip
     assert done.stdout == "all is as it should be\n", done.stderr

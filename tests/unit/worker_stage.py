@@ -48,7 +48,7 @@ class Stage:
         *,
         stop: str = "",
         restart: str = "",
-        grace: float = 5.0,
+        grace: float = 20.0,
         env: dict[str, str] | None = None,
         number: int = 1,
         most: int = 1,
@@ -182,7 +182,7 @@ class Stage:
         return [line.split(" ", 1)[1] for line in text.splitlines()]
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
