@@ -49,6 +49,8 @@ class Service:
         """Ends it as a kill would, as far as the state on disk goes: nothing is deleted, nothing more is written."""
         self.client.transport.close()
         self.emulator._server.stop(grace=None).wait()
+        for work in list(self.emulator.fleet._work.values()):
+            work.stop.set()
         self.emulator.fleet._closed.set()
         self.emulator.fleet.ledger.changed.set()
         self.emulator.fleet._watcher.join()
@@ -64,23 +66,23 @@ class Service:
     def create(self, queued_id: str = "q", parent: str = ZONE, **fields: Any) -> Any:
         queued = fields["queued"] if "queued" in fields else wish(parent=parent, **fields)
         return self.client.create_queued_resource(
-            parent=parent, queued_resource_id=queued_id, queued_resource=queued, timeout=5
+            parent=parent, queued_resource_id=queued_id, queued_resource=queued, timeout=PATIENCE_SECONDS
         )
 
     def create_node(self, node_id: str, accelerator_type: str = "v4-8") -> operations_pb2.Operation:
         node = tpu_v2.Node(accelerator_type=accelerator_type, runtime_version="tpu-ubuntu2204-base")
-        return self.client.create_node(parent=ZONE, node_id=node_id, node=node, timeout=5).operation
+        return self.client.create_node(parent=ZONE, node_id=node_id, node=node, timeout=PATIENCE_SECONDS).operation
 
     def get(self, queued_id: str = "q") -> tpu_v2.QueuedResource:
-        return self.client.get_queued_resource(name=f"{ZONE}/queuedResources/{queued_id}", timeout=5)
+        return self.client.get_queued_resource(name=f"{ZONE}/queuedResources/{queued_id}", timeout=PATIENCE_SECONDS)
 
     def delete(self, queued_id: str = "q", *, force: bool = False) -> Any:
         request = tpu_v2.DeleteQueuedResourceRequest(name=f"{ZONE}/queuedResources/{queued_id}", force=force)
-        return self.client.delete_queued_resource(request, timeout=5)
+        return self.client.delete_queued_resource(request, timeout=PATIENCE_SECONDS)
 
     def reset(self, queued_id: str = "q") -> Any:
         request = tpu_v2.ResetQueuedResourceRequest(name=f"{ZONE}/queuedResources/{queued_id}")
-        return self.client.reset_queued_resource(request, timeout=5)
+        return self.client.reset_queued_resource(request, timeout=PATIENCE_SECONDS)
 
     def states(self) -> dict[str, State]:
         return {q.name.rpartition("/")[2]: q.state.state for q in self.client.list_queued_resources(parent=ZONE)}
@@ -94,8 +96,17 @@ class Service:
 
     def done(self, operation: operations_pb2.Operation) -> operations_pb2.Operation:
         request = operations_pb2.GetOperationRequest(name=operation.name)
-        eventually(lambda: self.client.get_operation(request, timeout=5).done)
-        return self.client.get_operation(request, timeout=5)
+        eventually(lambda: self.client.get_operation(request, timeout=PATIENCE_SECONDS).done)
+        return self.client.get_operation(request, timeout=PATIENCE_SECONDS)
+
+    def end_notices(self) -> None:
+        """Whatever was told of its end is taken now, however long its notice was to be."""
+        ledger = self.emulator.fleet.ledger
+        with ledger.lock:
+            for node in ledger.nodes:
+                if node.taken_at is not None:
+                    ledger.change_node(node.name, taken_at=time.time())
+        ledger.changed.set()
 
     def events(self) -> list[dict[str, Any]]:
         lines = (self._settings.state_dir / "events.jsonl").read_text().splitlines()

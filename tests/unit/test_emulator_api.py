@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -16,7 +17,10 @@ from google.longrunning import operations_pb2
 from bastion.adapters.cloud_tpu import CloudTpuSettings, make_client
 from bastion.core.errors import Refused
 from bastion.emulator.state_folder import EmulatorRunning
+from bastion.emulator.tpu.messages import new_node
+from bastion.emulator.tpu.records import ApiError
 from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from tests.unit.emulated_queue import PATIENCE_SECONDS
 
 ZONE = "projects/a-project/locations/us-central2-b"
 
@@ -45,7 +49,8 @@ def client(emulator: Emulator) -> Iterator[tpu_v2.TpuClient]:
 def no_nodes_left(client: tpu_v2.TpuClient) -> Iterator[None]:
     yield
     for node in client.list_nodes(parent="projects/a-project/locations/-"):
-        _delete(client, node.name)
+        with contextlib.suppress(exceptions.NotFound):  # it was going already
+            _delete(client, node.name)
 
 
 def _client(emulator: Emulator, token: str) -> tpu_v2.TpuClient:
@@ -66,18 +71,20 @@ def _node(accelerator_type: str = "v4-8", **fields: object) -> tpu_v2.Node:
 
 
 def _create(client: tpu_v2.TpuClient, node_id: str, node: tpu_v2.Node | None = None, parent: str = ZONE):
-    return client.create_node(parent=parent, node_id=node_id, node=node or _node(), timeout=5)
+    return client.create_node(parent=parent, node_id=node_id, node=node or _node(), timeout=PATIENCE_SECONDS)
 
 
 def _delete(client: tpu_v2.TpuClient, name: str) -> None:
-    operation = client.delete_node(name=name, timeout=5).operation.name
-    while not client.get_operation(operations_pb2.GetOperationRequest(name=operation), timeout=5).done:
+    operation = client.delete_node(name=name, timeout=PATIENCE_SECONDS).operation.name
+    while not client.get_operation(operations_pb2.GetOperationRequest(name=operation), timeout=PATIENCE_SECONDS).done:
         time.sleep(0.01)
 
 
 def _done(client: tpu_v2.TpuClient, name: str) -> operations_pb2.Operation:
-    deadline = time.monotonic() + 10
-    while not (operation := client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=5)).done:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (
+        operation := client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=PATIENCE_SECONDS)
+    ).done:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return operation
@@ -92,7 +99,7 @@ def test_a_node_comes_back_as_it_was_sent_with_what_the_service_adds(client: tpu
         network_config=tpu_v2.NetworkConfig(network="default", enable_external_ips=True),
         scheduling_config=tpu_v2.SchedulingConfig(spot=True),
     )
-    ready = _create(client, "b-x-1", sent).result(timeout=10)
+    ready = _create(client, "b-x-1", sent).result(timeout=PATIENCE_SECONDS)
     assert ready.name == f"{ZONE}/nodes/b-x-1"
     assert ready.state is tpu_v2.Node.State.READY
     assert ready.health is tpu_v2.Node.Health.HEALTHY
@@ -111,9 +118,9 @@ def test_a_node_comes_back_as_it_was_sent_with_what_the_service_adds(client: tpu
 
 def test_the_operations_of_a_node_tell_its_story(client: tpu_v2.TpuClient) -> None:
     created = _create(client, "b-x-1")
-    created.result(timeout=10)
+    created.result(timeout=PATIENCE_SECONDS)
     _delete(client, f"{ZONE}/nodes/b-x-1")
-    page = client.list_operations(operations_pb2.ListOperationsRequest(name=ZONE), timeout=5)
+    page = client.list_operations(operations_pb2.ListOperationsRequest(name=ZONE), timeout=PATIENCE_SECONDS)
     story = []
     for operation in page.operations:
         metadata = tpu_v2.OperationMetadata()
@@ -122,26 +129,32 @@ def test_the_operations_of_a_node_tell_its_story(client: tpu_v2.TpuClient) -> No
         story.append((metadata.verb, metadata.target))
     assert story[-2:] == [("create", f"{ZONE}/nodes/b-x-1"), ("delete", f"{ZONE}/nodes/b-x-1")]
     name = created.operation.name
-    client.cancel_operation(operations_pb2.CancelOperationRequest(name=name), timeout=5)
-    client.delete_operation(operations_pb2.DeleteOperationRequest(name=name), timeout=5)
+    client.cancel_operation(operations_pb2.CancelOperationRequest(name=name), timeout=PATIENCE_SECONDS)
+    client.delete_operation(operations_pb2.DeleteOperationRequest(name=name), timeout=PATIENCE_SECONDS)
     with pytest.raises(exceptions.NotFound):
-        client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=5)
+        client.get_operation(operations_pb2.GetOperationRequest(name=name), timeout=PATIENCE_SECONDS)
 
 
 def test_a_ledger_that_cannot_be_written_stops_no_node_and_is_written_later(
-    client: tpu_v2.TpuClient, state_dir: Path
+    emulator: Emulator, client: tpu_v2.TpuClient, state_dir: Path
 ) -> None:
     name = f"{ZONE}/nodes/b-full-1"
     in_the_way = state_dir / f".state.json.{os.getpid()}"  # where the next version is drafted
-    in_the_way.mkdir()  # a draft that cannot be written, as on a full disk
-    assert _create(client, "b-full-1").result(timeout=10).state is tpu_v2.Node.State.READY
+
+    def fill_the_disk() -> None:
+        """Drafts cannot be written from now on; the one under way still is."""
+        with emulator.fleet.ledger.lock:
+            in_the_way.mkdir()
+
+    fill_the_disk()
+    assert _create(client, "b-full-1").result(timeout=PATIENCE_SECONDS).state is tpu_v2.Node.State.READY
     assert name not in (state_dir / "state.json").read_text()
     in_the_way.rmdir()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while name not in (state_dir / "state.json").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    in_the_way.mkdir()
+    fill_the_disk()
     _delete(client, name)
     assert list(client.list_nodes(parent=ZONE)) == []
     in_the_way.rmdir()
@@ -150,14 +163,14 @@ def test_a_ledger_that_cannot_be_written_stops_no_node_and_is_written_later(
 def test_a_fault_file_that_cannot_be_removed_does_not_end_the_watch_over_hosts(
     client: tpu_v2.TpuClient, state_dir: Path
 ) -> None:
-    _create(client, "b-x-1").result(timeout=10)
+    _create(client, "b-x-1").result(timeout=PATIENCE_SECONDS)
     strange = state_dir / "faults" / "preempt.b-x-1"
     strange.parent.mkdir(mode=0o700, exist_ok=True)
     strange.mkdir()
     time.sleep(0.6)  # two looks of the watcher, which has stumbled over the folder then
     strange.rmdir()
     strange.touch()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while client.get_node(name=f"{ZONE}/nodes/b-x-1").state is not tpu_v2.Node.State.PREEMPTED:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -177,22 +190,25 @@ def test_without_the_token_nothing_is_answered_and_nothing_happens(
         call = stub(path)
         metadata = [("authorization", f"Bearer {token}".encode())] if token else None
         with pytest.raises(grpc.RpcError) as refused:
-            call(b"", timeout=5, metadata=metadata)
+            call(b"", timeout=PATIENCE_SECONDS, metadata=metadata)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert list(client.list_nodes(parent=ZONE)) == []
 
 
-def test_a_name_that_exists_is_refused_also_while_it_is_being_deleted(client: tpu_v2.TpuClient) -> None:
-    _create(client, "b-x-1").result(timeout=10)
+def test_a_name_that_exists_is_refused_also_while_it_is_being_deleted(
+    emulator: Emulator, client: tpu_v2.TpuClient
+) -> None:
+    node = new_node(ZONE, "b-x-1", _node(), spot=False, reserved=False)
+    _create(client, "b-x-1").result(timeout=PATIENCE_SECONDS)
     with pytest.raises(exceptions.AlreadyExists):
         _create(client, "b-x-1")
-    client.delete_node(name=f"{ZONE}/nodes/b-x-1", timeout=5)
-    again = client.delete_node(name=f"{ZONE}/nodes/b-x-1", timeout=5) if _exists(client) else None
-    assert again is None or _done(client, again.operation.name).WhichOneof("result") == "response"
-
-
-def _exists(client: tpu_v2.TpuClient) -> bool:
-    return any(node.name.endswith("/b-x-1") for node in client.list_nodes(parent=ZONE))
+    fleet = emulator.fleet
+    with fleet.ledger.lock:  # it is not gone meanwhile
+        deleted = fleet.delete(node.name)
+        with pytest.raises(ApiError, match="already exists"):
+            fleet.create(node)
+        assert fleet.delete(node.name) == deleted
+    assert _done(client, deleted.name).WhichOneof("result") == "response"
 
 
 def test_what_is_not_there_is_not_found(client: tpu_v2.TpuClient) -> None:

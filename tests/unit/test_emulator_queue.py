@@ -40,7 +40,7 @@ def test_a_queued_resource_becomes_active_and_its_node_carries_its_name(start) -
     service = start()
     operation = service.create(spot=tpu_v2.QueuedResource.Spot())
     queued = service.becomes(State.ACTIVE)
-    assert operation.result(timeout=5).name == queued.name == f"{ZONE}/queuedResources/q"
+    assert operation.result(timeout=PATIENCE_SECONDS).name == queued.name == f"{ZONE}/queuedResources/q"
     assert "active_data" in queued.state
     assert "spot" in queued
     (spec,) = queued.tpu.node_spec
@@ -57,7 +57,7 @@ def test_it_goes_through_every_state_in_order_and_the_event_log_tells_so(start) 
     service = start()
     service.create(slices=2)
     service.becomes(State.ACTIVE)
-    service.delete(force=True).result(timeout=10)
+    service.delete(force=True).result(timeout=PATIENCE_SECONDS)
     with pytest.raises(exceptions.NotFound):
         service.get()
     assert service.nodes() == {}
@@ -90,17 +90,21 @@ def test_a_multislice_has_one_node_for_each_slice_named_by_the_prefix_or_by_itse
 
 
 def test_without_force_only_what_has_no_nodes_is_deleted(start) -> None:
-    service = start(create_seconds=1.0, exists={("us-central2-b", "v4-8"): 1})
-    service.create()
-    service.becomes(State.PROVISIONING)
+    service = start(exists={("us-central2-b", "v4-8"): 2})
+    service.emulator.fleet.faults.delay_creations(3600)
+    service.create("slow", node_id="b-s")
+    service.becomes(State.PROVISIONING, "slow")
     with pytest.raises(exceptions.FailedPrecondition, match="PROVISIONING"):
-        service.delete()
+        service.delete("slow")
+    service.emulator.fleet.faults.delay_creations(0)
+    service.create()
     service.becomes(State.ACTIVE)
     with pytest.raises(exceptions.FailedPrecondition, match=r"ACTIVE.*force"):
         service.delete()
     service.create("waiting", node_id="b-y")
     service.becomes(State.WAITING_FOR_RESOURCES, "waiting")
-    service.delete("waiting").result(timeout=10)
+    service.delete("waiting").result(timeout=PATIENCE_SECONDS)
+    service.delete("slow", force=True).result(timeout=PATIENCE_SECONDS)
     assert service.states() == {"q": State.ACTIVE}
 
 
@@ -108,28 +112,29 @@ def test_the_only_node_deleted_by_its_user_suspends_it_and_it_can_go_then(start)
     service = start()
     service.create()
     service.becomes(State.ACTIVE)
-    service.client.delete_node(name=f"{ZONE}/nodes/b-x", timeout=5).result(timeout=10)
+    service.client.delete_node(name=f"{ZONE}/nodes/b-x", timeout=PATIENCE_SECONDS).result(timeout=PATIENCE_SECONDS)
     suspended = service.becomes(State.SUSPENDED)
     assert suspended.state.state_initiator is tpu_v2.QueuedResourceState.StateInitiator.USER
     assert service.nodes() == {}
-    service.delete().result(timeout=10)
+    service.delete().result(timeout=PATIENCE_SECONDS)
     assert service.states() == {}
 
 
 def test_a_node_of_a_multislice_or_of_one_under_way_cannot_be_deleted_alone(start) -> None:
-    service = start(create_seconds=1.0)
+    service = start()
     service.create(slices=2)
     service.becomes(State.ACTIVE)
     with pytest.raises(exceptions.FailedPrecondition, match="one of 2"):
-        service.client.delete_node(name=f"{ZONE}/nodes/b-x-0", timeout=5)
+        service.client.delete_node(name=f"{ZONE}/nodes/b-x-0", timeout=PATIENCE_SECONDS)
+    service.emulator.fleet.faults.delay_creations(3600)
     service.create("other", node_id="b-y")
     service.becomes(State.PROVISIONING, "other")
     with pytest.raises(exceptions.FailedPrecondition, match="PROVISIONING"):
-        service.client.delete_node(name=f"{ZONE}/nodes/b-y", timeout=5)
+        service.client.delete_node(name=f"{ZONE}/nodes/b-y", timeout=PATIENCE_SECONDS)
 
 
 def test_a_preemption_takes_the_whole_gang_after_its_notice_and_keeps_its_nodes_in_sight(start) -> None:
-    service = start(notice_seconds=1.0)
+    service = start(notice_seconds=3600.0)
     service.create(slices=2, spot=tpu_v2.QueuedResource.Spot())
     service.becomes(State.ACTIVE)
     service.emulator.fleet.faults.preempt("b-x-1")
@@ -139,9 +144,10 @@ def test_a_preemption_takes_the_whole_gang_after_its_notice_and_keeps_its_nodes_
     for force in (False, True):
         with pytest.raises(exceptions.FailedPrecondition, match="SUSPENDING"):
             service.delete(force=force)
+    service.end_notices()
     service.becomes(State.SUSPENDED)
     assert service.nodes() == {"b-x-0": NodeState.PREEMPTED, "b-x-1": NodeState.PREEMPTED}
-    service.delete().result(timeout=10)
+    service.delete().result(timeout=PATIENCE_SECONDS)
     assert (service.nodes(), service.states()) == ({}, {})
 
 
@@ -160,7 +166,7 @@ def test_a_reset_starts_the_nodes_anew_under_their_names(start) -> None:
     service.create(slices=2)
     service.becomes(State.ACTIVE)
     before = {node.name: node.id for node in service.client.list_nodes(parent=ZONE)}
-    reset = service.reset().result(timeout=10)
+    reset = service.reset().result(timeout=PATIENCE_SECONDS)
     assert reset.state.state is State.ACTIVE
     after = {node.name: node.id for node in service.client.list_nodes(parent=ZONE)}
     assert before.keys() == after.keys()
@@ -186,10 +192,11 @@ def test_deleting_again_gives_the_same_operation_and_what_is_gone_is_not_found(s
 
 
 def test_deleting_one_under_way_cancels_its_creation(start) -> None:
-    service = start(create_seconds=60)
+    service = start(create_seconds=3600)
     service.create(slices=2)
     service.becomes(State.PROVISIONING)
-    service.delete(force=True).result(timeout=10)
+    assert set(service.nodes().values()) == {NodeState.CREATING}
+    service.delete(force=True).result(timeout=PATIENCE_SECONDS)
     assert (service.nodes(), service.states()) == ({}, {})
 
 
@@ -255,7 +262,7 @@ def test_a_strange_id_is_refused_and_none_is_made_up(service: Service) -> None:
     with pytest.raises(exceptions.InvalidArgument, match="not a queued resource id"):
         service.create("a/b")
     operation = service.create("", node_id="b-made-up")
-    assert operation.result(timeout=5).name.startswith(f"{ZONE}/queuedResources/qr-")
+    assert operation.result(timeout=PATIENCE_SECONDS).name.startswith(f"{ZONE}/queuedResources/qr-")
 
 
 def test_a_reservation_is_taken_as_it_is_given(service: Service) -> None:
@@ -321,8 +328,8 @@ def test_a_new_emulator_on_the_same_folder_takes_over_every_state(start) -> None
 
 
 def test_a_new_emulator_goes_on_with_what_was_provisioned_suspended_or_deleted(start) -> None:
-    service = start(notice_seconds=0.5)
-    service.emulator.fleet.faults.delay_creations(0.5)
+    service = start(notice_seconds=3600.0)
+    service.emulator.fleet.faults.delay_creations(3600)
     service.create("provisioning", node_id="b-p", slices=2)
     service.becomes(State.PROVISIONING, "provisioning")
     service.emulator.fleet.faults.delay_creations(0)
@@ -332,6 +339,8 @@ def test_a_new_emulator_goes_on_with_what_was_provisioned_suspended_or_deleted(s
     service.crash()
     service.open()
     service.becomes(State.ACTIVE, "provisioning")
+    assert service.get("suspending").state.state is State.SUSPENDING
+    service.end_notices()
     service.becomes(State.SUSPENDED, "suspending")
     assert service.nodes() == {"b-p-0": NodeState.READY, "b-p-1": NodeState.READY, "b-s": NodeState.PREEMPTED}
 
@@ -348,7 +357,7 @@ def test_the_hosts_of_a_multislice_learn_their_slice_and_their_coordinator_from_
             assert f"MEGASCALE_COORDINATOR_ADDRESS: '{first}:8080'" in told
             assert "MEGASCALE_NUM_SLICES: '2'" in told
             assert f"MEGASCALE_SLICE_ID: '{index}'" in told
-    service.reset().result(timeout=10)
+    service.reset().result(timeout=PATIENCE_SECONDS)
     nodes = {node.name.rpartition("/")[2]: node for node in service.client.list_nodes(parent=ZONE)}
     anew = nodes["b-x-0"].network_endpoints[0].ip_address
     assert f"'{anew}:8080'" in metadata(nodes["b-x-1"].network_endpoints[1].ip_address, "attributes/tpu-env")
