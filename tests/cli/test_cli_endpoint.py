@@ -74,7 +74,7 @@ def test_a_second_endpoint_on_a_folder_names_the_first_one_and_a_missing_bucket_
         listed = run(tmp_path, "list", "--root=gs://missing/alice-bastion", emulator=url)
     finally:
         first.send_signal(signal.SIGTERM)
-        first.communicate(timeout=30)
+        first.communicate(timeout=60)
     assert second.returncode != 0
     assert f"process {first.pid}" in second.stderr
     assert f"STORAGE_EMULATOR_HOST={url}" in second.stderr

@@ -85,7 +85,7 @@ def test_ctrl_c_while_waiting_returns_130_and_leaves_the_job(root: Path) -> None
             if "the bastion has not read it yet" in line:
                 break
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=30)[1]
+        rest = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "detached; the job job goes on without you" in rest
     assert f"bastion logs -f job --root={root}" in rest

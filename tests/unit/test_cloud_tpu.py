@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,6 +26,7 @@ from bastion.core.errors import (
     Stockout,
 )
 from bastion.core.slices import Place, SliceRef, SliceState
+from bastion.emulator.tpu.records import ApiError
 from bastion.emulator.tpu.server import Emulator, EmulatorSettings
 from tests.unit.cloud_tpu_api import (
     NAME,
@@ -72,7 +76,8 @@ def connect(emulator: Emulator) -> Iterator[Callable[..., CloudTpuProvisioner]]:
 
     yield client
     for left in emulator.fleet.nodes("projects/a-project/locations/-"):
-        emulator.fleet.delete(left.name)
+        with contextlib.suppress(ApiError):  # it was going already
+            emulator.fleet.delete(left.name)
     while emulator.fleet.nodes("projects/a-project/locations/-"):
         time.sleep(0.01)
     for provisioner in made:
@@ -103,7 +108,7 @@ def test_a_node_is_created_with_labels_token_arguments_and_the_constant_script(c
         runtime_version="tpu-ubuntu2204-base",
     )
     connect().create(replace(REQUEST, place=place))
-    found = connect()._client.get_node(name=f"projects/a-project/locations/us-central2-b/nodes/{NODE}", timeout=5)
+    found = connect()._client.get_node(name=f"projects/a-project/locations/us-central2-b/nodes/{NODE}", timeout=20)
     assert dict(found.labels) == {"bastion-managed": "team-bastion", "bastion-run": "aaaaaaaaaa-1"}
     assert dict(found.metadata) == {
         "startup-script": "true",
@@ -147,11 +152,21 @@ def test_a_wrong_token_is_refused_and_an_absent_emulator_is_unavailable(connect)
         nowhere.create(REQUEST)
 
 
-def test_a_restarted_emulator_is_spoken_to_again_by_the_same_client(tmp_path: Path) -> None:
-    def emulator() -> Emulator:
-        return Emulator(EmulatorSettings(state_dir=tmp_path))
+def port_that_stays_free() -> int:
+    """One below those that the kernel gives to whoever wants any, so that nobody has it between two emulators."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(max(1024, lowest // 2), lowest), 50):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("50 ports were taken")
 
-    first = emulator()
+
+def test_a_restarted_emulator_is_spoken_to_again_by_the_same_client(tmp_path: Path) -> None:
+    def emulator(port: int = 0) -> Emulator:
+        return Emulator(EmulatorSettings(state_dir=tmp_path, port=port))
+
+    first = emulator(port_that_stays_free())
     before = first.open()
     client = CloudTpuProvisioner(_settings(first))
     assert list(client.list()) == []
@@ -161,9 +176,10 @@ def test_a_restarted_emulator_is_spoken_to_again_by_the_same_client(tmp_path: Pa
     second = emulator()
     try:
         assert second.open() == before
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not _answers(client):
             assert time.monotonic() < deadline
+            time.sleep(0.01)
     finally:
         client.close()
         second.close()

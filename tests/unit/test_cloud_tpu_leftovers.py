@@ -84,12 +84,15 @@ def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulato
     others.create(request("oooooooooo-1"))
     others.create(request("pppppppppp-1", CapacityModel.SPOT))
     client.create_node(
-        parent=PARENT, node_id="by-hand", node=tpu_v2.Node(accelerator_type="v4-8", runtime_version="x"), timeout=5
+        parent=PARENT,
+        node_id="by-hand",
+        node=tpu_v2.Node(accelerator_type="v4-8", runtime_version="x"),
+        timeout=PATIENCE_SECONDS,
     )
     # Somebody made a node like one of ours, with its labels.
-    copied = client.get_node(name=f"{PARENT}/nodes/{keys.gang('nnnnnnnnnn-1')}", timeout=5)
+    copied = client.get_node(name=f"{PARENT}/nodes/{keys.gang('nnnnnnnnnn-1')}", timeout=PATIENCE_SECONDS)
     copy = tpu_v2.Node(accelerator_type="v4-8", runtime_version="x", labels=dict(copied.labels))
-    client.create_node(parent=PARENT, node_id="my-copy", node=copy, timeout=5)
+    client.create_node(parent=PARENT, node_id="my-copy", node=copy, timeout=PATIENCE_SECONDS)
     eventually(
         lambda: (
             states(slices)

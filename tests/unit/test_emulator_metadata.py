@@ -38,7 +38,7 @@ class Served:
     folder: HostFolder
 
     def ask(self, path: str, *, method: str = "GET", body: str | None = None, **headers: str) -> tuple[int, str, str]:
-        connection = http.client.HTTPConnection(*self.address, timeout=5)
+        connection = http.client.HTTPConnection(*self.address, timeout=20)
         try:
             connection.request(method, path, body=body, headers=headers)
             response = connection.getresponse()
