@@ -109,8 +109,7 @@ class BastionHostProvisioner:
 
     def get(self, ref: SliceRef) -> SliceStatus | None:
         self._reap()
-        node = self._read(self._directory / ref.name)
-        return None if node is None else self._status(node)
+        return self._look(self._directory / ref.name)
 
     def list(self, zone: str = "") -> Sequence[SliceStatus]:  # noqa: ARG002 - the port's signature
         self._reap()
@@ -120,8 +119,7 @@ class BastionHostProvisioner:
             return []
         except OSError as error:
             raise ProvisionerUnavailable(f"{self._directory} cannot be listed: {error}") from error
-        nodes = [node for node in map(self._read, folders) if node is not None]
-        return [self._status(node) for node in nodes]
+        return [status for status in map(self._look, folders) if status is not None]
 
     def delete(self, ref: SliceRef) -> None:
         if not self._directory.is_dir():
@@ -196,8 +194,15 @@ class BastionHostProvisioner:
         temporary.write_text(str(identity) if identity else f"{child.pid}:0", "utf-8")
         temporary.replace(folder / "process")
 
-    def _status(self, node: _Node) -> SliceStatus:
+    def _look(self, folder: Path) -> SliceStatus | None:
+        """The node in that folder; None if there is none."""
+        node = self._read(folder)
+        if node is None:
+            return None
         state, message = self._state(node)
+        # What is removed while it is looked at has no process any more, and would pass for one that has none yet.
+        if self._read(folder) != node:
+            return None
         return SliceStatus(
             ref=SliceRef(name=node.node_id),
             run=node.run,

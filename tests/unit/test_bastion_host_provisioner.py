@@ -157,6 +157,22 @@ def test_a_late_deleter_does_not_remove_a_node_of_the_same_name_created_since(pl
     assert place.provisioner.list()[0].token == "second"
 
 
+def test_a_node_that_goes_away_while_it_is_looked_at_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch):
+    provisioner, ref = place.provisioner, SliceRef(name="b-aaaaaaaaaa-1")
+    state_of = provisioner._state
+
+    def state_after_its_end(node: _Node) -> tuple[SliceState, str]:
+        place.another().delete(ref)
+        until(lambda: not (place.directory / ref.name).exists())
+        return state_of(node)
+
+    monkeypatch.setattr(provisioner, "_state", state_after_its_end)
+    place.create(code="exec sleep 60")
+    assert provisioner.get(ref) is None
+    place.create(code="exec sleep 60")
+    assert provisioner.list() == []
+
+
 def test_deleting_what_does_not_exist_is_success(place: Place):
     place.provisioner.delete(SliceRef(name="b-zzzzzzzzzz-1"))
     assert place.provisioner.list() == []
