@@ -82,6 +82,7 @@ class Connection:
         self._limits = limits
         self._ending = False
         self._takeover: Takeover | None = None
+        self._lingers = False
         self.idle_since: float | None = None
 
     def announce_end(self) -> None:
@@ -89,10 +90,19 @@ class Connection:
         self._ending = True
 
     def finish(self) -> None:
-        """Ends it after the request at hand; called by another thread."""
+        """Ends it after the request at hand; called by another thread.
+
+        A peer that has its last response and still sends may go on: to read no more of it would be a reset.
+        """
         self._ending = True
-        if self.idle_since is not None:
+        if self.idle_since is not None and not self._lingers:
             self._shut(socket.SHUT_RD)
+
+    def make_way(self) -> None:
+        """Ends it after the request at hand, whatever its peer still sends; called by another thread."""
+        self.finish()
+        if self._lingers:
+            self.abort()
 
     def abort(self) -> None:
         """Ends it now; called by another thread."""
@@ -253,6 +263,7 @@ class Connection:
 
     def _linger(self) -> None:
         """Ends our direction, then reads what the peer still sends until it ends its own."""
+        self._lingers = True
         self.idle_since = time.monotonic()
         set_receive_timeout(self._socket, _LINGER_SILENCE_SECONDS)
         if isinstance(self._socket, ssl.SSLSocket):

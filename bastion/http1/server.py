@@ -188,7 +188,7 @@ class HttpServer:
         """Ends the connection that has been idle the longest, if one is idle."""
         idle = [connection for connection in self._connections if connection.idle_since is not None]
         if idle:
-            min(idle, key=lambda connection: connection.idle_since or 0.0).finish()
+            min(idle, key=lambda connection: connection.idle_since or 0.0).make_way()
 
     def _run(self, connection: Connection) -> None:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -49,6 +51,27 @@ def serving(*scripts: Script, tls: ssl.SSLContext | None = None) -> Iterator[int
             listener.close()
     if not cut:
         ran.result()
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[int]:
+    """A port of this machine at which nobody listens, and nobody else can begin to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def server_threads() -> list[threading.Thread]:
+    """Those of all servers in this process: some serve many tests."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("http-")]
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Waits for what comes a moment later, in another thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.001)
 
 
 def read_head(connection: socket.socket) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 
 from bastion.http1 import BodyTruncated, Disconnect, FileSlice, Headers, HttpServer, Request, Response
 from bastion.http1.server import Handler
+from tests.unit.scripted_server import server_threads, until
 
 Start = Callable[..., HttpServer]
 
@@ -29,6 +30,7 @@ def echo(request: Request) -> Response:
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts servers; each must be able to end at once, whatever a test did to it."""
+    before = set(server_threads())
     with contextlib.ExitStack() as ending:
 
         def begin(handler: Handler = echo, **settings: object) -> HttpServer:
@@ -38,8 +40,8 @@ def start() -> Iterator[Start]:
             return server
 
         yield begin
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("http-")]
-    assert left == []
+    # A server counts a thread as ended in the thread's last steps.
+    until(lambda: set(server_threads()) <= before)
 
 
 class Client:
@@ -412,8 +414,7 @@ def test_one_connection_too_many_ends_the_one_that_was_idle_the_longest(start: S
             client.send(b"GET / HTTP/1.1\r\n\r\n")
             assert client.answer()[0] == 200
             # The client has its answer a moment before the server counts it as idle.
-            while any(connection.idle_since is None for connection in server._open_connections()):
-                time.sleep(0.001)
+            until(lambda: all(connection.idle_since is not None for connection in server._open_connections()))
         with Client(server) as third:
             third.send(b"GET / HTTP/1.1\r\n\r\n")
             assert third.answer()[0] == 200
@@ -461,14 +462,49 @@ def test_closing_lets_the_request_at_hand_end_and_idle_connections_go(start: Sta
         assert idle.answer()[0] == 200
         busy.send(b"GET /slow HTTP/1.1\r\n\r\n")
         assert entered.wait(10)
-        closing = threading.Thread(target=server.close, args=(10.0,))
+        closing = threading.Thread(target=server.close, args=(100.0,))
         closing.start()
         assert idle.rest() == b""
         go_on.set()
         status, headers, _ = busy.answer()
         assert (status, headers.get("connection")) == (200, "close")
-        closing.join(10)
+        # The client says nothing of its end, and the server waits a second for it.
+        closing.join(30)
         assert not closing.is_alive()
+
+
+def test_closing_lets_a_client_that_still_sends_read_its_last_response(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bastion.http1.connection._LINGER_SILENCE_SECONDS", 60.0)
+    monkeypatch.setattr("bastion.http1.connection._LINGER_SECONDS", 60.0)
+    server = start(lambda _: Response(status=403, body=b"no"))
+    with Client(server) as client:
+        client.send(b"PUT / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n")
+        # It has answered, and waits for the client's end.
+        until(lambda: [connection._lingers for connection in server._open_connections()] == [True])
+        closing = threading.Thread(target=server.close, args=(100.0,))
+        closing.start()
+        until(lambda: server._listener is None)
+        client.send(b"x" * 5_000_000)
+        assert client.answer()[::2] == (403, b"no")
+        assert client.rest() == b""
+    closing.join(30)
+    assert not closing.is_alive()
+
+
+def test_one_connection_too_many_ends_one_whose_client_still_sends(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bastion.http1.connection._LINGER_SILENCE_SECONDS", 60.0)
+    monkeypatch.setattr("bastion.http1.connection._LINGER_SECONDS", 60.0)
+    server = start(connections_max=1)
+    with Client(server) as sending:
+        sending.send(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert sending.answer()[0] == 200
+        with Client(server) as another:
+            another.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert another.answer()[0] == 200
 
 
 def test_closing_tears_off_a_client_that_neither_sends_nor_reads(start: Start) -> None:

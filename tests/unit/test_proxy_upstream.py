@@ -18,7 +18,7 @@ from bastion.emulator.gcs import certificate
 from bastion.http1 import Headers, HttpServer, Request, Response
 from bastion.proxy.service.forwarding import ForwardingUpstream
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
-from tests.unit.scripted_server import answering, read_exactly, read_head, serving
+from tests.unit.scripted_server import answering, nobody, read_exactly, read_head, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 BIG = os.urandom(3_000_000)
@@ -330,9 +330,7 @@ def test_a_service_that_never_answers_is_an_error() -> None:
 
 
 def test_nobody_there_and_no_name_are_errors() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with forwarding(port) as upstream, pytest.raises(UpstreamUnavailable, match="no connection"):
+    with nobody() as port, forwarding(port) as upstream, pytest.raises(UpstreamUnavailable, match="no connection"):
         upstream.ask(asked())
     upstream = ForwardingUpstream()
     for authority in ("", "a b", "user@storage.googleapis.com", "h:0", "h:99999"):
