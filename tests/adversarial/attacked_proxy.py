@@ -91,8 +91,9 @@ class AttackedProxy:
         self.endpoint = f"http://127.0.0.1:{self._endpoint.port}"
         self.keyring = folder / "keyring.json"
         keyring.create(self.keyring, KEY)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        # Ours for as long as it comes and goes: who listens there may, and nobody else is given the port meanwhile.
+        self._reserved = reserved("127.0.0.1")
+        self.port = self._reserved.getsockname()[1]
         self._certificates = folder / "certs"
         base = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         self.environment = {
@@ -123,7 +124,7 @@ class AttackedProxy:
                 _RUN, env={**self.environment, **environment}, stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not (self._certificates / "mitmproxy-ca-cert.pem").exists():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, "the proxy does not come up"
@@ -138,13 +139,16 @@ class AttackedProxy:
         return [first, *map(int, children)]
 
     def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        # Where another thread starts it again as soon as its connections end, this one waits for the old process.
+        process = self.process
+        assert process is not None
+        process.kill()
+        process.wait()
 
     def close(self) -> None:
         self.kill()
         self._endpoint.close()
+        self._reserved.close()
 
     def _answer(self, request: Request) -> Response:
         seen = Seen(request)
@@ -221,6 +225,22 @@ class AttackedProxy:
         arrived = [seen.line for seen in self.seen if MARK in seen.body]
         files = [path for path in self.buckets.rglob("*") if path.is_file()]
         return arrived + [str(path) for path in files if MARK in path.read_bytes()]
+
+
+def reserved(host: str, family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
+    """A socket that keeps a port of an address for whoever may share it, which is who listens there as servers do.
+
+    Raises:
+        OSError: this machine has no such address.
+    """
+    kept = socket.socket(family)
+    try:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind((host, 0))
+    except OSError:
+        kept.close()
+        raise
+    return kept
 
 
 def received(connection: socket.socket) -> bytes:

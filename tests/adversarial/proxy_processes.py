@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from tests.adversarial.attacked_proxy import AttackedProxy
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Waits; a proxy that takes a second to start takes ten where others want the processors, too."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it does not come to that"
@@ -26,9 +28,11 @@ def gone(process: int) -> bool:
 
 def connections(proxy: AttackedProxy, process: int) -> int:
     """How many sockets at the proxy's address a process has."""
-    links = {
-        str(descriptor.readlink()) for descriptor in Path(f"/proc/{process}/fd").iterdir() if descriptor.is_symlink()
-    }
+    links = set()
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        # It may be closed while we look.
+        with contextlib.suppress(FileNotFoundError):
+            links.add(str(descriptor.readlink()))
     sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return len(links & {f"socket:[{fields[9]}]" for fields in sockets if fields[1].endswith(f":{proxy.port:04X}")})
 

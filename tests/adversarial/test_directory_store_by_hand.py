@@ -260,11 +260,12 @@ def test_ten_thousand_objects_are_listed_fast(folder: Path, store: DirectoryStor
     for number in range(10_000):
         (folder / f"jobs/{number:05d}").touch()
     best = min(_seconds_of_listing(store) for _ in range(3))
-    # Measured: 0.06 s. The bound leaves room for a loaded machine.
+    # Measured: 0.06 s. The bound leaves room for a slow machine.
     assert best < 0.5
 
 
 def _seconds_of_listing(store: DirectoryStore) -> float:
-    began = time.perf_counter()
+    """Of this thread at work, in the kernel too, and not of others that have the processor."""
+    began = time.thread_time()
     assert len(keys(store, "jobs/")) == 10_000
-    return time.perf_counter() - began
+    return time.thread_time() - began

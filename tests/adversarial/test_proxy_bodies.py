@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.adversarial.attacked_proxy import HOST, MARK, AttackedProxy, attacked, http, received, status_of
+from tests.adversarial.proxy_processes import until
 
 pytestmark = pytest.mark.e2e
 
@@ -146,12 +147,14 @@ def test_told_to_end_in_the_middle_of_an_upload_it_stores_all_or_nothing(tmp_pat
         with proxy.connect() as connection:
             connection.settimeout(30)
             connection.sendall(http("POST", MEDIA, f"Content-Length: {len(data)}", body=data[: 4 * MIB]))
+            # Sent is not yet taken: some of it has come out at the other end.
+            until(lambda: any(seen.body for seen in proxy.seen if seen.request.method == "PUT"))
             process.send_signal(signal.SIGTERM)
             reader = threading.Thread(target=lambda: answers.append(received(connection)))
             reader.start()
             connection.sendall(data[4 * MIB :])
             reader.join(30)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         proxy.start()
         assert status_of(answers[0]) == 200
         assert proxy.requests().get(f"https://{HOST}/vault/cut", timeout=30).content == data

@@ -19,7 +19,7 @@ import requests
 
 from bastion.adapters import keyring
 from bastion.http1 import Disconnect
-from tests.adversarial.attacked_proxy import HOST, KEY, UPLOAD, URL, AttackedProxy, Seen, attacked, content
+from tests.adversarial.attacked_proxy import HOST, KEY, UPLOAD, URL, AttackedProxy, Seen, attacked, content, reserved
 from tests.adversarial.proxy_processes import connections, gone, of_each, until
 
 pytestmark = pytest.mark.e2e
@@ -33,7 +33,12 @@ from bastion.storage_proxy import main
 sys.exit(main())
 """
 # The key service does not answer the first of those that serve.
-HANGS = f"import time\nfrom bastion import proxy_setup\nproxy_setup.try_key = lambda *_: time.sleep(60)\n{PROGRAM}"
+HANGS_SECONDS = 600
+HANGS = f"""
+import time
+from bastion import proxy_setup
+proxy_setup.try_key = lambda *_: time.sleep({HANGS_SECONDS})
+{PROGRAM}"""
 # SIGINT comes while modules are still loaded.
 INTERRUPTED = f"""
 import os, signal, sys
@@ -115,8 +120,8 @@ def test_ended_while_the_key_service_hangs_nothing_is_left(tmp_path: Path, numbe
         until(lambda: len(children(process.pid)) == 2)
         serving = children(process.pid)
         process.send_signal(number)
-        _, said = process.communicate(timeout=20)
-        until(lambda: all(map(gone, serving)), 2.0)
+        _, said = process.communicate(timeout=60)
+        until(lambda: all(map(gone, serving)))
     assert said == ""
 
 
@@ -125,15 +130,15 @@ def test_one_that_dies_before_it_serves_is_noticed_although_another_hangs(tmp_pa
         until(lambda: len(children(process.pid)) == 2)
         serving = children(process.pid)
         os.kill(serving[1], signal.SIGKILL)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
         assert process.returncode == 1
         assert said.splitlines()[-1] == f"process {serving[1]} of the proxy ended unasked (-9), so all end"
-        until(lambda: all(map(gone, serving)), 2.0)
+        until(lambda: all(map(gone, serving)))
 
 
 def test_an_interrupt_while_it_loads_is_no_traceback(tmp_path: Path) -> None:
     with begun(tmp_path, INTERRUPTED) as process:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (-signal.SIGINT, "")
 
 
@@ -142,7 +147,7 @@ def test_more_processes_than_there_are_descriptors_for_are_an_error_that_says_so
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 
     with begun(tmp_path, PROGRAM, limit=limit, GCS_PROXY_PROCESSES="64") as process:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said.splitlines()[-1].startswith("64 processes of the proxy cannot be started (Too many open files);")
     assert "Traceback" not in said
@@ -156,7 +161,7 @@ def test_threads_that_cannot_be_started_are_an_error_that_says_so(tmp_path: Path
         resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
 
     with begun(tmp_path, wants_much, limit=limit) as process:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said.startswith("2 processes of the proxy cannot be started (can't start new thread); allow more ")
 
@@ -166,7 +171,7 @@ def test_a_disk_that_takes_no_key_is_an_error_that_says_so(tmp_path: Path) -> No
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
     with begun(tmp_path, PROGRAM, limit=limit) as process:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 64
     assert said.startswith("the proxy's key cannot be kept in ")
     assert list((tmp_path / "state" / "authority").iterdir()) == []
@@ -174,17 +179,17 @@ def test_a_disk_that_takes_no_key_is_an_error_that_says_so(tmp_path: Path) -> No
 
 def test_it_listens_at_an_ipv6_address(tmp_path: Path) -> None:
     try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6) as free:
-            port = free.getsockname()[1]
+        kept = reserved("::1", socket.AF_INET6)
     except OSError:
         pytest.skip("this machine has no IPv6")
-    with begun(tmp_path, PROGRAM, GCS_PROXY_LISTEN=f"[::1]:{port}") as process:
-        until(lambda: (tmp_path / "state" / "certs" / "mitmproxy-ca-cert.pem").exists(), 20)
+    port = kept.getsockname()[1]
+    with kept, begun(tmp_path, PROGRAM, GCS_PROXY_LISTEN=f"[::1]:{port}") as process:
+        until((tmp_path / "state" / "certs" / "mitmproxy-ca-cert.pem").exists)
         with socket.create_connection(("::1", port), 10) as client:
             client.sendall(f"CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
             assert client.recv(12) == b"HTTP/1.1 200"
         process.terminate()
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert f"ready on [::1]:{port};" in said
 
 
@@ -192,12 +197,12 @@ def test_one_that_is_stopped_is_gone_with_the_first(proxy: AttackedProxy) -> Non
     processes = proxy.processes
     os.kill(processes[2], signal.SIGSTOP)
     proxy.kill()
-    until(lambda: all(map(gone, processes)), 2.0)
+    until(lambda: all(map(gone, processes)))
 
 
 def test_those_that_end_gracefully_are_gone_with_the_first(proxy: AttackedProxy) -> None:
     processes = proxy.processes
-    held = threading.Event()
+    killed, held = threading.Event(), threading.Event()
 
     def end_and_kill() -> None:
         assert proxy.process is not None
@@ -205,11 +210,14 @@ def test_those_that_end_gracefully_are_gone_with_the_first(proxy: AttackedProxy)
         # One of them has nothing to do and ends.
         until(lambda: any(map(gone, processes)))
         proxy.kill()
-        held.wait(20)
+        killed.set()
+        held.wait(40)
 
     uploading = threading.Thread(target=while_it_uploads, args=(proxy, "killed-in-the-end", end_and_kill))
     uploading.start()
     try:
+        assert killed.wait(40)
+        # Sooner than the grace ends that they give to the upload.
         until(lambda: all(map(gone, processes)), 5.0)
     finally:
         held.set()
@@ -230,7 +238,7 @@ def test_why_all_ended_is_the_logs_last_word_whatever_becomes_of_the_requests_at
     answer = while_it_uploads(proxy, "last-word", kill_the_idle_one)
     assert answer is not None
     assert answer.status_code == 503
-    assert proxy.process.wait(20) == 1
+    assert proxy.process.wait(60) == 1
     why = f"process {killed[0]} of the proxy ended unasked (-9), so all end"
     *_, first, failed, last = proxy.log.read_text().splitlines()
     assert first.endswith(why)
@@ -258,6 +266,6 @@ def test_told_to_end_it_answers_a_request_that_one_process_has_passed_to_another
     answer = second.put(begun.headers["Location"], data=data, timeout=30)
     assert answer.status_code == 200, answer.text
     assert both == [True]
-    assert proxy.process.wait(20) == 0
+    assert proxy.process.wait(60) == 0
     proxy.start()
     assert proxy.requests().get(f"{URL}/vault/passed-on", timeout=20).content == data

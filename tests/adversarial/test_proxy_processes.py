@@ -46,8 +46,8 @@ def at_hand(proxy: AttackedProxy, names: list[str]) -> Iterator[None]:
     def watch(seen: Seen, size: int) -> None:
         for name in waiting & {seen.line.rpartition("name=")[2].partition("&")[0]}:
             waiting.discard(name)
-            arrived.wait(20)
-            release.wait(20)
+            arrived.wait(60)
+            release.wait(60)
 
     def put(name: str) -> None:
         with proxy.requests() as session:
@@ -58,7 +58,7 @@ def at_hand(proxy: AttackedProxy, names: list[str]) -> Iterator[None]:
     for thread in threads:
         thread.start()
     try:
-        arrived.wait(20)
+        arrived.wait(60)
         yield
     finally:
         release.set()
@@ -69,8 +69,7 @@ def at_hand(proxy: AttackedProxy, names: list[str]) -> Iterator[None]:
 def test_as_many_serve_as_were_asked_for_and_the_first_holds_the_address_alone(proxy: AttackedProxy) -> None:
     first, *serving = proxy.processes
     assert len(serving) == 3
-    assert connections(proxy, first) == 1
-    assert [connections(proxy, process) for process in serving] == [0, 0, 0]
+    until(lambda: [connections(proxy, process) for process in (first, *serving)] == [1, 0, 0, 0])
 
 
 def test_connections_that_come_together_are_spread_evenly_whoever_had_many_before(tmp_path: Path) -> None:
@@ -120,7 +119,7 @@ def test_where_one_process_is_killed_all_end_and_the_upload_goes_on_with_the_nex
 
     os.kill(processes[2], signal.SIGKILL)
 
-    assert proxy.process.wait(20) == 1
+    assert proxy.process.wait(60) == 1
     until(lambda: all(map(gone, processes)))
     assert f"process {processes[2]} of the proxy ended unasked (-9), so all end" in proxy.log.read_text()
     proxy.start()
@@ -151,7 +150,8 @@ def test_where_the_first_is_killed_the_others_are_gone_at_once_in_the_middle_of_
     with pytest.raises(requests.ConnectionError):
         proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": "cut"}, data=data, timeout=30)
     until(lambda: len(ended) == 1)
-    assert ended[0] < 2.0
+    # They do not use the grace that requests have where a proxy is told to end.
+    assert ended[0] < 8.0
     proxy.start()
     assert proxy.requests().get(f"{URL}/vault/cut", timeout=20).status_code == 404
 
@@ -174,7 +174,7 @@ def test_told_to_end_it_answers_the_request_at_hand_and_leaves_no_process(proxy:
     name = f"last-{number}"
     answer = proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": name}, data=data, timeout=30)
     assert answer.status_code == 200, answer.text
-    assert proxy.process.wait(30) == 0
+    assert proxy.process.wait(60) == 0
     assert all(map(gone, processes))
     proxy.start()
     assert proxy.requests().get(f"{URL}/vault/{name}", timeout=20).content == data
