@@ -68,9 +68,9 @@ def _milliseconds(matcher: Matcher, user: str) -> float:
     """The best of some tries: what the pattern takes, and not what else the machine does."""
     tries = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         matcher.matches(Text(user))
-        tries.append((time.perf_counter() - begin) * 1000)
+        tries.append((time.thread_time() - begin) * 1000)
         if tries[-1] < SLOWEST_MS / 4:
             break
     return min(tries)

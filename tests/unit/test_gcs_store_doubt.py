@@ -226,14 +226,14 @@ def test_an_object_of_another_program_is_never_taken_for_ours(world: World) -> N
 def test_a_write_in_doubt_whose_next_turn_comes_too_late_is_looked_up_all_the_same(world: World) -> None:
     # The first try takes the key's turn, and the next one is later than any try may begin.
     paced = world.storage.store(
-        world.bucket, clock=ManualClock(), interval=1.0, patience=Patience(deadline_seconds=1, read_seconds=0.25)
+        world.bucket, clock=ManualClock(), interval=60.0, patience=Patience(deadline_seconds=60)
     )
     world.lose()
     meta = paced.put("k", b"1", generation=0)
     assert world.other.head("k") == meta
     world.refuse(times=None)
     impatient = world.storage.store(
-        world.bucket, clock=ManualClock(), interval=1.0, patience=Patience(deadline_seconds=1, read_seconds=0.25)
+        world.bucket, clock=ManualClock(), interval=60.0, patience=Patience(deadline_seconds=60)
     )
     with pytest.raises(StoreUnavailable, match="503"):
         impatient.put("k", b"2", generation=meta.generation)

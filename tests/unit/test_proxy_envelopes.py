@@ -191,9 +191,8 @@ def test_many_threads_that_want_a_session_make_one_call(desk: Desk, fails: bool)
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(open_one) for _ in range(threads)]
         _until(lambda: len(desk.kms.calls) == 1)
-        time.sleep(
-            0.05
-        )  # so that the others have come to wait; one that comes later finds the value, or asks once more
+        # One that came later would find the value, or ask once more.
+        _until(lambda: _waiting_for_another() == threads - 1)
         desk.kms.gate.set()
         answers = {future.result(20) for future in futures}
     assert answers == ({"it does not answer; try again"} if fails else {key})

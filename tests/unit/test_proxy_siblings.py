@@ -34,6 +34,7 @@ from tests.unit.proxy_uploads import (
     sealed_under_one_index,
     stored,
 )
+from tests.unit.scripted_server import until
 
 
 class Pair:
@@ -176,6 +177,8 @@ def test_without_a_descriptor_for_the_other_process_a_client_is_told_to_try_agai
     data = noise(MIB)
     upload = Uploader(stage, data)
     upload.send(0, 600_000)
+    # The connections by which that was passed on are closed a moment after the answer.
+    until(lambda: not any(server._open_connections() for server in pair.servers))
     usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     # One is left: for the notes, which say whose the upload is, but not for two ends of a connection.
