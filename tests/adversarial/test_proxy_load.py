@@ -37,7 +37,8 @@ PIECE = bytes(range(256)) * 4096
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedProxy]:
-    with attacked(tmp_path_factory.mktemp("load")) as proxy:
+    # As many as the limits of memory are for, whatever this machine has processors for.
+    with attacked(tmp_path_factory.mktemp("load"), GCS_PROXY_PROCESSES="2") as proxy:
         yield proxy
 
 

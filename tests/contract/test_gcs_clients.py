@@ -304,13 +304,19 @@ class TestGoogleCloudStorage:
     def test_writers_that_race_on_one_object_lose_no_update(self, endpoint: str, bucket: storage.Bucket) -> None:
         bucket.blob("sum").upload_from_string(b"0")
         refused = threading.Semaphore(0)
+        # All have read before one writes: this is a race on any machine.
+        read_once = threading.Barrier(4)
 
         def add(times: int) -> None:
             own = make_client(endpoint).bucket("pond")
+            first = True
             for _ in range(times):
                 while True:
                     present = own.get_blob("sum")
                     assert present is not None
+                    if first:
+                        first = False
+                        read_once.wait(60)
                     try:
                         value = int(present.download_as_bytes()) + 1
                         own.blob("sum").upload_from_string(str(value).encode(), if_generation_match=present.generation)

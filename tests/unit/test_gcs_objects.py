@@ -264,11 +264,18 @@ def test_a_hundred_threads_lose_no_update(bucket: Bucket) -> None:
     put(bucket, "n", b"0")
     refused = threading.Event()
 
+    # All have read before one writes: this is a race on any machine.
+    read_once = threading.Barrier(100)
+
     def add() -> None:
+        first = True
         while True:
             with bucket.open("n") as opened:
                 value = int(os.pread(opened.fileno(), opened.resource.size, 0))
                 demanded = Preconditions(generation_match=opened.resource.generation)
+            if first:
+                first = False
+                read_once.wait(60)
             try:
                 put(bucket, "n", b"%d" % (value + 1), preconditions=demanded)
             except ConditionFailed:
