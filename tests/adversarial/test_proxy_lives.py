@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import signal
 import socket
@@ -49,6 +50,21 @@ class Interrupter:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupter())
+{PROGRAM}"""
+
+# One's files are closed long before it has ended, as where the kernel has much else to do.
+ENDS_SLOWLY = f"""
+import os, time
+from bastion.proxy.serving.prefork import Prefork
+
+def run(_prefork, seat, control, _others, _first):
+    if seat.siblings.own == 1:
+        control.close()
+        time.sleep(0.5)
+        os._exit(7)
+    time.sleep({HANGS_SECONDS})
+
+Prefork._run = run
 {PROGRAM}"""
 
 
@@ -134,6 +150,13 @@ def test_one_that_dies_before_it_serves_is_noticed_although_another_hangs(tmp_pa
         assert process.returncode == 1
         assert said.splitlines()[-1] == f"process {serving[1]} of the proxy ended unasked (-9), so all end"
         until(lambda: all(map(gone, serving)))
+
+
+def test_one_whose_end_takes_a_while_is_named_all_the_same(tmp_path: Path) -> None:
+    with begun(tmp_path, ENDS_SLOWLY) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert re.fullmatch(r"process \d+ of the proxy ended unasked \(7\), so all end", said.splitlines()[-1])
 
 
 def test_an_interrupt_while_it_loads_is_no_traceback(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -130,8 +130,8 @@ class Prefork:
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         while not self._ended:
-            if self._heard():
-                raise self._unasked_end()
+            if ended := self._heard():
+                raise self._unasked_end(ended)
             self._accept(listener)
         _log.info("ending")
 
@@ -171,18 +171,19 @@ class Prefork:
         try:
             problem = process.control.recv()
         except (EOFError, OSError):
-            raise self._unasked_end() from None
+            raise self._unasked_end([process]) from None
         if problem is not None:
             raise problem
 
     def _is_one_gone(self) -> bool:
         return any(process.control.poll() for process in self._processes)
 
-    def _unasked_end(self) -> BastionError:
-        """Why all end, once one is gone; told at once, and to be the last word, too."""
+    def _unasked_end(self, ended: Iterable[_Process]) -> BastionError:
+        """Why all end, once some are gone; told at once, and to be the last word, too."""
         gone = ["a process of the proxy ended unasked, so all end"]
-        for process in self._processes:
-            process.process.join(_PAUSE_SECONDS)
+        for process in ended:
+            # Its files are closed before it has ended, on a busy machine long before.
+            process.process.join(_END_SECONDS)
             if process.process.exitcode is not None:
                 # By its id the kernel's log names what it killed for want of memory.
                 pid, code = process.process.pid, process.process.exitcode
