@@ -19,6 +19,7 @@ from bastion.storage_api.documents import text_field
 from bastion.storage_api.multipart_related import MultipartRelated, boundary_of
 from bastion.storage_api.query import natural_number
 from bastion.storage_api.refusals import invalid, not_allowed, required
+from bastion.storage_api.unfinished import incomplete
 
 
 def upload(call: Call, bucket_name: str) -> Response:
@@ -103,7 +104,7 @@ def _session(call: Call) -> Response:
         case "PUT" | "POST":
             progress = sessions.advance(call.uploads, upload_id, call.request)
             if progress.resource is None:
-                return sessions.incomplete(progress)
+                return incomplete(progress.persisted)
             return call.answer_object(progress.resource)
         case "DELETE":
             call.uploads.find(upload_id).cancel()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bastion.emulator.gcs.resources import NoSuchUpload, ObjectResource
 from bastion.emulator.gcs.uploads import Upload, Uploads
-from bastion.http1 import Body, Headers, Request, Response
+from bastion.http1 import Body, Request, Response
 from bastion.storage_api.declared_sums import declared_in_headers
 from bastion.storage_api.ranges import ChunkRange, chunk_range
 from bastion.storage_api.refusals import invalid
@@ -121,14 +121,6 @@ def _whole_quanta(pieces: Iterator[bytes], offset: int, *, last: bool) -> Iterat
         position += len(piece)
     if last:
         yield from held
-
-
-def incomplete(progress: Progress) -> Response:
-    """308: the session waits for more."""
-    headers = Headers()
-    if progress.persisted:
-        headers.add("Range", f"bytes=0-{progress.persisted - 1}")
-    return Response(status=308, headers=headers, reason="Resume Incomplete")
 
 
 def cancelled() -> Response:

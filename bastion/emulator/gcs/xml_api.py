@@ -29,6 +29,7 @@ from bastion.http1 import Headers, Response
 from bastion.storage_api.declared_sums import declared_in_headers
 from bastion.storage_api.query import decoded, natural_number
 from bastion.storage_api.refusals import Refusal, not_allowed
+from bastion.storage_api.unfinished import incomplete
 
 _VIRTUAL_HOST = ".storage.googleapis.com"
 # Sub-resources that the service has and this endpoint does not.
@@ -212,7 +213,7 @@ def _session(call: Call) -> Response:
         case "PUT" | "POST":
             progress = sessions.advance(call.uploads, upload_id, call.request)
             if progress.resource is None:
-                return sessions.incomplete(progress)
+                return incomplete(progress.persisted)
             return Response(status=200, headers=stored_headers(progress.resource))
         case "DELETE":
             call.uploads.find(upload_id).cancel()

@@ -42,6 +42,7 @@ from bastion.storage_api.declared_sums import both_declared, declared_in_headers
 from bastion.storage_api.query import Query, natural_number
 from bastion.storage_api.ranges import ChunkRange, chunk_range
 from bastion.storage_api.refusals import Refusal, invalid
+from bastion.storage_api.unfinished import incomplete
 
 # The service's words for: there is no such upload any more.
 _GONE = (404, 410)
@@ -218,7 +219,7 @@ class _Turn:
         if chunk.start is None:
             _drain(body)
             if chunk.total is None or chunk.total != session.received:
-                return _incomplete(session)
+                return incomplete(session.received)
             self._check_total(chunk.total)
             return self._last(Plaintext([session.tail]), chunk.total)
         return self._take(chunk, whole=not header)
@@ -281,14 +282,14 @@ class _Turn:
         if session.total is not None and end > session.total:
             raise invalid(f"The chunk ends at {end}, beyond the {session.total} byte(s) that the upload was begun for.")
         if end <= session.received:
-            return _incomplete(session)
+            return incomplete(session.received)
         # The segment of the last byte stays here: it may be the last one, or not be whole.
         count = segment_of(end - 1) - session.edge.index
         if count:
             stream = session.stream()
             self._send(stream, self._segments(stream, plaintext, count), count * SEGMENT_BYTES)
         session.tail = _exactly(plaintext, end - session.received + len(session.tail))
-        return _incomplete(session)
+        return incomplete(session.received)
 
     def _segments(self, stream: SealedStream, plaintext: Plaintext, count: int) -> Iterator[memoryview]:
         for index in range(stream.edge.index, stream.edge.index + count):
@@ -344,7 +345,7 @@ class _Turn:
                 self._send(stream, sealed, len(sealed) * SEGMENT_BYTES)
             if plaintext.ended:
                 session.tail = bytes(stream.plain)
-                return _incomplete(session)
+                return incomplete(session.received)
 
     def _watch_md5(self) -> None:
         if self._declared.md5 is not None and not self._session.watch_md5():
@@ -418,14 +419,6 @@ def _exactly(plaintext: Plaintext, size: int) -> bytes:
 
 def _too_few() -> Refusal:
     return invalid("The request brings fewer bytes than its Content-Range header says.")
-
-
-def _incomplete(session: Session) -> Response:
-    """308: the upload waits for more."""
-    headers = Headers()
-    if session.received:
-        headers.add("Range", f"bytes=0-{session.received - 1}")
-    return Response(status=308, headers=headers, reason="Resume Incomplete")
 
 
 def _not_all() -> UpstreamUnavailable:
