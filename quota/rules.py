@@ -21,7 +21,7 @@ class ProjectRules:
         half_life_seconds: After how long a user's past usage counts half, between users of one project; over 0.
         minimum_runtime_seconds: A borrower that ran shorter is stopped only if no other borrower will do.
         keep_idle_seconds: For so long what the project gave back is kept for its next job before it is lent, since a
-            loan that is called back within minutes costs a restart.
+            loan that is called back within minutes costs a restart; None: for as long as a restart takes.
         grace_seconds: Between the order to stop and the end.
         maximum_runtime_seconds: A job that ran longer is stopped for good; None: it may run for ever.
         fifo: Nobody passes the project's job in front.
@@ -33,7 +33,7 @@ class ProjectRules:
 
     half_life_seconds: float = 168 * 3600.0
     minimum_runtime_seconds: float = 0.0
-    keep_idle_seconds: float = 300.0
+    keep_idle_seconds: float | None = None
     grace_seconds: float = 60.0
     maximum_runtime_seconds: float | None = None
     fifo: bool = False

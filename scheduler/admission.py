@@ -195,8 +195,13 @@ def _rest_reason(job: Job, until: str) -> Reason:
     )
 
 
-def _instant(seconds: float) -> str:
+def time_of_day(seconds: float) -> str:
+    """An instant that is hours away at most."""
+    return _instant(seconds, "%H:%M:%S UTC")
+
+
+def _instant(seconds: float, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
     try:
-        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime(form)
     except (ValueError, OverflowError, OSError):
         return "a time beyond the calendar"

@@ -6,12 +6,15 @@ Layer: `scheduler`, pure.
 from __future__ import annotations
 
 from scheduler.model import Job
-from scheduler.rest import pause_seconds
 from scheduler.shares import Shares
 
 _HOURS = 24
 DEADLINE_SECONDS = _HOURS * 3600.0
 TOO_LONG = f"more than {_HOURS} hours"
+
+# After an eviction; doubled for each one in a row that saved nothing.
+_PAUSE_SECONDS = 1800.0
+_DOUBLINGS_MAX = 20
 
 
 def overdue_since(now: float) -> float:
@@ -30,7 +33,13 @@ def is_overdue(job: Job, shares: Shares, now: float) -> bool:
     if not job.evictions:
         return True
     never_entitled = any(amount > shares.entitlement(job.project_id, kind) for kind, amount in job.demand.items())
-    return never_entitled and now - (job.evicted_at or 0.0) >= pause_seconds(job)
+    return never_entitled and now - (job.evicted_at or 0.0) >= _pause_seconds(job)
+
+
+def _pause_seconds(job: Job) -> float:
+    """How long after its last eviction nobody is stopped for a job again."""
+    pause: float = _PAUSE_SECONDS * 2 ** min(job.futile_evictions, _DOUBLINGS_MAX)
+    return min(pause, DEADLINE_SECONDS)
 
 
 def started_late(job: Job) -> bool:

@@ -24,7 +24,7 @@ from scheduler.capacity import Amounts, amounts_of
 from scheduler.ledger import Ledger, Promise
 from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 from scheduler.queue_order import queue_order
-from scheduler.reasons import Cases, behind_first, behind_overdue, jobs_in_words, more_free, starts
+from scheduler.reasons import Case, Cases, behind_first, behind_overdue, jobs_in_words, more_free, starts
 from scheduler.turns import Turns
 from scheduler.waiting import ProjectQueue, Request
 
@@ -272,7 +272,7 @@ class Explainer:
         overdue = None if first else self._held_by(job)
         if overdue is None:
             code, also, holders = case.code, case.also, case.holders
-            unblock = _and_more_free(case.unblock, missing)
+            unblock = self._unblock(case, missing)
         else:
             code, also, holders = ReasonCode.BEHIND_HIGHER_PRIORITY, (), (overdue.name,)
             text, unblock = behind_overdue(overdue.name, text), starts(overdue.name, missing)
@@ -289,6 +289,22 @@ class Explainer:
         if first:
             return behind_first(reason, job.project_id, first)
         return self._at_limit(reason, job.project_id, over) if over and overdue is None else reason
+
+    def _unblock(self, case: Case, missing: Mapping[str, int]) -> str:
+        """The condition of the case, joined with what is missing."""
+        if not missing:
+            return case.unblock
+        more = more_free(missing)
+        ahead = {kind: self._ahead[kind] for kind in missing}
+        if any(missing[kind] + self._cases.room[kind] > self._policy.total(kind) for kind in missing):
+            # The pool never has so much: the jobs ahead come one after the other.
+            jobs = max(each.jobs for each in ahead.values())
+            more = f"{jobs_in_words(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
+        elif case.reserved_until and not any(each.jobs for each in ahead.values()):
+            more = f"the reservation ends at {case.reserved_until}, or {more}"
+        if case.unblock and not case.unblock.endswith(" "):
+            return f"{case.unblock}, and {more}"
+        return case.unblock + more
 
     def _before(self, job: Job) -> str:
         """The job of its project that has to start first; empty if there is none, or jobs may be passed."""
@@ -336,11 +352,3 @@ class Explainer:
 
     def _lacking(self, request: Request) -> bool:
         return not (self._ledger.now.fits(request.amounts) and self._ledger.later.fits(request.amounts))
-
-
-def _and_more_free(unblock: str, missing: Mapping[str, int]) -> str:
-    """`unblock` is a whole condition, or ends with the word that joins it with what is missing."""
-    if not missing:
-        return unblock
-    whole = unblock and not unblock.endswith(" ")
-    return f"{unblock}, and {more_free(missing)}" if whole else unblock + more_free(missing)

@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from quota import Policy
+from scheduler.capacity import amounts_of
 from scheduler.deadline import DEADLINE_SECONDS
-from scheduler.lending import RecentHoldings
-from scheduler.model import Job, JobStatus, Plan, Reason, Snapshot, Verdict
+from scheduler.lending import RESTART_SECONDS, RecentHoldings
+from scheduler.model import HeldOfLate, Job, JobStatus, Plan, Reason, Snapshot, Verdict
 from scheduler.rest import rests_until
 from scheduler.scheduling import Scheduler
 from scheduler.usage_history import UsageHistory
@@ -79,7 +80,7 @@ class Future:
         self._unseen = set(watched)
         self._scheduler = Scheduler()
         self._promised = frozenset(job.name for job in snapshot.jobs if job.promised)
-        self._recent = RecentHoldings()
+        self._recent = RecentHoldings(snapshot.held_recently)
         self._usage = usage
         self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
         self.decisions = 0
@@ -96,6 +97,10 @@ class Future:
                 self._end("", job.not_before)
             elif (rested := rests_until(job)) is not None and rested > now:
                 self._end("", rested)
+        for kinds in snapshot.held_recently.values():
+            for steps in kinds.values():
+                for until, _ in steps:
+                    self._end("", until + _MOMENT_SECONDS)
 
     @property
     def jobs(self) -> Collection[Job]:
@@ -110,9 +115,7 @@ class Future:
     def decide(self) -> None:
         """One plan, carried out. Deciding again at once would change nothing: that is the scheduler's own promise."""
         self.decisions += 1
-        held = self._recent.note(self._jobs.values(), self.now, self._policy)
-        if self.decisions == 1:
-            held = self._snapshot.held_recently
+        held = self._note_holdings(self.now)
         used = self._snapshot.user_usage
         if self._usage is not None:
             used = self._usage.note(self._jobs.values(), self.now, self._policy)
@@ -147,7 +150,7 @@ class Future:
             return False
         self.now = now
         # A tick of the daemon saw them a moment before they ended.
-        self._recent.note(self._jobs.values(), now - _MOMENT_SECONDS, self._policy)
+        self._note_holdings(now - _MOMENT_SECONDS)
         if self._usage is not None:
             self._usage.note(self._jobs.values(), now, self._policy)
         while self._ends and self._ends[0][0] <= now:
@@ -166,6 +169,9 @@ class Future:
             if job.status is not JobStatus.PENDING
         )
         return [*self.holdings, *begun]
+
+    def _note_holdings(self, now: float) -> Mapping[str, Mapping[str, HeldOfLate]]:
+        return self._recent.note(self._jobs.values(), now, self._policy, self._snapshot.restart_seconds)
 
     def _end(self, name: str, instant: float) -> None:
         if instant < NEVER:
@@ -227,6 +233,9 @@ class Future:
         self.holdings.append(Holding(job=job, begin=instant if job.started_at is None else job.started_at, end=instant))
         # What a project gave back is lent to others only then.
         kept = self._policy.rules(job.project_id).keep_idle_seconds
+        if kept is None:
+            costs = (self._snapshot.restart_seconds.get(kind, RESTART_SECONDS) for kind, _ in amounts_of(job.demand))
+            kept = min(max(costs, default=0.0), RESTART_SECONDS)
         if kept:
             self._end("", self.now + kept + _MOMENT_SECONDS)
         if job.status is JobStatus.STOPPING and job.evicted_for is not None:

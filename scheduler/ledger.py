@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from quota import Policy
 from scheduler.capacity import Amounts, Capacity, amounts_of
 from scheduler.incumbents import Incumbents
+from scheduler.lending import KeptBack
 from scheduler.model import Job
 from scheduler.replicas import Replica, as_stopping, units_of
 from scheduler.shares import Shares
@@ -69,8 +70,8 @@ class Ledger:
     messages: dict[str, str] = field(default_factory=dict)
     # Per type, the projects that do not lend all their share.
     lending_little: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    # Units that `hold_back` keeps for each project and type.
-    kept_back: dict[tuple[str, str], int] = field(default_factory=dict)
+    # What `hold_back` keeps for each project and type.
+    kept_back: dict[tuple[str, str], KeptBack] = field(default_factory=dict)
     # Units that running, stopping and starting jobs hold.
     taken: Counter[str] = field(default_factory=Counter)
     # Extra replicas of elastic jobs that run or start, by scaling, without those that are being given back.
@@ -121,16 +122,16 @@ class Ledger:
             ledger.update(spare)
         self.spare[claimant.name] = spare
 
-    def hold_back(self, units: Mapping[tuple[str, str], int]) -> None:
+    def hold_back(self, kept: Mapping[tuple[str, str], KeptBack]) -> None:
         """Nothing that starts from here on in this pass may take so many units of what is free.
 
         Args:
-            units: By the project that they are kept for, and type.
+            kept: By the project that they are kept for, and type.
         """
-        self.kept_back = dict(units)
+        self.kept_back = dict(kept)
         sums: Counter[str] = Counter()
-        for (_, kind), amount in units.items():
-            sums[kind] += amount
+        for (_, kind), back in kept.items():
+            sums[kind] += back.units
         for kind, amount in sums.items():
             free = max(0, min(self.now.free(kind), self.later.free(kind)))
             self.now.take(((kind, min(amount, free)),), self.now.last)
@@ -141,10 +142,14 @@ class Ledger:
         Without what `hold_back` keeps for the same projects already.
         """
         return sum(
-            max(0, self.shares.unlent(other, kind) - self.kept_back.get((other, kind), 0))
+            max(0, self.shares.unlent(other, kind) - self._kept_units(other, kind))
             for other in self.lending_little.get(kind, ())
             if other != project
         )
+
+    def _kept_units(self, project: str, kind: str) -> int:
+        back = self.kept_back.get((project, kind))
+        return back.units if back is not None else 0
 
     def leaves_unlent(self, project: str, request: Request) -> bool:
         """Whether a job of the project that fits leaves free what others never lend."""

@@ -11,43 +11,70 @@ What a project never lends (`lending_limit`) stays free for it, and no project b
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from quota import Policy
-from scheduler.model import Job, JobStatus
+from scheduler.model import HeldOfLate, Job, JobStatus
 from scheduler.shares import Shares, Standing
 from scheduler.turns import Place, Turns, order_across
 from scheduler.waiting import ProjectQueue, Request
+
+NOTHING_HELD: Mapping[str, Mapping[str, HeldOfLate]] = MappingProxyType({})
+NO_SECONDS: Mapping[str, float] = MappingProxyType({})
+# What a restart is taken to cost where nobody has measured one, and the most that a project's units are kept for
+# unless its rules say otherwise. In the replays a restart costs so much, and the figures of ADR 10 were found with it.
+RESTART_SECONDS = 300.0
 
 
 class RecentHoldings:
     """Remembers, over passes, the most that each project held at once within its `keep_idle_seconds`."""
 
-    def __init__(self) -> None:
-        # Per project and type: instants and units, both falling from the front: the front is the greatest of late.
+    def __init__(self, before: Mapping[str, Mapping[str, HeldOfLate]] = NOTHING_HELD) -> None:
+        """`before`: what an earlier `note` returned; what its jobs hold now is noted anew."""
+        # Per project and type: until when they count, and units. The units fall: the front is the greatest of late.
         self._seen: dict[tuple[str, str], deque[tuple[float, int]]] = {}
+        for project, kinds in before.items():
+            for kind, steps in kinds.items():
+                self._seen[project, kind] = deque(step for step in steps if step[0] < math.inf)
 
-    def note(self, jobs: Iterable[Job], now: float, policy: Policy) -> Mapping[str, Mapping[str, int]]:
-        """Takes in who runs now; returns what `Snapshot.held_recently` wants."""
+    def note(
+        self, jobs: Iterable[Job], now: float, policy: Policy, restart_seconds: Mapping[str, float] = NO_SECONDS
+    ) -> Mapping[str, Mapping[str, HeldOfLate]]:
+        """Takes in who runs now; returns what `Snapshot.held_recently` wants.
+
+        Args:
+            jobs: All jobs.
+            now: Seconds, on the same clock as the snapshot's instants.
+            policy: The quota file in force.
+            restart_seconds: By type, what a restart costs; used where a project's rules name no `keep_idle_seconds`.
+        """
         held: dict[tuple[str, str], int] = {}
         for job in jobs:
             if job.status is JobStatus.RUNNING:
                 for kind, amount in job.owned.items():
                     place = (job.project_id, kind)
                     held[place] = held.get(place, 0) + amount
-        most: dict[str, dict[str, int]] = {}
+        most: dict[str, dict[str, HeldOfLate]] = {}
         for place in sorted({*self._seen, *held}):
             line = self._seen.setdefault(place, deque())
             units = held.get(place, 0)
             while line and line[-1][1] <= units:
                 line.pop()
-            line.append((now, units))
             keep = policy.rules(place[0]).keep_idle_seconds
-            while line[0][0] < now - keep:
+            if keep is None:
+                keep = min(restart_seconds.get(place[1], RESTART_SECONDS), RESTART_SECONDS)
+            if line and line[-1][0] > now + keep:  # noted when more was kept, or for longer
+                line = self._seen[place] = deque((min(until, now + keep), held) for until, held in line)
+            line.append((now + keep, units))
+            while line[0][0] < now:
                 line.popleft()
             if line[0][1]:
-                most.setdefault(place[0], {})[place[1]] = line[0][1]
+                steps = (*(step for step in line if step[1] > units), (math.inf, units))
+                most.setdefault(place[0], {})[place[1]] = steps
             else:
                 del self._seen[place]
         return most
@@ -102,12 +129,38 @@ def size(job: Job) -> int:
     return max(demand.values(), default=0)
 
 
-def held_back(policy: Policy, shares: Shares, recently: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, str], int]:
-    """Units per project and type that it gave back a moment ago and is entitled to: they are not lent yet."""
-    held: dict[tuple[str, str], int] = {}
+@dataclass(frozen=True, slots=True)
+class KeptBack:
+    """Units of one type that are not lent yet, and until when at least some of them are not."""
+
+    units: int
+    until: float
+
+
+def held_back(
+    policy: Policy,
+    shares: Shares,
+    recently: Mapping[str, Mapping[str, HeldOfLate]],
+    now: float,
+    could_use: Callable[[str, str], bool],
+) -> dict[tuple[str, str], KeptBack]:
+    """What each project gave back a moment ago and is entitled to, by project and type: it is not lent yet.
+
+    Args:
+        policy: The quota file in force.
+        shares: What the projects hold, with the starts of this pass.
+        recently: `Snapshot.held_recently`.
+        now: The instant of the pass.
+        could_use: Whether a job of the project, one that waits or may still come, could start on units of the type.
+    """
+    held: dict[tuple[str, str], KeptBack] = {}
     for project, kinds in recently.items():
-        for kind, most in kinds.items():
-            back = min(policy.entitlement(project, kind), most) - shares.held(project, kind)
-            if back > 0:
-                held[project, kind] = back
+        for kind, steps in kinds.items():
+            entitled, holds = policy.entitlement(project, kind), shares.held(project, kind)
+            live = [step for step in steps if step[0] >= now]
+            back = min(entitled, live[0][1]) - holds if live else 0
+            if back > 0 and could_use(project, kind):
+                # Steps above the entitlement end unseen.
+                until = max(until for until, units in live if min(entitled, units) - holds == back)
+                held[project, kind] = KeptBack(back, until)
     return held

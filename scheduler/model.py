@@ -15,6 +15,9 @@ from types import MappingProxyType
 
 from quota import Policy
 
+# What a project held of late: (until when so much counts, units), the units falling; `math.inf` for what it holds now.
+HeldOfLate = tuple[tuple[float, int], ...]
+
 # Shared by all that have none.
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -115,8 +118,10 @@ class Snapshot:
         bastion_slots: How many jobs the bastion's own host runs at once; None means without limit.
         check_membership: Whether a job's user must belong to its project.
         held: An operator holds the whole pool: nothing starts, nothing is evicted.
-        held_recently: Per project, the most units it held at once within its `keep_idle_seconds` (`RecentHoldings`).
+        held_recently: Per project and type, what it held within its `keep_idle_seconds` (`RecentHoldings`).
             Forgetting it is safe: room is then lent a few minutes earlier.
+        restart_seconds: By type, what a restart costs, as far as it was measured; it says how long units are kept where
+            the rules do not.
         user_usage: Per project and user, unit-seconds decayed to now with the project's half-life (`UsageHistory`);
             absent users have used nothing.
     """
@@ -126,7 +131,8 @@ class Snapshot:
     bastion_slots: int | None = None
     check_membership: bool = True
     held: bool = False
-    held_recently: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    held_recently: Mapping[str, Mapping[str, HeldOfLate]] = field(default_factory=lambda: MappingProxyType({}))
+    restart_seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     user_usage: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
 
 

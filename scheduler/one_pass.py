@@ -252,8 +252,8 @@ class Pass:
     def _lend(self) -> None:
         # Their own job is about to get its room; lent to them now, the same room would no longer be within their share.
         awaiting = self._ledger.awaiting_projects()
-        back = held_back(self._policy, self._shares, self._snapshot.held_recently)
-        self._ledger.hold_back(back)
+        recently = self._snapshot.held_recently
+        self._ledger.hold_back(held_back(self._policy, self._shares, recently, self._now, self._could_use))
         first = {project: self._first_borrower(project) for project in self._queues if project not in awaiting}
         while True:
             # What fits only shrinks while room is lent.
@@ -317,6 +317,20 @@ class Pass:
     def _first_borrower(self, project: str) -> Borrower | None:
         standing = Standing(self._shares, project)
         return first_borrower(project, self._queues[project], self._may_borrow, standing, self._order)
+
+    def _could_use(self, project: str, kind: str) -> bool:
+        """Whether units of the project's share, kept idle, could serve a job of it.
+
+        They cannot where nothing of it may start, and where all of its waiting jobs of the type need more than its
+        share: kept for these, the units would serve nobody. Where none waits, one may still come.
+        """
+        if self._policy.rules(project).hold:
+            return False
+        queue = self._queues.get(project)
+        waiting = [] if queue is None else [request.amounts for request, _ in queue.heads()]
+        waiting += [amounts_of(job.demand) for job in self._backing_off if job.project_id == project]
+        asking = [amounts for amounts in waiting if any(each == kind for each, _ in amounts)]
+        return not asking or any(self._shares.covers(project, amounts) for amounts in asking)
 
     def _may_borrow(self, project: str, request: Request) -> bool:
         return (

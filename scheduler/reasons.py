@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quota import Policy
-from scheduler.admission import waiting_since
+from scheduler.admission import time_of_day, waiting_since
 from scheduler.deadline import TOO_LONG
 from scheduler.ledger import Ledger, Promise
+from scheduler.lending import KeptBack
 from scheduler.model import Job, JobStatus, Reason, ReasonCode
 from scheduler.replicas import units_of
 from scheduler.waiting import Request
 
 _HOLDERS_SHOWN = 10
+_PROJECTS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Case:
     unblock: str
     # Per type what must be left over for it, and up to which size jobs ahead must start first.
     wanted: Mapping[str, tuple[int, int]]
+    # When the reservations for projects end, where nothing else is in its way; else empty.
+    reserved_until: str = ""
 
 
 class Cases:
@@ -107,7 +111,13 @@ class Cases:
             else:
                 holders, unblock = (*slots,), ends
         return Case(
-            code, tuple(also), "; ".join(parts), holders[:_HOLDERS_SHOWN], unblock, self.wanted(project, request)
+            code=code,
+            also=tuple(also),
+            text="; ".join(parts),
+            holders=holders[:_HOLDERS_SHOWN],
+            unblock=unblock,
+            wanted=self.wanted(project, request),
+            reserved_until=self._reserved_until(request, room) if lacking and not unblock else "",
         )
 
     def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
@@ -166,17 +176,15 @@ class Cases:
         )
 
     def too_large(self, job: Job, request: Request, missing: Mapping[str, int]) -> Reason:
-        parts = [
-            f"needs {amount} {kind}, and the whole pool has {self._policy.total(kind)}"
-            for kind, amount in request.amounts
-            if amount > self._policy.total(kind)
-        ]
+        beyond = [(kind, amount) for kind, amount in request.amounts if amount > self._policy.total(kind)]
+        parts = [f"needs {amount} {kind}, and the whole pool has {self._policy.total(kind)}" for kind, amount in beyond]
+        needed = [f"{amount} {kind}" for kind, amount in beyond]
         return Reason(
             code=ReasonCode.EXCEEDS_POOL,
             message="; ".join(parts),
             since=waiting_since(job),
-            unblock="an admin raises total_resources, or the job asks for less; it starts with "
-            + more_free(missing, verb=False),
+            unblock=f"an admin raises total_resources to at least {' and '.join(needed)}, or the job asks for less",
+            missing=missing,
         )
 
     def _stopping(self, kinds: set[str]) -> set[str]:
@@ -219,13 +227,37 @@ class Cases:
             + f", {free} of {self._policy.total(kind)} are free"
         )
         room = max(self.room[kind], 0)
-        kept, unlent = free - room, min(unlent, room)
-        whom = "jobs whose room is being made or projects that gave them back a moment ago"
-        if kept > 0:
-            text += f", {kept} of them kept for {whom}"
+        reserved, unlent = free - room, min(unlent, room)
+        projects = min(reserved, sum(back.units for _, back in self._kept(kind)))
+        if projects > 0:
+            text += f", {projects} of them reserved for {self._kept_for(kind)}"
+        if reserved > projects:
+            text += f", {reserved - projects} of them reserved for jobs whose room is being made"
         if unlent > 0:
             text += f", {unlent} of them for other projects, which do not lend them (lending_limit)"
         return text
+
+    def _kept(self, kind: str) -> list[tuple[str, KeptBack]]:
+        """What projects gave back a moment ago and is not lent yet, by project."""
+        return [(project, back) for (project, of), back in sorted(self._ledger.kept_back.items()) if of == kind]
+
+    def _kept_for(self, kind: str) -> str:
+        kept = self._kept(kind)
+        names = [project for project, _ in kept[:_PROJECTS_SHOWN]]
+        others = f" and {len(kept) - len(names)} more" if len(kept) > len(names) else ""
+        until = time_of_day(max(back.until for _, back in kept))
+        return f"project{'s' if len(kept) > 1 else ''} {', '.join(names)}{others} until {until}"
+
+    def _reserved_until(self, request: Request, room: Mapping[str, int]) -> str:
+        """The end of the reservations that alone keep the request from starting; empty where more is in the way."""
+        ends = [0.0]
+        for kind, amount in request.amounts:
+            kept = self._kept(kind)
+            if amount > room[kind] + sum(back.units for _, back in kept):
+                return ""
+            if amount > room[kind]:
+                ends.append(max(back.until for _, back in kept))
+        return time_of_day(max(ends)) if max(ends) else ""
 
     def _free(self, kind: str) -> int:
         return max(0, self._policy.total(kind) - self._ledger.taken[kind])
@@ -286,6 +318,5 @@ def _in_words(names: Sequence[str], verb: str) -> str:
     return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {verb} gone"
 
 
-def more_free(missing: Mapping[str, int], *, verb: bool = True) -> str:
-    amounts = " and ".join(f"{amount} more {kind}" for kind, amount in missing.items())
-    return f"{amounts} become free" if verb else f"{amounts} free"
+def more_free(missing: Mapping[str, int]) -> str:
+    return f"{' and '.join(f'{amount} more {kind}' for kind, amount in missing.items())} become free"

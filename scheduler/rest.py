@@ -12,16 +12,21 @@ from scheduler.model import Job
 
 # So many evictions in a row that saved nothing make a job rest.
 FUTILE_MAX = 2
-# After an eviction; doubled for each one in a row that saved nothing.
-_PAUSE_SECONDS = 1800.0
+# The first rest is at most so long; each further eviction in a row that saved nothing doubles it.
+_FIRST_MAX_SECONDS = 2 * 3600.0
 _PAUSE_MAX_SECONDS = 24 * 3600.0
 _DOUBLINGS_MAX = 20
 
 
 def pause_seconds(job: Job) -> float:
-    """How long after its last eviction a job should borrow nothing."""
-    pause: float = _PAUSE_SECONDS * 2 ** min(job.futile_evictions, _DOUBLINGS_MAX)
-    return min(pause, _PAUSE_MAX_SECONDS)
+    """How long after its last eviction a job should borrow nothing.
+
+    As long as an evicted attempt of it took on average, its start and its stop included: whoever lost a minute rests
+    for a minute. Doubled with each eviction in a row after the second that saved nothing.
+    """
+    first = min(job.evicted_seconds / max(1, job.evictions), _FIRST_MAX_SECONDS)
+    doublings = min(max(0, job.futile_evictions - FUTILE_MAX), _DOUBLINGS_MAX)
+    return min(first * float(2**doublings), _PAUSE_MAX_SECONDS)
 
 
 def rests_until(job: Job) -> float | None:

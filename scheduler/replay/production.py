@@ -19,6 +19,7 @@ from typing import Any
 from quota import Policy
 from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot, Verdict
 from scheduler.lending import RecentHoldings
+from scheduler.model import HeldOfLate
 from scheduler.replay.engine import ReplayJob, Round, State
 from scheduler.replay.trace import TraceError, Window
 
@@ -74,7 +75,7 @@ class Production:
         self._checkpoints: list[tuple[float, int, int]] = []
         self._checkpointed_at: dict[int, float] = {}
         self._recent = RecentHoldings()
-        self._held_recently: Mapping[str, Mapping[str, int]] = {}
+        self._held_recently: Mapping[str, Mapping[str, HeldOfLate]] = {}
 
     def decide(self, state: State, now: float, /) -> Sequence[Round]:
         for index in sorted(state.changed):

@@ -303,7 +303,7 @@ for seed in range(100):
             started_at=5.0 if runs else None, promised=not runs and rng.random() < 0.2,
             evicted_for=f"j{rng.randint(0, 29)}" if status is JobStatus.STOPPING else None,
         ))
-    recently = {project: {"v4": rng.randint(1, 9)} for project in projects}
+    recently = {project: {"v4": ((300000.0, rng.randint(1, 9)),)} for project in projects}
     snapshot = Snapshot(policy=policy, jobs=tuple(jobs), check_membership=False, held_recently=recently)
     digest.update(schedule(snapshot, 200000.0).to_json())
 print(digest.hexdigest())

@@ -62,7 +62,7 @@ class History:
             jobs=tuple(jobs),
             bastion_slots=draw.choice((None, 1, 2)),
             held=draw.random() < 0.03,
-            held_recently={p: {"v4": 8} for p in self._projects if draw.random() < 0.2},
+            held_recently={p: {"v4": ((self.now + 1, 8),)} for p in self._projects if draw.random() < 0.2},
             user_usage=usage if draw.random() < 0.5 else {},
         )
 

@@ -229,7 +229,7 @@ def test_a_job_of_unknown_duration_ends_at_its_projects_maximum_runtime_at_the_l
 
 
 def test_what_a_project_gave_back_is_lent_when_it_is_no_longer_kept_for_it() -> None:
-    jobs = [job("r", 16, running_for=0), job("w", 16)]
+    jobs = [job("r", 16, running_for=0), job("w", 16, project="b")]
     etas = [tell(jobs, "w", policy=ruled(keep_idle_seconds=kept), declared={"r": HOUR})["w"] for kept in (0.0, 600.0)]
     assert [eta.p90 for eta in etas] == [NOW + HOUR, NOW + HOUR + 600.01]
 
@@ -277,5 +277,5 @@ def test_a_duration_of_nothing_is_no_history() -> None:
 
 
 def test_a_rest_after_vain_evictions_is_waited_for() -> None:
-    resting = job("w", 16, evictions=2, futile_evictions=2, evicted_at=NOW - HOUR)
+    resting = job("w", 16, evictions=2, futile_evictions=2, evicted_at=NOW - HOUR, evicted_seconds=4 * HOUR)
     assert tell([resting], "w")["w"].p90 == NOW + HOUR

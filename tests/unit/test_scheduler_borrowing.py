@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -256,25 +257,87 @@ def test_a_long_job_does_not_stand_in_front_of_younger_ones_of_its_size() -> Non
 
 
 def test_what_a_project_gave_back_a_moment_ago_is_kept_for_its_next_job() -> None:
-    recently = {"a": {"v4": 24}}
+    recently = {"a": {"v4": ((NOW + 60.0, 24), (math.inf, 0))}}
     plan = pass_over(policy(), running("r", "b", 32), pending("x", "b", 16), held_recently=recently)
     (waiting,) = [decision for decision in plan.decisions if decision.name == "x"]
     assert waiting.reason is not None
-    assert "gave them back a moment ago" in waiting.reason.message
+    assert "reserved for project a until" in waiting.reason.message
     assert started(pass_over(policy(), running("r", "b", 32), pending("x", "a", 16), held_recently=recently)) == {"x"}
 
 
 @pytest.mark.parametrize(("units", "expected"), [(31, {"x"}), (32, set())])
 def test_a_single_unit_that_was_given_back_is_kept_too(units: int, expected: set[str]) -> None:
     borrower = pending("x", "b", units)
-    assert started(pass_over(policy(), running("r", "b", 32), borrower, held_recently={"a": {"v4": 1}})) == expected
+    assert (
+        started(pass_over(policy(), running("r", "b", 32), borrower, held_recently={"a": {"v4": ((NOW, 1),)}}))
+        == expected
+    )
 
 
 def test_recent_holdings_forget_after_five_minutes() -> None:
     recent = RecentHoldings()
     job = running("r", "a", 16)
-    assert recent.note([job], 0.0, policy()) == {"a": {"v4": 16}}
-    assert recent.note([], 200.0, policy()) == {"a": {"v4": 16}}
-    assert recent.note([running("s", "a", 8)], 299.0, policy()) == {"a": {"v4": 16}}
-    assert recent.note([], 330.0, policy()) == {"a": {"v4": 8}}
+    assert recent.note([job], 0.0, policy()) == {"a": {"v4": ((math.inf, 16),)}}
+    assert recent.note([], 200.0, policy()) == {"a": {"v4": ((300.0, 16), (math.inf, 0))}}
+    held = recent.note([running("s", "a", 8)], 299.0, policy())
+    assert held == {"a": {"v4": ((300.0, 16), (math.inf, 8))}}
+    assert recent.note([], 330.0, policy()) == {"a": {"v4": ((599.0, 8), (math.inf, 0))}}
     assert recent.note([], 600.0, policy()) == {}
+
+
+def test_recent_holdings_survive_a_restart() -> None:
+    recent = RecentHoldings()
+    recent.note([running("r", "a", 16)], 0.0, policy())
+    successor = RecentHoldings(recent.note([], 200.0, policy()))
+    assert successor.note([], 300.0, policy()) == {"a": {"v4": ((300.0, 16), (math.inf, 0))}}
+    assert successor.note([], 301.0, policy()) == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "measured", "kept"),
+    [(None, {}, 300.0), (None, {"v4": 4.0}, 4.0), (None, {"v5e": 4.0}, 300.0), (None, {"v4": 900.0}, 300.0),
+     (900.0, {"v4": 4.0}, 900.0), (0.0, {}, 0.0)],
+)  # fmt: skip
+def test_units_are_kept_as_long_as_a_restart_of_their_type_takes_unless_the_rules_say_otherwise(
+    rule: float | None, measured: dict[str, float], kept: float
+) -> None:
+    quota = replace(policy(), default_rules=ProjectRules(keep_idle_seconds=rule))
+    recent = RecentHoldings()
+    recent.note([running("r", "a", 16)], 0.0, quota, measured)
+    assert recent.note([], kept, quota, measured) == {"a": {"v4": ((kept, 16), (math.inf, 0))}}
+    assert recent.note([], kept + 1, quota, measured) == {}
+
+
+def test_a_file_that_keeps_units_for_a_shorter_time_counts_at_once() -> None:
+    recent = RecentHoldings()
+    recent.note([running("r", "a", 16)], 0.0, policy())
+    short = replace(policy(), default_rules=ProjectRules(keep_idle_seconds=10.0))
+    assert recent.note([], 20.0, short) == {"a": {"v4": ((30.0, 16), (math.inf, 0))}}
+    assert recent.note([], 31.0, short) == {}
+
+
+GAVE_BACK = ((NOW + 60.0, 8), (math.inf, 0))
+
+
+def test_a_pool_is_not_kept_idle_for_projects_whose_jobs_cannot_start_on_their_part() -> None:
+    recently = {"a": {"v4": GAVE_BACK}, "b": {"v4": GAVE_BACK}}
+    plan = pass_over(policy(16), pending("x", "a", 16), pending("y", "b", 16), held_recently=recently)
+    assert len(started(plan)) == 1
+
+
+def test_a_project_does_not_keep_its_units_from_its_own_larger_job() -> None:
+    recently = {"a": {"v4": GAVE_BACK}}
+    assert started(pass_over(policy(16), pending("x", "a", 16), held_recently=recently)) == {"x"}
+
+
+def test_units_are_kept_for_a_job_that_is_about_to_be_tried_again() -> None:
+    recently = {"a": {"v4": GAVE_BACK}}
+    back = pending("small", "a", 8, not_before=NOW + 20)
+    plan = pass_over(policy(16), pending("x", "a", 16), back, pending("y", "b", 16), held_recently=recently)
+    assert started(plan) == set()
+
+
+def test_nothing_is_kept_for_a_project_of_which_nothing_starts() -> None:
+    quota = replace(policy(16), project_rules={"a": ProjectRules(hold=True)})
+    recently = {"a": {"v4": GAVE_BACK}}
+    assert started(pass_over(quota, pending("y", "b", 16), held_recently=recently)) == {"y"}

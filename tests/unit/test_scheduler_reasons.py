@@ -132,7 +132,9 @@ def test_what_is_missing_counts_whom_so_much_more_would_start_first(units: int, 
     reason = decision(pass_over(quota, *jobs, pending("y", "c", units, queued_at=NOW - 60)), "y").reason
     assert reason is not None
     assert reason.missing == {"v4": missing}
-    assert "0 of them" not in reason.message and "8 of them kept for jobs whose room is being made" in reason.message
+    assert (
+        "0 of them" not in reason.message and "8 of them reserved for jobs whose room is being made" in reason.message
+    )
 
 
 @pytest.mark.parametrize(("count", "told"), [(1, ""), (10, ""), (11, " and 1 other"), (12, " and 2 others")])
@@ -160,7 +162,7 @@ def test_a_single_unit_that_is_kept_for_somebody_is_told() -> None:
     claim = [stopping("v", "a", 31, evicted_for="y"), pending("y", "a", 32, promised=True, queued_at=NOW - 60)]
     reason = decision(pass_over(policy(), *claim, own[1], pending("x", "b", 2, queued_at=NOW - 60)), "x").reason
     assert reason is not None
-    assert "2 of 64 are free, 1 of them kept for jobs whose room is being made" in reason.message
+    assert "2 of 64 are free, 1 of them reserved for jobs whose room is being made" in reason.message
 
 
 def test_types_are_told_in_the_order_of_their_names() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler import ReasonCode
@@ -10,17 +12,30 @@ from tests.unit.scheduler_jobs import decision
 from tests.unit.scheduler_pools import NOW, code, pass_over, pending, policy, running, stopping, verdicts
 
 HOUR = 3600.0
-VAIN = {"evictions": 2, "futile_evictions": 2, "evicted_at": NOW - HOUR}
+VAIN = {"evictions": 2, "futile_evictions": 2, "evicted_at": NOW - HOUR, "evicted_seconds": 4 * HOUR}
 
 
 @pytest.mark.parametrize(
     ("futile", "hours"), [(2, 2.0), (3, 4.0), (4, 8.0), (5, 16.0), (6, 24.0), (7, 24.0), (1_000_000, 24.0)]
 )
 def test_the_rest_doubles_and_is_never_longer_than_a_day(futile: int, hours: float) -> None:
-    job = pending("x", "a", 8, evictions=futile, futile_evictions=futile, evicted_at=100.0)
+    lost = 5.0 * HOUR * futile
+    job = pending("x", "a", 8, evictions=futile, futile_evictions=futile, evicted_at=100.0, evicted_seconds=lost)
     assert pause_seconds(job) == hours * HOUR
     assert rests_until(job) == 100.0 + hours * HOUR
     assert (rests(job, 100.0 + hours * HOUR - 1), rests(job, 100.0 + hours * HOUR)) == (True, False)
+
+
+@pytest.mark.parametrize(("futile", "minutes"), [(2, 5), (3, 10), (4, 20)])
+def test_who_lost_minutes_rests_for_minutes(futile: int, minutes: int) -> None:
+    lost = 300.0 * futile
+    job = pending("x", "b", 64, evictions=futile, futile_evictions=futile, evicted_at=NOW, evicted_seconds=lost)
+    assert pause_seconds(job) == minutes * 60.0
+    waits = pass_over(policy(), job, running("r", "a", 1))
+    assert code(waits, "x") is ReasonCode.WAITING_FOR_POOL
+    assert code(pass_over(policy(), job), "x") is ReasonCode.BACKOFF
+    awake = replace(job, evicted_at=NOW - minutes * 60.0)
+    assert verdicts(pass_over(policy(), awake)) == {"x": "start"}
 
 
 def test_a_job_that_saves_its_work_never_rests_however_often_it_is_stopped() -> None:
