@@ -63,6 +63,8 @@ def in_words(key: str, value: RuleValue) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     rule = key.partition(".")[0]
+    if key == "keep_idle_seconds" and value is None:
+        return "as long as a restart takes"
     if value is None:
         return "all that is idle" if rule == "borrowing_limit" else "all" if rule == "lending_limit" else "unlimited"
     if rule == "user_weights":

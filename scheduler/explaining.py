@@ -275,7 +275,7 @@ class Explainer:
             unblock = self._unblock(case, missing)
         else:
             code, also, holders = ReasonCode.BEHIND_HIGHER_PRIORITY, (), (overdue.name,)
-            text, unblock = behind_overdue(overdue.name, text), starts(overdue.name, missing)
+            text, unblock = behind_overdue(overdue.name, text), starts(overdue.name, self._within_pool(missing))
         reason = Reason(
             code=code,
             message=text,
@@ -287,8 +287,13 @@ class Explainer:
             over_limit=over or NOTHING,
         )
         if first:
-            return behind_first(reason, job.project_id, first)
+            return behind_first(reason, job.project_id, first, self._within_pool(missing))
         return self._at_limit(reason, job.project_id, over) if over and overdue is None else reason
+
+    def _within_pool(self, missing: Mapping[str, int]) -> Mapping[str, int]:
+        """What is missing, or nothing if the whole pool does not have so much."""
+        room, total = self._cases.room, self._policy.total
+        return missing if all(units + room[kind] <= total(kind) for kind, units in missing.items()) else NOTHING
 
     def _unblock(self, case: Case, missing: Mapping[str, int]) -> str:
         """The condition of the case, joined with what is missing."""
@@ -296,8 +301,7 @@ class Explainer:
             return case.unblock
         more = more_free(missing)
         ahead = {kind: self._ahead[kind] for kind in missing}
-        if any(missing[kind] + self._cases.room[kind] > self._policy.total(kind) for kind in missing):
-            # The pool never has so much: the jobs ahead come one after the other.
+        if not self._within_pool(missing):  # the jobs ahead come one after the other
             jobs = max(each.jobs for each in ahead.values())
             more = f"{jobs_in_words(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
         elif case.reserved_until and not any(each.jobs for each in ahead.values()):

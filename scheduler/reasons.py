@@ -101,6 +101,7 @@ class Cases:
             code, also = ReasonCode.WAITING_FOR_PROJECT_SHARE, [ReasonCode.WAITING_FOR_POOL]
             holders = self.holding(lacking[0], project) or holders
             unblock = f"jobs of project {project} end, or "
+        alone = code is not ReasonCode.BEHIND_HIGHER_PRIORITY and ledger.has_slot(request)
         if not ledger.has_slot(request):
             parts.append("the bastion's own host runs as many jobs as it may")
             slots = sorted(name for name, other in ledger.holders.items() if other.on_bastion)
@@ -117,7 +118,7 @@ class Cases:
             holders=holders[:_HOLDERS_SHOWN],
             unblock=unblock,
             wanted=self.wanted(project, request),
-            reserved_until=self._reserved_until(request, room) if lacking and not unblock else "",
+            reserved_until=self._reserved_until(request, room) if lacking and alone else "",
         )
 
     def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
@@ -275,15 +276,15 @@ class Cases:
         return tuple(itertools.islice(names, _HOLDERS_SHOWN))
 
 
-def behind_first(reason: Reason, project: str, first: str) -> Reason:
-    """Of a job of a project in which nobody passes the job in front."""
+def behind_first(reason: Reason, project: str, first: str, missing: Mapping[str, int]) -> Reason:
+    """Of a job of a project in which nobody passes the job in front; `missing`: what has to become free besides."""
     return replace(
         reason,
         code=ReasonCode.BEHIND_HIGHER_PRIORITY,
         message=f"{first} is in front of it, and in project {project} nobody passes the job in front (fifo); "
         + reason.message,
         holders=(first,),
-        unblock=starts(first, reason.missing),
+        unblock=starts(first, missing),
         also=(),
     )
 

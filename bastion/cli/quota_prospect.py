@@ -42,7 +42,7 @@ def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
     if not queue and not answer.untold:
         yield "No job waits" if answer.forecast.snapshot is not None else "There are no jobs now"
         return
-    yield f"Waiting jobs: {len(queue) + answer.untold}; when they start (P50)"
+    yield f"Waiting jobs: {len(queue) + answer.untold}; when they start (p50)"
     shown = queue[:_QUEUE_SHOWN]
     rows = [
         (

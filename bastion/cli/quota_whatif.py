@@ -103,7 +103,7 @@ WHATIF = Command(
     usage="FILE [--days=14] [--against=FILE] [--quota_root=URL] [--output=json]",
     details="""The file is compared with the one in force, or with that of --against; either may be - for stdin. Nothing
         is written. First comes what changes and what would happen at once, as bastion quota upload --dry_run tells it;
-        then when the waiting jobs start (P50, as bastion why estimates it).
+        then when the waiting jobs start (p50, as bastion why estimates it).
 
         At last the jobs of the last days are run through the scheduler once more, under either file as if it had been
         in force all the time: waits from submission to the first start, evictions, and jobs that would never start,

@@ -58,12 +58,19 @@ def _estimate(client: Client, sight: Sight) -> Estimate | None:
 def _eta_line(estimate: Estimate, now: float) -> str:
     eta = estimate.eta
     if eta.p50 is None:
-        return f"  when it starts is unknown: {plain(eta.why)}"
-    if eta.p90 is not None and eta.p90 - now < 60:
-        return "  it starts within a minute, unless something changes"
-    soon = f"in about {words.duration(eta.p50 - now)}" if eta.p50 - now >= 60 else "within a minute"
-    late = f"within {words.duration(eta.p90 - now)} (P90)" if eta.p90 is not None else f"P90 unknown: {plain(eta.why)}"
-    return f"  it starts {soon} (P50), {late}, if nobody submits anything that goes before it"
+        return f"  estimated start: unknown: {plain(eta.why)}"
+    soon = _from_now(eta.p50 - now)
+    if eta.p90 is None:
+        times = f"{soon} (p50; p90 is unknown: {plain(eta.why)})"
+    elif (late := _from_now(eta.p90 - now)) == soon:
+        times = f"{soon} (p50 and p90)"
+    else:
+        times = f"{soon} (p50), {late} (p90)"
+    return f"  estimated start: {times}, unless jobs that go first are submitted"
+
+
+def _from_now(seconds: float) -> str:
+    return "within a minute" if seconds < 60 else f"in {words.two_units(seconds)}"
 
 
 def _lines(client: Client, sight: Sight) -> Iterator[str]:
@@ -228,8 +235,8 @@ WHY = Command(
         what it waits for, and what would make it start. Attempts that ended before are shown with their cause,
         evictions with whom they made room for.
 
-        When a waiting job starts is estimated by running the scheduler forward: P50 is the instant by which it has
-        started in half of the tries, P90 in nine of ten. How long jobs take is what their owners said (bastion launch
+        When a waiting job starts is estimated by running the scheduler forward: p50 is the instant by which it has
+        started in half of the tries, p90 in nine of ten. How long jobs take is what their owners said (bastion launch
         --expected_duration), or what like ones took before; where that is not known, neither is the start. Jobs that
         are submitted later, pool changes and lost nodes are not foreseen. In the JSON, eta has p10, p50 and p90 as
         instants, each null if it is unknown, and then why; reason is that of a job that waits, else null.""",

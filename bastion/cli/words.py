@@ -21,6 +21,14 @@ def age(instant: object, now: float) -> str:
         return "-"
 
 
+def two_units(seconds: float) -> str:
+    """A duration of a minute or more in its two largest units: `1d2h`, `1h30m`, `12m`."""
+    minutes = max(0, round(seconds / 60))
+    hours, days = minutes // 60, minutes // 1440
+    parts = ((days, "d"), (hours % 24, "h")) if days else ((hours, "h"), (minutes % 60, "m"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
+
+
 def count(number: object, noun: str) -> str:
     """`1 host`, `4 hosts`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -21,7 +21,8 @@ from bastion.client.job_times import declared_durations, live_jobs, past_duratio
 from bastion.client.jobs import Client, Sight
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
-from bastion.core.published_jobs import published_usage
+from bastion.core.published_jobs import published_holdings, published_restart_seconds, published_usage
+from bastion.core.scheduling_view import past_evictions
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.capacity import amounts_of
 from scheduler.durations import Durations, WorkKind
@@ -80,6 +81,8 @@ def estimate(client: Client, sight: Sight) -> Estimate:
         policy=policy,
         jobs=jobs,
         bastion_slots=limits.BASTION_HOST_JOBS_MAX,
+        held_recently=published_holdings(status),
+        restart_seconds=published_restart_seconds(status),
         user_usage=published_usage(status),
     )
     answers = forecast(
@@ -101,14 +104,14 @@ def _unknown(why: str) -> Estimate:
 
 
 def _jobs(status: Mapping[str, Any], sight: Sight) -> tuple[Job, ...]:
-    """The published jobs, with what is known besides: who comes back after its eviction, and the asked job's backoff.
+    """The published jobs, with what is known besides: who comes back after its eviction, and the asked job's pauses.
 
     Raises:
         InvalidDocument: an entry is not as the daemon writes it.
     """
     record = sight.record
     return tuple(
-        replace(job, not_before=record.not_before, stockout=record.stockout)
+        replace(job, not_before=record.not_before, stockout=record.stockout, **past_evictions(record))
         if record is not None and job.name == sight.name and job.status is not JobStatus.STOPPING
         else job
         for job in live_jobs(status)

@@ -14,6 +14,7 @@ from bastion.core.errors import InvalidDocument
 from bastion.core.instants import from_rfc3339
 from bastion.core.lifecycle import Status
 from scheduler import Job, JobStatus, ReasonCode
+from scheduler.model import HeldOfLate
 
 
 def published_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
@@ -44,6 +45,34 @@ def published_usage(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             numbers = {user: float(used) for user, used in users.items() if type(used) in (int, float) and used > 0}
             found[project] = numbers
     return found
+
+
+def published_holdings(status: Any) -> dict[str, dict[str, HeldOfLate]]:
+    """What `Snapshot.held_recently` wants, but for what runs now; what is not as we write it is left out."""
+    return {
+        project: {kind: _steps(steps) for kind, steps in kinds.items()}
+        for project, kinds in _part(status, "kept").items()
+        if isinstance(kinds, dict)
+    }
+
+
+def _steps(steps: Any) -> HeldOfLate:
+    try:
+        return tuple((from_rfc3339(until), int(units)) for until, units in steps)
+    except (TypeError, ValueError, OverflowError):
+        return ()
+
+
+def published_restart_seconds(status: Any) -> dict[str, float]:
+    """What `Snapshot.restart_seconds` wants; what is not as we write it is left out."""
+    costs = _part(status, "restart_seconds").items()
+    return {kind: float(seconds) for kind, seconds in costs if type(seconds) in (int, float) and seconds >= 0}
+
+
+def _part(status: Any, name: str) -> dict[str, Any]:
+    idle = status.get("idle") if isinstance(status, dict) else None
+    part = idle.get(name) if isinstance(idle, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
 def _read(entry: Any) -> Job | None:

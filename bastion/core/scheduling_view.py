@@ -117,7 +117,7 @@ def _job(view: JobView, record: JobRecord, since: float | None, promised: bool, 
         promised=promised,
         hold=hold if status is JobStatus.PENDING else "",
         checkpointed_at=saved_until(attempt, view.attempt) if attempt and status is JobStatus.RUNNING else None,
-        **_evictions(record),
+        **past_evictions(record),
     )
 
 
@@ -131,7 +131,7 @@ class _Evictions(TypedDict):
 _NEVER_EVICTED = _Evictions(evictions=0, futile_evictions=0, evicted_at=None, evicted_seconds=0.0)
 
 
-def _evictions(record: JobRecord) -> _Evictions:
+def past_evictions(record: JobRecord) -> _Evictions:
     """What past evictions cost the job. Of an attempt of which nothing is known, nothing counts as saved."""
     if not record.attempts:  # nearly every job
         return _NEVER_EVICTED

@@ -6,6 +6,7 @@ does not write again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from bastion.core.job_record import JobRecord
 from bastion.core.lifecycle import Status
 from bastion.core.protocol import HostPhase
 from bastion.core.world import JobView
-from scheduler import Decision, Plan
+from scheduler import Decision, Plan, Snapshot
 
 FORMAT = 1
 
@@ -139,6 +140,22 @@ def job_entry(
     }
 
 
+def idle_document(snapshot: Snapshot) -> dict[str, Any]:
+    """For whom units are kept idle, and what a restart costs: what a forecast needs beside the jobs.
+
+    Returns:
+        `kept`: by project and type, what it held of late, as pairs of an instant until which so much counts, and units.
+        `restart_seconds`: by type.
+    """
+    kept: dict[str, dict[str, list[list[Any]]]] = {}
+    for project, kinds in snapshot.held_recently.items():
+        for kind, steps in kinds.items():
+            past = [[to_rfc3339(until), units] for until, units in steps if until < math.inf]
+            if past:
+                kept.setdefault(project, {})[kind] = past
+    return {"kept": kept, "restart_seconds": dict(snapshot.restart_seconds)}
+
+
 class JobEntries:
     """The jobs' entries; each is kept as long as what it was made from is the same: most of them, most of the time."""
 
@@ -176,8 +193,9 @@ def build(
     jobs: Sequence[dict[str, Any]],
     views: Mapping[str, JobView],
     plan: Plan,
+    idle: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The whole document; `jobs` are `JobEntries` of the same views and plan."""
+    """The whole document; `jobs` are `JobEntries` of the same views and plan, and `idle` an `idle_document`."""
     invalid = [
         {"name": name, "problem": view.spec_problem} for name, view in sorted(views.items()) if view.spec_problem
     ]
@@ -202,4 +220,5 @@ def build(
             kind: {"total": usage.total, "used": usage.used, "free": usage.free}
             for kind, usage in sorted(plan.pool.items())
         },
+        "idle": dict(idle),
     }

@@ -17,8 +17,11 @@ from bastion.core.effects import Effect
 from bastion.core.errors import BastionError, StoreError
 from bastion.core.job_record import JobRecord
 from bastion.core.provisioning import BUILT_IN, Provisioning, tiers_without_settings
+from bastion.core.published_jobs import published_holdings
 from bastion.core.reconcile import reconcile
+from bastion.core.restart_costs import RestartCosts
 from bastion.core.scheduling_view import SchedulingView
+from bastion.core.status import idle_document
 from bastion.core.world import Settings, World
 from bastion.daemon.agents import Agents
 from bastion.daemon.crew import Crew
@@ -36,7 +39,7 @@ from bastion.daemon.settings_source import SettingsSource
 from bastion.daemon.sweep import Sweeper
 from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
-from scheduler import Plan, RecentHoldings, Scheduler, UsageHistory, Verdict
+from scheduler import Plan, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
 
 _WORKERS = 32
 # Between two looks whether to stop.
@@ -93,6 +96,7 @@ class _Decided:
 
     world: World
     policy: PolicyStatus
+    jobs: Snapshot
     plan: Plan
     turns: dict[str, list[Effect]]
 
@@ -154,6 +158,7 @@ class Daemon:
         self._view = SchedulingView()
         self._scheduler = Scheduler()
         self._recent = RecentHoldings()
+        self._restart_costs = RestartCosts()
         self._usage = UsageHistory()
         self._publisher = Publisher(store, folders.status, narrate)
         self._ticks = 0
@@ -259,7 +264,7 @@ class Daemon:
         self._say(outcome, plan, problems)
         records = self._records(world, outcome)
         if self._lease.may_act():  # else what we know may be older than what our successor published
-            about = self._circumstances(decided.policy, problems)
+            about = self._circumstances(decided, problems)
             self._publisher.publish(world, plan, records, about, listed=self._listings.sees_status)
         try:
             self._log.flush()
@@ -292,6 +297,7 @@ class Daemon:
                 self._recovered_epoch = self._lease.epoch
                 published = self._publisher.recover()
                 self._waiting.recover(published)
+                self._recent = RecentHoldings(published_holdings(published))
                 self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
                 self._observer.zones.recover(published, self._clock.monotonic())
             waiting = self._waiting
@@ -303,9 +309,10 @@ class Daemon:
                 provisioning=provisioning,
             )
             if policy.policy is not None:
-                recently = self._recent.note(jobs.jobs, self._clock.monotonic(), policy.policy)
+                costs = self._restart_costs.note(view.record for view in world.jobs.values() if view.record is not None)
+                recently = self._recent.note(jobs.jobs, now, policy.policy, costs)
                 usage = self._usage.note(jobs.jobs, now, policy.policy)
-                jobs = replace(jobs, held_recently=recently, user_usage=usage)
+                jobs = replace(jobs, held_recently=recently, restart_seconds=costs, user_usage=usage)
             plan = self._scheduler.schedule(jobs, now)
             if self._agents is not None and any(decision.verdict is Verdict.START for decision in plan.acting):
                 world = replace(world, agent=self._agents.current())
@@ -314,7 +321,7 @@ class Daemon:
                 turns = self._sweeper.sweep(world, self._ticks, now) | turns
             if not turns or self._listings.whole:
                 self._waiting.update(plan, now)
-                return _Decided(world=world, policy=policy, plan=plan, turns=turns)
+                return _Decided(world=world, policy=policy, jobs=jobs, plan=plan, turns=turns)
             whole = True
 
     def _records(self, world: World, outcome: Outcome) -> dict[str, JobRecord]:
@@ -333,7 +340,8 @@ class Daemon:
                 self._log.say(f"{decision.name} is evicted for {decision.evicted_for}")
         self._log.say_problems(problems)
 
-    def _circumstances(self, policy: PolicyStatus, problems: list[str]) -> Circumstances:
+    def _circumstances(self, decided: _Decided, problems: list[str]) -> Circumstances:
+        policy = decided.policy
         return Circumstances(
             daemon={
                 "owner": self._settings.owner,
@@ -350,5 +358,6 @@ class Daemon:
             },
             alarms=problems,
             waiting_since=self._waiting.since,
+            idle=idle_document(decided.jobs),
             usage=self._usage.to_document,
         )

@@ -25,6 +25,7 @@ class Circumstances:
     """What the status says beside the jobs.
 
     Attributes:
+        idle: `core.status.idle_document`.
         usage: What users have used; it changes all the time, so it is only published beside something else.
     """
 
@@ -32,6 +33,7 @@ class Circumstances:
     quota: Mapping[str, Any]
     alarms: Sequence[str]
     waiting_since: Mapping[str, float]
+    idle: Mapping[str, Any]
     usage: Callable[[], Mapping[str, Any]] = dict
 
 
@@ -72,6 +74,7 @@ class Publisher:
             jobs=self._entries.of(records, world.jobs, plan, about.waiting_since),
             views=world.jobs,
             plan=plan,
+            idle=about.idle,
         )
         try:
             present = self._listed.meta.generation if self._listed.meta else 0

@@ -74,7 +74,7 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     assert done.code == 0
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that it stops: 1\n  a-run of project a, user alice" in done.out
-    assert "Waiting jobs: 1; when they start (P50)\n" in done.out
+    assert "Waiting jobs: 1; when they start (p50)\n" in done.out
     assert "  b-wait  b        in 12 h 4 min  in 1 min  12 h 3 min sooner\n" in done.out
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
     (b,) = [line for line in done.out.splitlines() if line.startswith("  b  ") and "shorter" in line]

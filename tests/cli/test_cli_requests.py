@@ -78,7 +78,7 @@ def test_why_of_a_waiting_job_costs_one_read_more_for_each_ended_job_that_its_es
     bastion.submit("waiter", instance_type="tpu-v4-64")
     bastion.settle(2)
     remote.reset()
-    assert "when it starts is unknown: " in run("why", "waiter").out
+    assert "estimated start: unknown: " in run("why", "waiter").out
     assert remote.requests == documented("bastion why JOB --eta") + 3
     remote.reset()
     run("why", "waiter", "--noeta")

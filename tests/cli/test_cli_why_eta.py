@@ -31,7 +31,7 @@ def test_a_waiting_job_is_told_when_the_declared_time_of_the_running_one_is_over
     launch(run, "waiter", kind="tpu-v4-32")
     bastion.settle(2)
     bastion.clock.advance(1800)
-    assert "it starts in about 1 h 29 min (P50), within 1 h 29 min (P90)" in run("why", "waiter").out
+    assert "estimated start: in 1h30m (p50 and p90), unless" in run("why", "waiter").out
     told = eta(run, "waiter")
     record = bastion.record("holder")
     assert record is not None
@@ -47,7 +47,7 @@ def test_without_anything_to_go_by_the_start_is_unknown_and_it_says_why(run, bas
     bastion.submit("waiter", instance_type="tpu-v4-64")
     bastion.settle(2)
     said = "nobody knows how long a job that has to end first takes"
-    assert f"when it starts is unknown: {said}" in run("why", "waiter").out
+    assert f"estimated start: unknown: {said}" in run("why", "waiter").out
     told = eta(run, "waiter")
     assert (told["p10"], told["p50"], told["p90"], told["why"]) == (None, None, None, said)
     assert told["jobs_of_unknown_duration"] == 1
@@ -76,14 +76,14 @@ def test_a_running_job_and_one_that_is_not_asked_about_have_no_estimate(run, bas
     bastion.submit("waiter", instance_type="tpu-v4-64")
     bastion.settle(2)
     assert eta(run, "job") is None
-    assert "it starts" not in run("why", "waiter", "--noeta").out.replace("it starts when:", "")
+    assert "estimated start" not in run("why", "waiter", "--noeta").out
     assert json.loads(run("why", "waiter", "--noeta", "--output=json").out)["eta"] is None
 
 
 def test_a_job_that_no_time_helps_gets_no_instant(run, bastion) -> None:
     bastion.submit("huge", instance_type="tpu-v4-128")
     bastion.settle(2)
-    assert "when it starts is unknown: it waits for something else (ExceedsPool)" in run("why", "huge").out
+    assert "estimated start: unknown: it waits for something else (ExceedsPool)" in run("why", "huge").out
 
 
 def test_a_quota_file_that_is_not_here_is_no_reason_to_fail(run, bastion) -> None:
@@ -148,3 +148,62 @@ def test_a_running_job_shows_its_last_checkpoint_and_an_evicted_one_that_of_its_
     bastion.run_until(lambda: bastion.status("saver") == "PENDING")
     assert re.search(r"attempt 1 ended .* evicted: .*; its last checkpoint was \d+ s ago\n", run("why", "saver").out)
     assert re.search(r"is stopped: evicted: .*; last checkpoint 5 min ago\n", run("history", "saver").out)
+
+
+TWO_SHARES = b"""
+[toml-schema]
+version = "1"
+[total_resources]
+v4 = 64
+[project_membership]
+research = ["alice"]
+product = ["alice"]
+[project_resources.research]
+v4 = 0.5
+[project_resources.product]
+v4 = 0.5
+[project_rules]
+keep_idle_seconds = 300
+"""
+
+
+def _product_gave_32_back(bastion) -> None:
+    bastion.write_quota(TWO_SHARES)
+    bastion.submit("holder", instance_type="tpu-v4-32", project="research")
+    bastion.hosts.scripts["short"] = runs_for(20)
+    bastion.submit("short", instance_type="tpu-v4-32", project="product")
+    bastion.run_until(functools.partial(bastion.result, "short"))
+    bastion.submit("waiter", instance_type="tpu-v4-32", project="research")
+    bastion.settle(2)
+
+
+def test_a_job_that_waits_for_reserved_units_is_told_whose_they_are_and_until_when(run, bastion) -> None:
+    _product_gave_32_back(bastion)
+    told = run("why", "waiter").out
+    until = re.search(r"32 of them reserved for project product until (\d\d:\d\d:\d\d) UTC", told)
+    assert until is not None
+    assert f"jobs of project research end, or the reservation ends at {until[1]} UTC, or 32 more v4 become free" in told
+    assert "estimated start: in 5m (p50 and p90)" in told
+
+
+def test_the_estimate_counts_what_is_reserved_also_after_the_daemon_has_been_restarted(run, bastion) -> None:
+    _product_gave_32_back(bastion)
+    before = eta(run, "waiter")
+    bastion.restart_daemon()
+    bastion.settle(2)
+    assert eta(run, "waiter")["p50"] == before["p50"]
+    started = bastion.run_until(lambda: bastion.status("waiter") == "ACTIVE", steps=400)
+    assert started
+
+
+def test_the_estimate_of_a_declared_duration_survives_a_restart_of_the_daemon(run, bastion) -> None:
+    bastion.settle(2)
+    launch(run, "holder", "--expected_duration=2h")
+    bastion.settle(4)
+    launch(run, "waiter", kind="tpu-v4-32")
+    bastion.settle(2)
+    before = eta(run, "waiter")
+    bastion.restart_daemon()
+    bastion.settle(2)
+    after = eta(run, "waiter")
+    assert (after["p50"], after["why"]) == (before["p50"], None)

@@ -226,3 +226,19 @@ def test_who_may_not_pass_an_overdue_job_of_a_higher_priority_is_told_so() -> No
     assert (
         verdicts(pass_over(policy(a=3, b=1), *jobs[:2], pending("small", "a", 2)))["small"] == "wait"
     )  # overdue itself
+
+
+def test_what_would_unblock_a_job_never_exceeds_the_pool() -> None:
+    quota = policy(32, a=1.0, b=1.0)
+    waiting = [pending(f"w{number}", "a", 32, queued_at=NOW - 90 + number) for number in range(3)]
+    plan = pass_over(quota, running("r", "a", 32), *waiting)
+    reason = decision(plan, "w2").reason
+    assert reason is not None and reason.missing == {"v4": 96}
+    assert reason.unblock == "2 jobs ahead of it start and end"
+    first = decision(plan, "w0").reason
+    assert first is not None and first.unblock == "32 more v4 become free"
+    huge = decision(pass_over(quota, *waiting, pending("huge", "a", 80)), "huge").reason
+    assert (
+        huge is not None
+        and huge.unblock == "an admin raises total_resources to at least 80 v4, or the job asks for less"
+    )
