@@ -15,7 +15,10 @@ R = TypeVar("R")
 
 
 class Crew:
-    """A fixed number of threads, and so of requests under way at a time."""
+    """A fixed number of threads, and so of requests under way at a time.
+
+    A crew of one works in the caller's thread: tests rely on the order of its requests.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -39,6 +42,8 @@ class Crew:
             while (number := next(numbers)) < len(tasks):
                 results[number] = do(tasks[number])
 
+        if self._size == 1:
+            return _one_by_one(do, tasks)
         shares = [self._pool.submit(work) for _ in range(min(self._size, len(tasks)))]
         wait(shares)
         for share in shares:
@@ -48,3 +53,16 @@ class Crew:
     def dismiss(self) -> None:
         """Ends the threads."""
         self._pool.shutdown(wait=True)
+
+
+def _one_by_one(do: Callable[[T], R], tasks: Iterable[T]) -> list[R]:
+    results: list[R] = []
+    failure: BaseException | None = None
+    for task in tasks:
+        try:
+            results.append(do(task))
+        except Exception as error:  # noqa: BLE001 - raised below, once the others are through
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results

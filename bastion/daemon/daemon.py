@@ -38,7 +38,7 @@ from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
 from scheduler import Plan, RecentHoldings, Scheduler, UsageHistory, Verdict
 
-_WORKERS = 32
+_STORE_THREADS = 32
 # Between two looks whether to stop.
 _DOZE_SECONDS = 0.5
 # An end that waits longer for a bucket that does not answer is worth less than the TTL that it spares a successor.
@@ -59,6 +59,7 @@ class DaemonSettings:
         idle_exit_seconds: End when there was no job for so long; 0 means never.
         without_file: What holds as long as the operator has written no settings; None: no slices are created.
         quota_root: ROOT under which the quota file lies; published, so that nobody uploads one where it is not read.
+        store_threads: Requests to the bucket under way at a time.
     """
 
     world: Settings
@@ -70,6 +71,7 @@ class DaemonSettings:
     idle_exit_seconds: float = 0.0
     without_file: Provisioning | None = BUILT_IN
     quota_root: str = ""
+    store_threads: int = _STORE_THREADS
 
 
 @dataclass(slots=True)
@@ -128,7 +130,7 @@ class Daemon:
         self._agents = agents
         self._heed = heed
         self._unheeded = ""
-        self._crew = Crew(_WORKERS)
+        self._crew = Crew(settings.store_threads)
         self._lease = Lease(
             store,
             clock,
