@@ -43,7 +43,8 @@ class Crew:
                 results[number] = do(tasks[number])
 
         if self._size == 1:
-            return _one_by_one(do, tasks)
+            work()
+            return [results[number] for number in range(len(tasks))]
         shares = [self._pool.submit(work) for _ in range(min(self._size, len(tasks)))]
         wait(shares)
         for share in shares:
@@ -53,16 +54,3 @@ class Crew:
     def dismiss(self) -> None:
         """Ends the threads."""
         self._pool.shutdown(wait=True)
-
-
-def _one_by_one(do: Callable[[T], R], tasks: Iterable[T]) -> list[R]:
-    results: list[R] = []
-    failure: BaseException | None = None
-    for task in tasks:
-        try:
-            results.append(do(task))
-        except Exception as error:  # noqa: BLE001 - raised below, once the others are through
-            failure = failure or error
-    if failure is not None:
-        raise failure
-    return results

@@ -24,6 +24,7 @@ from bastion.daemon.agents import Agents
 from bastion.daemon.crew import Crew
 from bastion.daemon.daemon_log import DaemonLog
 from bastion.daemon.execute import Executor, Outcome
+from bastion.daemon.fence import Fence
 from bastion.daemon.folders import Folders
 from bastion.daemon.history import HistoryWriter
 from bastion.daemon.lease import Lease
@@ -145,6 +146,7 @@ class Daemon:
         self._policy = PolicySource(quota_store, folders.quota)
         self._options = OptionsSource(store, folders.options)
         self._operator = SettingsSource(store, folders.settings, without_file=settings.without_file)
+        self._fence = Fence(self._lease, clock)
         self._observer = Observer(store, folders, provisioners, clock, settings.world, self._crew)
         history = HistoryWriter(store, self._crew)
         self._executor = Executor(
@@ -244,6 +246,8 @@ class Daemon:
                 f"daemon {self._settings.owner} of version {__version__} acts from now on, epoch {self._epoch_said}"
             )
             self._look_whole = True
+            self._observer.views.start_anew()
+            self._sweeper.start_anew()
         decided = self._decide()
         world, plan, turns = decided.world, decided.plan, decided.turns
         outcome = Outcome()
@@ -258,6 +262,9 @@ class Daemon:
         problems += [*self._observer.problems, *outcome.problems]
         if self._agents is not None and world.agent is None and self._agents.problem:
             problems.append(self._agents.problem)
+        for name in outcome.dropped:
+            if name in world.jobs and world.jobs[name].ghost:
+                self._log.say(f"{name}: dropped a state that was created after the end of its job")
         self._say(outcome, plan, problems)
         records = self._records(world, outcome)
         if self._lease.may_act():  # else what we know may be older than what our successor published
@@ -287,6 +294,8 @@ class Daemon:
                 dry_run=options.scheduler.dry_run,
                 whole=self._listings.whole,
                 provisioning=provisioning,
+                epoch=self._lease.epoch,
+                fence=self._fence,
             )
             world = replace(world, policy=policy.policy)
             now = self._clock.now()
@@ -313,7 +322,7 @@ class Daemon:
                 world = replace(world, agent=self._agents.current())
             turns = reconcile(world, plan, now)
             if not world.dry_run:
-                turns = self._sweeper.sweep(world, self._ticks, now) | turns
+                turns = self._sweeper.sweep(world, self._ticks, now, server_time=self._lease.server_time) | turns
             if not turns or self._listings.whole:
                 self._waiting.update(plan, now)
                 return _Decided(world=world, policy=policy, plan=plan, turns=turns)
