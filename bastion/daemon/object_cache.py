@@ -67,9 +67,8 @@ class ObjectCache(Generic[T]):
             StoreError: a lookup was not answered; nothing has changed.
         """
         wanted = [name for name in names if name not in self.listed]
-        for name, meta in zip(
-            wanted, crew.each(lambda name: self._store.head(self.prefix + name), wanted), strict=True
-        ):
+        found = crew.each(lambda name: self._store.head(self.prefix + name), wanted)
+        for name, meta in zip(wanted, found, strict=True):
             if meta is not None:
                 self.listed[name] = meta
 

@@ -22,6 +22,7 @@ from bastion.core.world import Settings
 from bastion.daemon.agents import Agents
 from bastion.daemon.daemon import Daemon, DaemonSettings, TickReport
 from bastion.daemon.observe import Provisioners
+from bastion.daemon.sweep import PAST_RUNS_KEPT_SECONDS
 from bastion.ports import Clock, ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
@@ -152,6 +153,11 @@ class Cluster:
     def settle(self, steps: int = 5) -> None:
         for _ in range(steps):
             self.step()
+
+    def outlive_late_requests(self) -> None:
+        """Lets time pass until the daemon has swept what it keeps of ended jobs."""
+        self.clock.advance(PAST_RUNS_KEPT_SECONDS)
+        self.settle(15)
 
     # -- users --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Reads that fail after a takeover, and writes that land late: no room is given away twice, and no ended job returns."""
+"""Reads that fail after a takeover, and writes that land late: no room is given twice, and no ended job returns."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_start_by_a_daemon_that_lost_the_lease_never_counts(takeovers: int) ->
     most = steps(cluster, bucket, 35)
     assert bucket.landed["jobs/states"] == 1, "the late start landed"
     assert most <= POOL, f"{most} of {POOL} units are in use"
-    assert running(cluster, ["runs", "late", "other"]) == ["other", "runs"] or cluster.result("other")
+    assert running(cluster, ["runs", "late", "other"]) == ["runs", "other"] or cluster.result("other")
     cluster.run_until(lambda: cluster.hosts.live("late"))
     assert cluster.hosts.live("late") == [f"{uid}-2"], "the attempt that never counted has used its number up"
     record = cluster.record("late")
@@ -252,7 +252,7 @@ def test_no_command_runs_after_the_result_though_an_order_lands_late_and_the_gan
 
 
 def test_what_keeps_late_hosts_out_is_swept_an_hour_after_the_end() -> None:
-    cluster, bucket, way = cluster_and_way()
+    cluster, bucket, _way = cluster_and_way()
     cluster.hosts.scripts["job"] = runs_for(4)
     uid = cluster.submit("job", instance_type="tpu-v4-16", cleanup_command="bye")
     cluster.run_until(lambda: cluster.result("job"))
