@@ -82,7 +82,10 @@ class History:
         uids: Every uid that a name's jobs may have: one for each spec object its users wrote.
         accepted: Name by uid, of jobs whose state was seen.
         acknowledged: Uids of jobs whose cancel was seen in their state, with the next attempt's number then.
+        tail_steps: After the end of all jobs, so that deletions under way come to an end.
     """
+
+    tail_steps = 40
 
     def __init__(self, seed: int, *, split: bool) -> None:
         self.random = random.Random(seed)
@@ -310,7 +313,7 @@ class History:
             for uid, found in numbers.items():
                 assert found == list(range(1, len(found) + 1)), f"history of {name} of {uid}: {found}"
                 assert self.uids[name] >= {uid}
-        for _ in range(40):
+        for _ in range(self.tail_steps):
             self.cluster.step()
         self.cluster.daemon = self.cluster.new_daemon()  # one that knows the server's time by its lease
         self.cluster.outlive_late_requests()
