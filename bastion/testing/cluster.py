@@ -157,7 +157,7 @@ class Cluster:
     def outlive_late_requests(self) -> None:
         """Lets time pass until the daemon has swept what it keeps of ended jobs."""
         self.clock.advance(PAST_RUNS_KEPT_SECONDS)
-        self.settle(15)
+        self.settle(8)
 
     # -- users --------------------------------------------------------------------------------------------------
 

@@ -31,12 +31,14 @@ from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.frozen import Frozen, SteppedClock, WatchedProvisioner
 from bastion.testing.scripted_hosts import runs_for
 from bastion.testing.slow_bucket import SlowBucket
-from tests.sim.test_faults import NAMES, POOL, History
+from tests.sim.test_faults import POOL, History
 
 HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "300"))
 BATCH = 50
-STEPS = 50
+STEPS = 36
 MACHINES = 3
+# Jobs that are submitted as soon as a history begins.
+EARLY = 5
 # Wall clocks that jump by an hour.
 CLOCK_STEPS = False
 CLASSES = {
@@ -199,7 +201,7 @@ class TimeHistory(History):
         rushes: So many users are about to want room at once, before all others.
     """
 
-    tail_steps = 8
+    tail_steps = 3
 
     def __init__(self, seed: int) -> None:
         self.hits: Counter[str] = Counter()
@@ -224,7 +226,7 @@ class TimeHistory(History):
 
     def _user(self) -> None:
         super()._user()
-        if len(self.uids) < NAMES:  # at first all of them, soon: a pool that has room for everybody shows little
+        if len(self.uids) < EARLY:  # at first all of them, soon: a pool that has room for everybody shows little
             self._submit(f"job-{len(self.uids)}")
         if self.rushes:
             self.rushes = 0
@@ -235,7 +237,7 @@ class TimeHistory(History):
             self.uids[name].add(self.cluster.submit(name, user=user, project=project, **wanted))
 
     def _step(self) -> None:
-        self.step_machines(self.random.choice([0.5, 1.0, 1.0, 2.0, 4.0]) if self.trouble else 2.0)
+        self.step_machines(self.random.choice([0.5, 1.0, 1.0, 2.0, 4.0]) if self.trouble else 4.0)
         self.check(self.charged)
 
     def step_machines(self, seconds: float) -> None:
