@@ -74,6 +74,8 @@ def aftermath(record: JobRecord, over: Over, now: float, budgets: Budgets) -> tu
         case Cause.UPDATED:
             text = f"queued again: {ending.cause.value}: {ending.message}"
             return text, {"status": Status.PENDING, "waited_seconds": waited, "failed_tries": 0}
+        case Cause.SUPERSEDED:  # it held nothing, and waited for nothing
+            return f"queued again: {ending.cause.value}: {ending.message}", {"status": Status.PENDING}
         case Cause.EVICTED | Cause.CANCELLED:
             text = f"queued again: {ending.cause.value}: {ending.message}"
             return text, {"status": Status.PENDING, "waited_seconds": waited}

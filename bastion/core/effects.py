@@ -93,14 +93,18 @@ class DropWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRuns:
-    """Deletes claims, orders, reports and beats of all runs of a uid."""
+    """Deletes reports and beats of all runs of a uid.
+
+    Claims and orders stay for an hour (`DropRun`): without them, an order that lands late and a gang that returns would
+    run the command again.
+    """
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRun:
-    """Deletes the claim, order, reports and beats of one run that is over, of a job that goes on."""
+    """Deletes the claim, order, reports and beats of one run that has long been over."""
 
     run: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bastion.core import documents
+from bastion.core import documents, keys
 from bastion.core.effects import JUST_WRITTEN, DropRecord, DropRuns, DropSpec, DropWish, Effect, PutComplete
 from bastion.core.instants import to_rfc3339
 from bastion.core.job_record import JobRecord
@@ -29,6 +29,15 @@ def result_document(record: JobRecord) -> dict[str, Any]:
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
     }
     return {**record.spec, "result": result}
+
+
+def result_uid(data: bytes) -> str:
+    """The uid of the job whose result a `jobs/complete/` object holds; empty if it holds none of ours."""
+    try:
+        uid = str(documents.loads(data)["result"]["uid"])
+    except (documents.DocumentError, TypeError, KeyError):
+        return ""
+    return uid if keys.is_uid(uid) else ""  # it becomes part of a key
 
 
 def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:

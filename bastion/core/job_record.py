@@ -50,6 +50,7 @@ class Cause(str, Enum):
     INFRASTRUCTURE = "infrastructure"  # a node or host was lost
     CAPACITY = "capacity"  # the zone had none; nobody's failure
     REFUSED = "refused"  # the provisioning API will never accept it
+    SUPERSEDED = "superseded"  # a daemon without the lease decided it, and its write landed late; it never counted
 
 
 class _Part(BaseModel):
@@ -131,6 +132,7 @@ class Attempt(_Part):
         restart: The present try has failed and another one follows, once all hosts are ready for it.
         waiting: The gang waits for capacity; None: it does not, or not any more.
         up_since: When the gang was first seen not to wait: what has to come up counts its time from here.
+        epoch: Epoch of the daemon that started it, or of the last one that adopted it; 0 in older records.
     """
 
     number: int = Field(ge=0)
@@ -149,6 +151,7 @@ class Attempt(_Part):
     restart: Restart | None = None
     waiting: Waiting | None = None
     up_since: Instant | None = None
+    epoch: int = Field(default=0, ge=0)
 
 
 class PastAttempt(_Part):

@@ -16,6 +16,7 @@ from bastion.core.effects import (
     CloseGate,
     CreateSlice,
     DeleteSlice,
+    DropRecord,
     DropWish,
     Effect,
     PutRecord,
@@ -39,7 +40,8 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     """
     if world.dry_run:
         return {}
-    decisions = {decision.name: decision for decision in plan.acting}
+    # Who starts and who is evicted depends on what is in use; the rest does not.
+    decisions = {} if world.no_room else {decision.name: decision for decision in plan.acting}
     turns: dict[str, list[Effect]] = {}
     cleaning = sum(view.record is not None and view.record.cleanup is not None for view in world.jobs.values())
     for name, view in world.jobs.items():
@@ -55,8 +57,10 @@ def reconcile_job(
     view: JobView, decision: Decision | None, world: World, now: float, *, may_clean: bool = True
 ) -> list[Effect]:
     """One job's turn. `may_clean`: there is room for one more cleanup command."""
+    if view.ghost:
+        return [DropRecord(name=view.name, generation=view.record_generation)]
     if view.frozen:
-        return []
+        return _adopt(view, world, now)
     if view.record is None:
         return accept(view, world, now)
     if _waits_on(view, view.record, decision):
@@ -89,8 +93,25 @@ def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bo
         and not view.spec_problem
         and not view.stray_nodes
         and not view.invalid_object_generation
+        and view.doubt is None
         and (not record.history or record.history[-1].number <= view.history_done)
     )
+
+
+def _adopted(view: JobView, record: JobRecord, world: World) -> Attempt | None:
+    """The attempt as one of this epoch; None if it is one already, or never counted."""
+    attempt = record.attempt
+    if attempt is None or view.late or attempt.epoch == world.epoch:
+        return None
+    return attempt.model_copy(update={"epoch": world.epoch})
+
+
+def _adopt(view: JobView, world: World, now: float) -> list[Effect]:
+    """Adopts the attempt of a job for which nothing else can be done now, so that no other job waits for that."""
+    record = view.record
+    if record is None or not view.current or (adopted := _adopted(view, record, world)) is None:
+        return []
+    return [PutRecord(record=record.evolve(at=now, attempt=adopted), generation=view.record_generation)]
 
 
 def cancel_wanted(view: JobView) -> bool:
@@ -115,10 +136,14 @@ class _Turn:
         self.world = world
         self.entropy = world.entropy
         self.now = now
-        self.changed = False
+        # Once the state is written again, a start in doubt cannot land any more.
+        self.changed = view.doubt is not None
         self.effects: list[Effect] = []
 
     def advance(self, record: JobRecord) -> JobRecord:
+        adopted = _adopted(self.view, record, self.world)
+        if adopted is not None:
+            record = self._evolve(record, attempt=adopted)
         record = self._wishes(record)
         while True:
             following = self._step(record)
@@ -231,6 +256,8 @@ class _Turn:
             return record
         if self.view.record is None or record.spec != self.view.record.spec:
             return record  # updated in this very turn: what was decided was about another size
+        if self.view.doubt is not None:
+            return record
         if self.decision is None or self.decision.verdict is not Verdict.START:
             return record
         runner = record.job.runner
@@ -250,6 +277,7 @@ class _Turn:
             place=place,
             try_number=tries.first_number(record),
             agent=(self.world.agent or "") if runner else "",
+            epoch=self.world.epoch,
         )
         what = f"{runner.num_replicas} x {runner.instance_type.name}" if runner else "on the bastion"
         if attempt.place is not None and attempt.place.zone:
@@ -283,6 +311,9 @@ class _Turn:
             return record  # started in this very turn: nothing was observed of it yet
         if attempt.ending is not None:
             return self._stop(record, attempt)
+        if self.view.late:
+            text = "a daemon that no longer held the lease decided it, and the write landed late"
+            return self._end(record, Cause.SUPERSEDED, text)
         if attempt.restart is not None and runs.restarts_late(plan, self.view.attempt, self.now):
             restart = attempt.restart.model_copy(update={"since": self.now})
             return self._evolve(record, attempt=attempt.model_copy(update={"restart": restart}))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypedDict
 
 from bastion.core import limits
 from bastion.core.checkpoints import saved_until
 from bastion.core.instance_types import served_families
 from bastion.core.job_record import Cause, JobRecord
+from bastion.core.jobspec import JobSpec
 from bastion.core.lifecycle import Status
 from bastion.core.provisioning import BUILT_IN, Provisioning, why_not_placed
 from bastion.core.reconcile import cancel_wanted
@@ -63,25 +65,53 @@ class SchedulingView:
 
 
 def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Job | None:
-    return _unreadable(view) if view.record is None else _job(view, view.record, since, promised, hold)
+    if view.late or view.ghost:
+        return None  # it never counted, or is over
+    if view.unread and view.record is not None:
+        return _unread(view, view.record, _job(view, view.record, since, promised, hold))
+    record = view.doubt or view.record
+    return _unreadable(view) if record is None else _job(view, record, since, promised, hold)
+
+
+def _unread(view: JobView, record: JobRecord, known: Job | None) -> Job:
+    """A job whose state moved on and could not be read since: whatever it may hold is in use.
+
+    Args:
+        known: The job as it was read before; None: it held nothing then, and did not wait.
+    """
+    units = dict(record.job.resources)
+    for others in (known.charged if known is not None else {}, view.spec.resources if view.spec is not None else {}):
+        units |= {kind: max(count, units.get(kind, 0)) for kind, count in others.items()}
+    running = known is not None and known.status is not JobStatus.PENDING
+    return replace(
+        known if known is not None else _blank(record.name, record.job, record.queued_at),
+        status=known.status if known is not None and running else JobStatus.RUNNING,
+        charged=units,
+        started_at=known.started_at if known is not None and running else 0.0,
+        hold="",
+    )
+
+
+def _blank(name: str, spec: JobSpec, queued_at: float) -> Job:
+    return Job(
+        name=name,
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        priority=spec.priority,
+        queued_at=queued_at,
+        demand=spec.resources,
+        status=JobStatus.RUNNING,
+        charged=spec.resources,
+        started_at=0.0,  # nobody can stop it now: the last that is worth evicting
+        on_bastion=spec.runner is None,
+    )
 
 
 def _unreadable(view: JobView) -> Job | None:
-    """A job whose state cannot be read, and whose nodes exist: what its spec asks for is in use."""
-    if not (view.frozen and view.spec and view.spec_meta and view.stray_nodes):
+    """A job whose state was never read: what its spec asks for is in use, if its nodes exist or may exist."""
+    if not (view.frozen and view.spec and view.spec_meta and (view.stray_nodes or view.unread)):
         return None
-    return Job(
-        name=view.name,
-        project_id=view.spec.project_id,
-        user_id=view.spec.user_id,
-        priority=view.spec.priority,
-        queued_at=view.spec_meta.updated,
-        demand=view.spec.resources,
-        status=JobStatus.RUNNING,
-        charged=view.spec.resources,
-        started_at=0.0,  # nobody can stop it now: the last that is worth evicting
-        on_bastion=view.spec.runner is None,
-    )
+    return _blank(view.name, view.spec, view.spec_meta.updated)
 
 
 def _job(view: JobView, record: JobRecord, since: float | None, promised: bool, hold: str) -> Job | None:

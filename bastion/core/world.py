@@ -85,6 +85,11 @@ class JobView:
         history_done: Number of the last history line known to be appended.
         stray_nodes: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
         nodes_unknown: The provisioner did not answer, for the zone of a past attempt at least.
+        unread: The present content of the state could not be downloaded; `record` is what was read before, if anything.
+        doubt: A start of ours whose write got no answer: it may land at any time, until the state is written again.
+        late: The attempt was started by a daemon of an earlier epoch, and its write landed too late to count.
+        current: `record` is the present content of the state.
+        ghost: The job has its result already; the state's creation landed after the job's end.
     """
 
     name: str
@@ -103,6 +108,11 @@ class JobView:
     cleanup: RunView = NOTHING_SEEN
     stray_nodes: tuple[StrayNode, ...] = ()
     nodes_unknown: bool = False
+    unread: bool = False
+    doubt: JobRecord | None = None
+    late: bool = False
+    ghost: bool = False
+    current: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +145,8 @@ class World:
         policy: The quota file in force; None if there never was one.
         provisioning: Where slices may be created; None if that was never known: none are.
         silent_zones: Zones of it that did not answer in this tick: no gang is created there.
+        epoch: Of the daemon that observes; each attempt that it finds becomes one of this epoch.
+        no_room: Why no job may be started or evicted now; empty if that is allowed.
         agent: Digest of the agent that new attempts on slices begin with; empty: their nodes fetch none; None: it is
             not in the bucket yet, and such attempts wait for it.
     """
@@ -146,6 +158,8 @@ class World:
     policy: Policy | None = None
     provisioning: Provisioning | None = BUILT_IN
     silent_zones: frozenset[str] = frozenset()
+    epoch: int = 0
+    no_room: str = ""
     agent: str | None = ""
 
 

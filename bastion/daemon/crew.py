@@ -15,7 +15,10 @@ R = TypeVar("R")
 
 
 class Crew:
-    """A fixed number of threads, and so of requests under way at a time."""
+    """A fixed number of threads, and so of requests under way at a time.
+
+    A crew of one works in the caller's thread: tests rely on the order of its requests.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -39,6 +42,9 @@ class Crew:
             while (number := next(numbers)) < len(tasks):
                 results[number] = do(tasks[number])
 
+        if self._size == 1:
+            work()
+            return [results[number] for number in range(len(tasks))]
         shares = [self._pool.submit(work) for _ in range(min(self._size, len(tasks)))]
         wait(shares)
         for share in shares:

@@ -27,6 +27,7 @@ from bastion.daemon.agents import Agents
 from bastion.daemon.crew import Crew
 from bastion.daemon.daemon_log import DaemonLog
 from bastion.daemon.execute import Executor, Outcome
+from bastion.daemon.fence import Fence
 from bastion.daemon.folders import Folders
 from bastion.daemon.history import HistoryWriter
 from bastion.daemon.lease import Lease
@@ -41,7 +42,7 @@ from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
 from scheduler import Plan, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
 
-_WORKERS = 32
+_STORE_THREADS = 32
 # Between two looks whether to stop.
 _DOZE_SECONDS = 0.5
 # An end that waits longer for a bucket that does not answer is worth less than the TTL that it spares a successor.
@@ -62,6 +63,7 @@ class DaemonSettings:
         idle_exit_seconds: End when there was no job for so long; 0 means never.
         without_file: What holds as long as the operator has written no settings; None: no slices are created.
         quota_root: ROOT under which the quota file lies; published, so that nobody uploads one where it is not read.
+        store_threads: Requests to the bucket under way at a time.
     """
 
     world: Settings
@@ -73,6 +75,7 @@ class DaemonSettings:
     idle_exit_seconds: float = 0.0
     without_file: Provisioning | None = BUILT_IN
     quota_root: str = ""
+    store_threads: int = _STORE_THREADS
 
 
 @dataclass(slots=True)
@@ -132,7 +135,7 @@ class Daemon:
         self._agents = agents
         self._heed = heed
         self._unheeded = ""
-        self._crew = Crew(_WORKERS)
+        self._crew = Crew(settings.store_threads)
         self._lease = Lease(
             store,
             clock,
@@ -147,6 +150,7 @@ class Daemon:
         self._policy = PolicySource(quota_store, folders.quota)
         self._options = OptionsSource(store, folders.options)
         self._operator = SettingsSource(store, folders.settings, without_file=settings.without_file)
+        self._fence = Fence(self._lease, clock)
         self._observer = Observer(store, folders, provisioners, clock, settings.world, self._crew)
         history = HistoryWriter(store, self._crew)
         self._executor = Executor(
@@ -247,6 +251,8 @@ class Daemon:
                 f"daemon {self._settings.owner} of version {__version__} acts from now on, epoch {self._epoch_said}"
             )
             self._look_whole = True
+            self._observer.views.start_anew()
+            self._sweeper.start_anew()
         decided = self._decide()
         world, plan, turns = decided.world, decided.plan, decided.turns
         outcome = Outcome()
@@ -261,6 +267,9 @@ class Daemon:
         problems += [*self._observer.problems, *outcome.problems]
         if self._agents is not None and world.agent is None and self._agents.problem:
             problems.append(self._agents.problem)
+        for name in outcome.dropped:
+            if name in world.jobs and world.jobs[name].ghost:
+                self._log.say(f"{name}: dropped a state that was created after the end of its job")
         self._say(outcome, plan, problems)
         records = self._records(world, outcome)
         if self._lease.may_act():  # else what we know may be older than what our successor published
@@ -290,6 +299,8 @@ class Daemon:
                 dry_run=options.scheduler.dry_run,
                 whole=self._listings.whole,
                 provisioning=provisioning,
+                epoch=self._lease.epoch,
+                fence=self._fence,
             )
             world = replace(world, policy=policy.policy)
             now = self._clock.now()
@@ -318,7 +329,7 @@ class Daemon:
                 world = replace(world, agent=self._agents.current())
             turns = reconcile(world, plan, now)
             if not world.dry_run:
-                turns = self._sweeper.sweep(world, self._ticks, now) | turns
+                turns = self._sweeper.sweep(world, self._ticks, now, server_time=self._lease.server_time) | turns
             if not turns or self._listings.whole:
                 self._waiting.update(plan, now)
                 return _Decided(world=world, policy=policy, jobs=jobs, plan=plan, turns=turns)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bastion.core import documents, keys, limits
-from bastion.core.documents import DocumentError
 from bastion.core.effects import (
     JUST_WRITTEN,
     AppendHistory,
@@ -38,8 +37,10 @@ from bastion.core.errors import (
     ProvisionerRefused,
     SliceExists,
     Stockout,
+    StoreError,
     StoreUnavailable,
 )
+from bastion.core.finishing import result_uid
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Claim
 from bastion.core.slices import failure_of
@@ -200,9 +201,8 @@ class Executor:
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case PutRecord(record=record, generation=generation):
-                meta = self._store.put(keys.state(record.name), record.to_bytes(), generation=generation)
-                self._folders.states.remember(record.name, meta, record)
+            case PutRecord():
+                self._put_record(effect)
             case DropRecord():
                 self._drop_record(effect)
             case PutOrder(order=order, generation=generation):
@@ -224,11 +224,10 @@ class Executor:
                 self._drop(keys.user_state(name), generation)
                 self._folders.wishes.drop(name)
             case DropRuns(uid=uid):
-                # Claims last: a host that turns up late must not find an order and no claim.
-                self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop)
+                self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop, keep="/order")
                 self._drop_all(keys.BEATS, f"{uid}-", lambda _: None)
-                self._drop_all(keys.JOBS_CLAIMS, f"{uid}-", self._folders.claims.drop)
             case DropRun(run=run):
+                # The claim last: a host that turns up late must not find an order and no claim.
                 self._drop_all(keys.RUNS, f"{run}/", self._folders.run_objects.drop)
                 self._drop_all(keys.BEATS, f"{run}.", lambda _: None)
                 claim = self._store.head(keys.claim(run))
@@ -250,12 +249,28 @@ class Executor:
         except PreconditionFailed:
             return
 
-    def _drop_all(self, prefix: str, start: str, forget: Callable[[str], None]) -> None:
+    def _drop_all(self, prefix: str, start: str, forget: Callable[[str], None], *, keep: str = "") -> None:
+        """Deletes all under a prefix whose name has that start, but for keys that end in `keep`, if given."""
         for meta in list(self._store.list(f"{prefix}{start}")):
+            if keep and meta.key.endswith(keep):
+                continue
             if not self._may_act():  # thousands of hosts leave thousands of objects
                 raise StoreUnavailable(LEASE_RAN_OUT)
             self._store.delete(meta.key, generation=meta.generation)
             forget(meta.key[len(prefix) :])
+
+    def _put_record(self, effect: PutRecord) -> None:
+        name = effect.record.name
+        try:
+            meta = self._store.put(keys.state(name), effect.record.to_bytes(), generation=effect.generation)
+        except PreconditionFailed:
+            self._views.doubts.pop(name, None)  # a start in doubt has landed, or cannot land any more
+            raise
+        except StoreError:
+            self._views.in_doubt(effect.record, effect.generation)
+            raise
+        self._views.doubts.pop(name, None)
+        self._folders.states.remember(name, meta, effect.record)
 
     def _drop_record(self, effect: DropRecord) -> None:
         generation = effect.generation
@@ -298,7 +313,7 @@ class Executor:
         if found.size > limits.DOCUMENT_MAX_BYTES:
             raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
         present = self._store.get(key)
-        uid = _uid_of(present.data)
+        uid = result_uid(present.data)
         if uid == effect.record.uid:
             return
         aside = f"{key}.{uid or present.meta.generation}"
@@ -313,11 +328,3 @@ class Executor:
         meta = self._store.put(keys.invalid(effect.name), document, generation=effect.generation)
         invalid = Invalid(name=effect.name, spec_generation=effect.spec_generation)
         self._folders.invalid.remember(keys.key_name(effect.name), meta, invalid)
-
-
-def _uid_of(data: bytes) -> str:
-    try:
-        uid = str(documents.loads(data)["result"]["uid"])
-    except (DocumentError, TypeError, KeyError):
-        return ""
-    return uid if keys.is_uid(uid) else ""  # it becomes part of a key

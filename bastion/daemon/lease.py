@@ -26,6 +26,8 @@ class LeaseDocument(BaseModel):
         host_identity, process: Where the owner runs, so that a neighbour can see that it died.
         renewal: Counts, so that each renewal is a new content.
         released: The owner gave it back; the epoch stays, so that it never repeats.
+        fenced_epoch: The last epoch that gave room away. It had adopted every attempt before; so an attempt of an
+            older epoch, which nobody adopted, landed too late to count.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -37,6 +39,7 @@ class LeaseDocument(BaseModel):
     process: str = ""
     renewal: int = 0
     released: bool = False
+    fenced_epoch: int = 0
 
     def to_bytes(self) -> bytes:
         return documents.dumps(self.model_dump(mode="json"))
@@ -54,6 +57,7 @@ class Lease:
     Attributes:
         held_by: The last owner that was read, for people.
         writes: How often the object was written, or tried.
+        server_time: When the object was last written, by the bucket's own clock; 0 if we never wrote it.
     """
 
     def __init__(
@@ -71,10 +75,15 @@ class Lease:
         self._other: _Sighting | None = None
         self.held_by = ""
         self.writes = 0
+        self.server_time = 0.0
 
     @property
     def epoch(self) -> int:
         return self._mine.epoch if self._mine else 0
+
+    @property
+    def fenced_epoch(self) -> int:
+        return self._mine.fenced_epoch if self._mine else 0
 
     def may_act(self) -> bool:
         """Whether the hold is fresh enough to act on: a third of the TTL is left for effects under way."""
@@ -99,6 +108,23 @@ class Lease:
             self._mine = None  # somebody else took it: everything this daemon believed is stale
         return self._take_over(now)
 
+    def fence(self) -> bool:
+        """Says in the lease that this epoch gives room away from now on.
+
+        Returns:
+            Whether it may: False if another daemon took the lease.
+
+        Raises:
+            StoreError: the store did not answer.
+        """
+        if self._mine is None or self._mine.fenced_epoch == self._mine.epoch:
+            return self._mine is not None
+        fenced = self._mine.model_copy(update={"fenced_epoch": self._mine.epoch, "renewal": self._mine.renewal + 1})
+        if self._write(fenced, self._generation, self._clock.monotonic()):
+            return True
+        self._mine = None
+        return False
+
     def release(self) -> None:
         """Gives the lease back, so that a successor need not wait."""
         if self._mine is not None:
@@ -110,7 +136,7 @@ class Lease:
         try:
             present, generation = self._read()
         except NotFound:
-            return self._write(self._document(epoch=1), 0, now)
+            return self._write(self._document(epoch=1, fenced_epoch=0), 0, now)
         self.held_by = f"{present.owner} ({present.process})"
         if self._other is None or self._other.generation != generation:
             # Not `now`: a look may take as long as the TTL, and what it finds may have been written a moment ago.
@@ -120,7 +146,8 @@ class Lease:
             return self._write(present.model_copy(update={"renewal": present.renewal + 1}), generation, now)
         if now - self._other.since < self._ttl and not present.released and not self._is_dead(present):
             return False
-        return self._write(self._document(epoch=present.epoch + 1), generation, now)
+        document = self._document(epoch=present.epoch + 1, fenced_epoch=present.fenced_epoch)
+        return self._write(document, generation, now)
 
     def _read(self) -> tuple[LeaseDocument, int]:
         """The present lease and its generation; what is no lease has an owner who will not renew it."""
@@ -134,9 +161,14 @@ class Lease:
         except ValidationError:
             return unreadable, stored.meta.generation
 
-    def _document(self, *, epoch: int) -> LeaseDocument:
+    def _document(self, *, epoch: int, fenced_epoch: int) -> LeaseDocument:
         return LeaseDocument(
-            owner=self._owner, epoch=epoch, host_identity=self._host_identity, process=self._process, renewal=0
+            owner=self._owner,
+            epoch=epoch,
+            host_identity=self._host_identity,
+            process=self._process,
+            renewal=0,
+            fenced_epoch=fenced_epoch,
         )
 
     def _is_dead(self, document: LeaseDocument) -> bool:
@@ -151,4 +183,5 @@ class Lease:
         except PreconditionFailed:
             return False
         self._mine, self._generation, self._renewed_at, self._other = document, meta.generation, now, None
+        self.server_time = meta.updated
         return True

@@ -60,6 +60,18 @@ class ObjectCache(Generic[T]):
             listed |= {name: meta for name, meta in self.listed.items() if name <= low or (high and name > high)}
         self.listed = listed
 
+    def look_up(self, names: Iterable[str], crew: Crew) -> None:
+        """Adds those of `names` to the listing that a lookup finds: a listing may lack what is new.
+
+        Raises:
+            StoreError: a lookup was not answered; nothing has changed.
+        """
+        wanted = [name for name in names if name not in self.listed]
+        found = crew.each(lambda name: self._store.head(self.prefix + name), wanted)
+        for name, meta in zip(wanted, found, strict=True):
+            if meta is not None:
+                self.listed[name] = meta
+
     def forget(self, name: str) -> None:
         """Drops what was read of the object; it may still be listed."""
         self._generations.pop(name, None)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bastion.core.errors import StoreUnavailable
+from bastion.core import limits
 from bastion.core.job_record import JobRecord
 from bastion.core.keys import Run
 from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.core.runs import plan_attempt
 from bastion.core.world import Settings, StrayNode, World
 from bastion.daemon.crew import Crew
+from bastion.daemon.fence import Fence
 from bastion.daemon.folders import Folders
 from bastion.daemon.nodes import Nodes, Provisioners, list_nodes
 from bastion.daemon.views import JobViews
@@ -57,7 +58,14 @@ class Observer:
         self.problems: list[str] = []
 
     def observe(
-        self, *, entropy: bytes, dry_run: bool, whole: bool, provisioning: Provisioning | None = BUILT_IN
+        self,
+        *,
+        entropy: bytes,
+        dry_run: bool,
+        whole: bool,
+        provisioning: Provisioning | None = BUILT_IN,
+        epoch: int = 0,
+        fence: Fence | None = None,
     ) -> World:
         """Reads everything that changed.
 
@@ -66,14 +74,22 @@ class Observer:
             dry_run: For the world.
             whole: Whether everything was listed in this tick; only then can anything be done about what is seen.
             provisioning: The operator's settings in force, for the world; slices are looked for in their zones, too.
+            epoch: For the world.
+            fence: Says which attempts count; None: all do.
 
         Raises:
             StoreError: without what could not be read nothing can be decided in this tick.
         """
         folders, crew = self.folders, self._crew
         self.problems = []
+        if fence is not None and not fence.closed:
+            # An earlier daemon may have accepted and started them a moment ago, and a listing may lack what is new.
+            folders.states.look_up(folders.specs.listed, crew)
         folders.states.fetch(list(folders.states.listed), crew)
-        self._require_all_states()
+        self.problems += [
+            f"the state of {name} could not be read: {text}; no job starts for {limits.UNREAD_STATE_SECONDS:.0f} s"
+            for name, text in sorted(folders.states.unknown.items())
+        ]
         self.problems += [
             f"the job {name} stands still: {text}" for name, text in sorted(folders.states.problems.items())
         ]
@@ -89,7 +105,7 @@ class Observer:
         self.problems += nodes.problems
         if whole:
             self._reread_lost(records, nodes)
-        views = self.views.build(nodes)
+        views = self.views.build(nodes, late=fence.late) if fence is not None else self.views.build(nodes)
         self.problems += self.views.problems
         uids = {view.record.uid for view in views.values() if view.record}
         uids |= {run.uid for view in views.values() for s in view.stray_nodes if (run := Run.parse(s.status.run))}
@@ -103,15 +119,10 @@ class Observer:
             entropy=entropy,
             dry_run=dry_run,
             provisioning=provisioning,
+            epoch=epoch,
+            no_room=fence.no_room(views, whole=whole) if fence is not None else "",
             silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
         )
-
-    def _require_all_states(self) -> None:
-        """A state that was never read may hold any part of the pool: without it, nothing may be decided."""
-        states = self.folders.states
-        blind = [name for name in states.unknown if name not in states.values]
-        if blind:
-            raise StoreUnavailable(f"the state of {blind[0]} could not be read: {states.unknown[blind[0]]}")
 
     def _specs_to_read(self) -> list[str]:
         """Specs that are not the accepted ones; names and sizes that are refused are not even downloaded."""

@@ -30,13 +30,18 @@ class Sweeper:
         self._observer = observer
         self._since: dict[str, int] = {}
 
-    def sweep(self, world: World, tick: int, now: float) -> dict[str, list[Effect]]:
+    def start_anew(self) -> None:
+        """Forgets since when things are ownerless: another daemon acted in the meantime."""
+        self._since.clear()
+
+    def sweep(self, world: World, tick: int, now: float, *, server_time: float) -> dict[str, list[Effect]]:
         """Effects for ownerless wishes, nodes and run objects, and those of past runs, by a name of their own.
 
         Args:
             world: What was observed; the same tick may be looked at twice.
             tick: Its number.
             now: Seconds since the epoch.
+            server_time: The same by the bucket's clock, a little while ago.
         """
         seen: dict[str, int] = {}
         turns: dict[str, list[Effect]] = {}
@@ -60,9 +65,14 @@ class Sweeper:
                     CloseGate(run=status.run, reason="nobody owns this node"),
                     DeleteSlice(ref=status.ref, on_bastion=stray.on_bastion),
                 ]
-        for uid in self._ownerless_uids(world):
-            if old_enough(f"runs of {uid}", _ORPHAN_TICKS):
+        ownerless = self._ownerless_runs(world)
+        for uid in sorted({run.uid for run in ownerless}):
+            # Claims and orders stay for longer; the rest is of no use.
+            if old_enough(f"runs of {uid}", _ORPHAN_TICKS) and self._has_reports(uid):
                 turns[f"runs of {uid}"] = [DropRuns(uid=uid)]
+        for run, moved_at in ownerless.items():
+            if old_enough(f"run {run}", _ORPHAN_TICKS) and server_time - moved_at >= PAST_RUNS_KEPT_SECONDS:
+                turns[f"run {run}"] = [DropRun(run=str(run))]
         self._since = seen
         return turns | {f"run {run}": [DropRun(run=str(run))] for run in self._past_runs(world, now)}
 
@@ -89,14 +99,23 @@ class Sweeper:
                 past.append(run)
         return sorted(past, key=str)
 
-    def _ownerless_uids(self, world: World) -> list[str]:
+    def _ownerless_runs(self, world: World) -> dict[Run, float]:
+        """Runs of no job that is known, each with the server time of its newest claim, order or report."""
         owned = {view.record.uid for view in world.jobs.values() if view.record}
         owned |= {run.uid for stray in self._observer.orphan_nodes if (run := Run.parse(stray.status.run))}
         # A state that cannot be read may own anything: sweep nothing until it is mended.
         if any(view.frozen for view in world.jobs.values()):
-            return []
+            return {}
         folders = self._observer.folders
-        runs = {name.partition("/")[0] for name in folders.run_objects.listed}
-        runs |= set(folders.claims.listed) | folders.beats.runs()
-        uids = {run.uid for text in runs if (run := Run.parse(text)) is not None}
-        return sorted(uids - owned)
+        moved_at: dict[str, float] = dict.fromkeys(folders.beats.runs(), 0.0)
+        for name, meta in (*folders.run_objects.listed.items(), *folders.claims.listed.items()):
+            text = name.partition("/")[0]
+            moved_at[text] = max(meta.updated, moved_at.get(text, 0.0))
+        runs = {run: at for text, at in moved_at.items() if (run := Run.parse(text)) is not None}
+        return {run: runs[run] for run in sorted(runs, key=str) if run.uid not in owned}
+
+    def _has_reports(self, uid: str) -> bool:
+        folders = self._observer.folders
+        return any(text.startswith(f"{uid}-") for text in folders.beats.runs()) or any(
+            name.startswith(f"{uid}-") and not name.endswith("/order") for name in folders.run_objects.listed
+        )

@@ -6,11 +6,13 @@ once and used again for as long as everything that it was made from is the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import keys, limits
-from bastion.core.errors import BastionError, InvalidSpec, StoreUnavailable
+from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
+from bastion.core.finishing import result_uid
 from bastion.core.job_record import Attempt, JobRecord
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
@@ -40,6 +42,7 @@ class JobViews:
     Attributes:
         creation_failures: Creations that were refused at once, by the gang's name: (cause, message).
         history_done: Number of the last history line known to be appended, by uid.
+        doubts: Starts of ours whose write got no answer, by name: the generation that they replace, and the record.
         problems: What went wrong while this tick's views were built, for people.
     """
 
@@ -53,14 +56,42 @@ class JobViews:
         self._settings = settings
         self.creation_failures: dict[str, tuple[str, str]] = {}
         self.history_done: dict[str, int] = {}
+        self.doubts: dict[str, tuple[int, JobRecord]] = {}
         self.problems: list[str] = []
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
         self._resting: dict[str, _Resting] = {}
+        self._no_ghosts: dict[str, int] = {}
+        self._late: Callable[[JobRecord], bool] = lambda _: False
 
-    def build(self, nodes: Nodes) -> dict[str, JobView]:
-        """The views of every name that has a spec, a state or an explanation, in order of the names."""
+    def start_anew(self) -> None:
+        """Forgets what another daemon may have undone in the meantime: a new epoch begins."""
+        self.creation_failures.clear()
+        self.doubts.clear()
+
+    def in_doubt(self, record: JobRecord, generation: int) -> None:
+        """Remembers a state that was to replace that generation, and whose write got no answer."""
+        known = self._folders.states.values.get(record.name)
+        starts = record.attempt is not None and isinstance(known, JobRecord) and known.attempt is None
+        if starts:
+            self.doubts[record.name] = generation, record
+
+    def build(self, nodes: Nodes, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
+        """The views of every name that has a spec, a state or an explanation, in order of the names.
+
+        Args:
+            nodes: The gangs of this tick.
+            late: Whether a record's attempt never counted.
+        """
         folders = self._folders
+        states = folders.states
+        self.doubts = {
+            name: doubt
+            for name, doubt in self.doubts.items()
+            if name in states.unknown or states.generation(name) == doubt[0]
+        }
+        self._no_ghosts = {n: g for n, g in self._no_ghosts.items() if states.generation(n) == g}
+        self._late = late
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
         explained = (entry.name for entry in folders.invalid.values.values())
@@ -140,6 +171,7 @@ class JobViews:
             and name not in folders.wishes.listed
             and name not in folders.states.problems
             and name not in folders.states.unknown
+            and name not in self.doubts
             and name not in folders.specs.unknown
             and name not in folders.specs.problems
             and not (folders.invalid.listed and keys.key_name(name) in folders.invalid.listed)
@@ -165,6 +197,10 @@ class JobViews:
             invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
             history_done=self.history_done.get(record.uid, 0) if record else 0,
+            unread=name in states.unknown,
+            current=not (name in states.problems or name in states.unknown),
+            doubt=self.doubts[name][1] if name in self.doubts else None,
+            late=record is not None and self._late(record),
         )
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
@@ -172,12 +208,36 @@ class JobViews:
             if record is None and view.frozen and meta is not None:
                 uid = keys.job_uid(self._settings.root, name, meta.generation)
                 view = replace(view, stray_nodes=nodes.by_uid.get(uid, ()))
+            if record is not None and self._is_ghost(view, record):
+                return replace(view, ghost=True)
             if record is not None:
                 view = self._with_runs(view, record, nodes)
         except BastionError as error:
             self.problems.append(f"{name}: {error}")
             view = replace(view, frozen=str(error))
         return view
+
+    def _is_ghost(self, view: JobView, record: JobRecord) -> bool:
+        """Whether the state's creation landed after the job's end.
+
+        What is created late is a job that waits and has never run. Its spec was deleted before its end, so only a job
+        whose spec is gone or another one is looked at, once.
+        """
+        fresh = record.status is Status.PENDING and record.attempt is None and record.next_attempt == 1
+        replaced = view.spec_meta is not None and view.spec_meta.generation != record.generation
+        if not fresh or not view.current or not (view.spec_gone or replaced):
+            return False
+        if self._no_ghosts.get(view.name) == view.record_generation:
+            return False
+        key = keys.complete(view.name)
+        for candidate in (key, f"{key}.{record.uid}"):
+            found = self._store.head(candidate)
+            if found is not None and found.size <= limits.DOCUMENT_MAX_BYTES:
+                with contextlib.suppress(NotFound):
+                    if result_uid(self._store.get(candidate).data) == record.uid:
+                        return True
+        self._no_ghosts[view.name] = view.record_generation
+        return False
 
     def _with_runs(self, view: JobView, record: JobRecord, nodes: Nodes) -> JobView:
         on_bastion = record.job.runner is None

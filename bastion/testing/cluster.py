@@ -22,7 +22,8 @@ from bastion.core.world import Settings
 from bastion.daemon.agents import Agents
 from bastion.daemon.daemon import Daemon, DaemonSettings, TickReport
 from bastion.daemon.observe import Provisioners
-from bastion.ports import ObjectStore
+from bastion.daemon.sweep import PAST_RUNS_KEPT_SECONDS
+from bastion.ports import Clock, ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
@@ -82,22 +83,42 @@ class Cluster:
 
     # -- the daemon ---------------------------------------------------------------------------------------------
 
-    def new_daemon(self, store: ObjectStore | None = None, quota_store: ObjectStore | None = None) -> Daemon:
-        """A daemon that knows nothing. The stores are its ways to the bucket, if not the cluster's own."""
+    def new_daemon(
+        self,
+        store: ObjectStore | None = None,
+        quota_store: ObjectStore | None = None,
+        *,
+        provisioners: Provisioners | None = None,
+        clock: Clock | None = None,
+        elsewhere: bool = False,
+        store_threads: int = 32,
+    ) -> Daemon:
+        """A daemon that knows nothing. The stores are its ways to the bucket, if not the cluster's own.
+
+        Args:
+            store: All objects but the quota file.
+            quota_store: The quota file.
+            provisioners: Its ways to the gangs, if not the cluster's own.
+            clock: The clock of its machine, if not the cluster's.
+            elsewhere: It runs on another machine: a successor cannot see that it is dead, and waits for the TTL.
+            store_threads: As in `DaemonSettings`.
+        """
         number = next(self._names)
         store = store or self._daemon_store or self.store
         return Daemon(
             store=store,
             quota_store=quota_store or store,
-            provisioners=Provisioners(slices=self.slices, bastion_host=self.bastion_host),
-            clock=self.clock,
+            provisioners=provisioners or Provisioners(slices=self.slices, bastion_host=self.bastion_host),
+            clock=clock or self.clock,
             settings=DaemonSettings(
                 world=Settings(root=ROOT, bastion=BASTION, host_identity=self.host_identity, poll_seconds=1.0),
                 owner=f"daemon-{number}",
-                process=f"{number}:1",  # no such process lives here: a successor takes over at once
+                # No such process lives here: a successor takes over at once.
+                process="" if elsewhere else f"{number}:1",
                 tick_seconds=1.0,
                 lease_ttl_seconds=self._lease_ttl_seconds,
                 without_file=self._without_settings,
+                store_threads=store_threads,
             ),
             entropy=lambda: f"entropy {next(self._names)}".encode(),
             agents=self.agents,
@@ -132,6 +153,11 @@ class Cluster:
     def settle(self, steps: int = 5) -> None:
         for _ in range(steps):
             self.step()
+
+    def outlive_late_requests(self) -> None:
+        """Lets time pass until the daemon has swept what it keeps of ended jobs."""
+        self.clock.advance(PAST_RUNS_KEPT_SECONDS)
+        self.settle(8)
 
     # -- users --------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class FakeProvisioner:
         self._gangs: dict[str, _Gang] = {}
         self._failures: dict[str, Exception] = {}
         self._late: list[tuple[float, SliceRequest]] = []
+        self._vanished: dict[str, _Gang] = {}
         self.ready_seconds = 0.0
         self.delete_seconds = 0.0
         self.stockouts = 0
@@ -166,7 +167,19 @@ class FakeProvisioner:
     def vanish(self, name: str) -> None:
         """The gang is gone, as if somebody had deleted it by hand."""
         with self._lock:
-            del self._gangs[name]
+            self._vanished[name] = self._gangs.pop(name)
+
+    def resurrect(self, name: str) -> None:
+        """A gang that vanished or was deleted exists again, and its hosts boot anew."""
+        with self._lock:
+            gang = self._vanished.pop(name)
+            if name not in self._gangs:
+                self._gangs[name] = _Gang(gang.request, self._clock.monotonic())
+
+    @property
+    def vanished(self) -> Sequence[str]:
+        """Gangs that `resurrect` can bring back."""
+        return sorted(self._vanished)
 
     def put_into(
         self, name: str, state: SliceState, *, waiting: str = "", failure: tuple[str, str] | None = None
@@ -197,7 +210,7 @@ class FakeProvisioner:
                 self._add(request)
         for name, gang in list(self._gangs.items()):
             if gang.delete_at is not None and now >= gang.delete_at:
-                del self._gangs[name]
+                self._vanished[name] = self._gangs.pop(name)
             elif not gang.pinned:
                 self._provide(gang, now)
 

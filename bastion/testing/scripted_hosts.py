@@ -52,6 +52,7 @@ class _Host:
     last_beat: float = float("-inf")
     saved: float | None = None  # as reported
     saved_told_at: float = float("-inf")
+    suspicious: bool = False  # it reported already, in another boot, and has not seen yet that nobody passed the gate
 
     @property
     def index(self) -> int:
@@ -142,6 +143,8 @@ class ScriptedHosts:
 
     def _act(self, host: _Host) -> None:
         if host.told is None:
+            before = self._read(Report, keys.report(host.arguments.run, host.index))
+            host.suspicious = before is not None and before.boot_id != host.boot_id
             self._report(host)
         self._beat(host)
         if (host.arguments.job, host.index) in self.stuck:
@@ -185,6 +188,10 @@ class ScriptedHosts:
         except InvalidDocument:
             decided = Claim(run="unreadable")
         if decided is None:
+            host.suspicious = False
+            return
+        if host.index > 0 and host.suspicious and decided.token == host.arguments.token:
+            self._end(host, HostPhase.FAILED, None, error=host_errors.HOST_RESTARTED)  # it may have run before
             return
         if host.index == 0 and decided.token == host.arguments.token and decided.boot_id != host.boot_id:
             self._end(host, HostPhase.FAILED, None, error=host_errors.HOST_RESTARTED)  # it ran before this boot

@@ -54,6 +54,7 @@ def test_a_runs_order_goes_before_its_claim_so_that_a_late_host_finds_nothing_to
     cluster.hosts.scripts["job"] = runs_for(1)
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.result("job"))
+    cluster.outlive_late_requests()
     assert deleted.index(keys.order(f"{uid}-1")) < deleted.index(keys.claim(f"{uid}-1"))
 
 

@@ -118,6 +118,7 @@ def test_a_slice_job_survives_the_daemons_death_at_any_write(point: int, after: 
     check_history(cluster, "job")
     cluster.settle(15)
     assert cluster.slices.list() == []
+    cluster.outlive_late_requests()
     assert [
         key for key in cluster.listed() if key.startswith(("runs/", "beats/", "jobs/claims/", "jobs/states/"))
     ] == []

@@ -21,6 +21,7 @@ from bastion.core.job_record import JobRecord
 from bastion.core.objects import ObjectMeta
 from bastion.core.slices import SliceState
 from bastion.daemon.daemon import Daemon
+from bastion.daemon.lease import LeaseDocument
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.faulty_store import FaultyStore
@@ -67,6 +68,7 @@ class InterruptedStore:
 
 def ignore_the_lease(daemon: Daemon) -> Daemon:
     """As if it had been paused within a tick, and another had taken over: it acts on what it remembers."""
+    daemon._lease._mine = LeaseDocument(owner="", epoch=1, fenced_epoch=1)
     daemon._lease.hold = lambda: True  # type: ignore[method-assign]
     daemon._lease.may_act = lambda: True  # type: ignore[method-assign]
     daemon._executor._may_act = lambda: True
@@ -80,7 +82,10 @@ class History:
         uids: Every uid that a name's jobs may have: one for each spec object its users wrote.
         accepted: Name by uid, of jobs whose state was seen.
         acknowledged: Uids of jobs whose cancel was seen in their state, with the next attempt's number then.
+        tail_steps: After the end of all jobs, so that deletions under way come to an end.
     """
+
+    tail_steps = 40
 
     def __init__(self, seed: int, *, split: bool) -> None:
         self.random = random.Random(seed)
@@ -308,8 +313,10 @@ class History:
             for uid, found in numbers.items():
                 assert found == list(range(1, len(found) + 1)), f"history of {name} of {uid}: {found}"
                 assert self.uids[name] >= {uid}
-        for _ in range(40):
+        for _ in range(self.tail_steps):
             self.cluster.step()
+        self.cluster.daemon = self.cluster.new_daemon()  # one that knows the server's time by its lease
+        self.cluster.outlive_late_requests()
         assert self.cluster.slices.list() == [], "a slice leaked"
         assert self.cluster.bastion_host.list() == [], "a process on the bastion leaked"
         left = [k for k in self.cluster.listed() if k.startswith(("jobs/states/", "jobs/claims/", "runs/", "beats/"))]

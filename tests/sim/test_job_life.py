@@ -24,7 +24,7 @@ def test_a_finished_job_leaves_only_its_result_its_history_and_its_logs() -> Non
     cluster.hosts.scripts["job"] = runs_for(2)
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.result("job"))
-    cluster.settle(10)
+    cluster.outlive_late_requests()
     left = {key for key in cluster.listed() if key.startswith(("jobs/", "runs/", "beats/"))}
     assert left == {"jobs/complete/job"}
     assert cluster.slices.list() == []

@@ -1,0 +1,139 @@
+"""Machines that stop in mid-request and go on much later, as after a long pause of a VM or of its disk.
+
+Layer: testing. A frozen call holds a thread of its own; at most one thread runs at any time, so a seeded history stays
+the same history.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from bastion.core.slices import SliceRef, SliceRequest, SliceStatus
+from bastion.ports import Clock, Provisioner
+from bastion.testing.slow_bucket import Moment
+
+
+class Killed(BaseException):
+    """The process is gone: no handler of its own may catch this."""
+
+
+class SteppedClock:
+    """A machine's clock; its wall clock can be wrong by `offset` seconds."""
+
+    def __init__(self, true: Clock) -> None:
+        self._true = true
+        self.offset = 0.0
+
+    def now(self) -> float:
+        return self._true.now() + self.offset
+
+    def monotonic(self) -> float:
+        return self._true.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._true.sleep(seconds)
+
+
+class WatchedProvisioner:
+    """Tells `moment` right before and right after each call."""
+
+    def __init__(self, provisioner: Provisioner, moment: Moment) -> None:
+        self._provisioner = provisioner
+        self._moment = moment
+
+    def create(self, request: SliceRequest) -> None:
+        self._moment("create", request.ref.name)
+        self._provisioner.create(request)
+        self._moment("create", request.ref.name)
+
+    def failure(self, ref: SliceRef) -> Exception | None:
+        return self._provisioner.failure(ref)
+
+    def get(self, ref: SliceRef) -> SliceStatus | None:
+        self._moment("lookup", ref.name)
+        return self._provisioner.get(ref)
+
+    def list(self, zone: str = "") -> Sequence[SliceStatus]:
+        found = self._provisioner.list(zone)
+        self._moment("list", zone)
+        return found
+
+    def delete(self, ref: SliceRef) -> None:
+        self._moment("destroy", ref.name)
+        self._provisioner.delete(ref)
+        self._moment("destroy", ref.name)
+
+
+class Frozen:
+    """A call that may be frozen at one of its moments.
+
+    Args:
+        call: Runs in a thread of its own.
+        when: `(method, key)`: whether this moment counts.
+        moments: It is frozen at that one of those that count, from 1.
+
+    Attributes:
+        at: The method and key of the request in which it is frozen; None: it is not.
+        over: The call has ended.
+    """
+
+    def __init__(self, call: Callable[[], object], when: Callable[[str, str], bool], moments: int) -> None:
+        self._call = call
+        self._when = when
+        self._left = moments
+        self._parked = threading.Event()
+        self._go = threading.Event()
+        self._killed = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.at: tuple[str, str] | None = None
+        self.over = False
+
+    def start(self) -> None:
+        """Runs the call until it is frozen or over."""
+        self._thread.start()
+        self._wait()
+
+    def moment(self, method: str, key: str) -> None:
+        """To be called within the call."""
+        if threading.current_thread() is not self._thread:
+            return
+        self._left -= self._when(method, key)
+        if self._left == 0 and self.at is None:
+            self._left -= 1
+            self.at = method, key
+            self._parked.set()
+            self._go.wait()
+            self._go.clear()
+            self.at = None
+        if self._killed:
+            raise Killed
+
+    def revive(self) -> None:
+        """Lets a frozen call go on to its end."""
+        self._go.set()
+        self._wait()
+
+    def kill(self) -> None:
+        """Ends a frozen call: nothing of it happens any more."""
+        self._killed = True
+        self.revive()
+
+    def _wait(self) -> None:
+        self._parked.wait()
+        self._parked.clear()
+        if self.over:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            self._error = error
+        self.over = True
+        self._parked.set()

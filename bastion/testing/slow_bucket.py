@@ -1,0 +1,156 @@
+"""A bucket behind a network that holds requests back: writes land late, new objects are missing in listings.
+
+Layer: testing. A write that is held back gets no answer (`StoreUnavailable`). It lands later, and the store judges its
+precondition then. Each client has a way of its own to the one bucket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
+from bastion.core.objects import ObjectMeta
+from bastion.ports import Clock, ObjectStore, StoredObject
+
+T = TypeVar("T")
+
+Moment = Callable[[str, str], None]
+"""`(method, key)`: called right before a request reaches the bucket, and right after; may block, or raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    lands_at: float
+    key: str
+    land: Callable[[], object]
+
+
+class SlowBucket:
+    """What all ways have in common.
+
+    Attributes:
+        lag_seconds: A new object is missing in listings for so long.
+        held: Writes that were held back.
+        landed: Those of them that took effect when they landed, by the first part of their key.
+        hidden: How often a listing lacked an object because it was new.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self.store = store
+        self._clock = clock
+        self._under_way: list[_Held] = []
+        self._born: dict[str, float] = {}
+        self.lag_seconds = 0.0
+        self.held = 0
+        self.landed: Counter[str] = Counter()
+        self.hidden = 0
+
+    def way(self) -> SlowWay:
+        return SlowWay(self)
+
+    def hold(self, key: str, seconds: float, land: Callable[[], object]) -> None:
+        self.held += 1
+        self._under_way.append(_Held(self._clock.monotonic() + seconds, key, land))
+
+    def land(self) -> None:
+        """Lets every write take effect whose time has come, unless its precondition fails now."""
+        now = self._clock.monotonic()
+        due = [held for held in self._under_way if held.lands_at <= now]
+        self._under_way = [held for held in self._under_way if held.lands_at > now]
+        for held in sorted(due, key=lambda held: held.lands_at):
+            before = self.store.head(held.key)
+            with contextlib.suppress(PreconditionFailed, NotFound):
+                held.land()
+                self.landed["/".join(held.key.split("/")[:2])] += self.store.head(held.key) != before
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def wrote(self, key: str, generation: int) -> None:
+        if generation == 0:
+            self._born[key] = self._clock.monotonic()
+
+    def seen(self, found: Iterator[ObjectMeta]) -> Iterator[ObjectMeta]:
+        """A listing, without what is too new for it."""
+        oldest = self._clock.monotonic() - self.lag_seconds
+        for meta in found:
+            if self._born.get(meta.key, oldest) > oldest:
+                self.hidden += 1
+            else:
+                yield meta
+
+
+class SlowWay:
+    """One client's `ObjectStore`.
+
+    Attributes:
+        delay: `(method, key)` -> for how many seconds that write is held back; None: it is not.
+        moment: Called before and after each request.
+    """
+
+    def __init__(self, bucket: SlowBucket) -> None:
+        self._bucket = bucket
+        self._store: ObjectStore = bucket.store
+        self._ordered: list[tuple[str, str, float]] = []
+        self.delay: Callable[[str, str], float | None] = lambda _method, _key: None
+        self.moment: Moment = lambda _method, _key: None
+
+    def hold_next(self, method: str, key: str, seconds: float) -> None:
+        """Orders the next write of that kind to a key with that beginning to be held back."""
+        self._ordered.append((method, key, seconds))
+
+    def get(self, key: str, *, start: int = 0) -> StoredObject:
+        self.moment("get", key)
+        return self._store.get(key, start=start)
+
+    def head(self, key: str) -> ObjectMeta | None:
+        self.moment("head", key)
+        return self._store.head(key)
+
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
+        self.moment("list", prefix)
+        return self._bucket.seen(self._store.list(prefix, start_after=start_after, end_before=end_before))
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        def land() -> ObjectMeta:
+            meta = self._store.put(key, data, generation=generation)
+            self._bucket.wrote(key, generation)
+            return meta
+
+        return self._write("put", key, land)
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        def land() -> ObjectMeta:
+            meta = self._store.append(key, data, generation=generation)
+            self._bucket.wrote(key, generation)
+            return meta
+
+        return self._write("append", key, land)
+
+    def delete(self, key: str, *, generation: int) -> None:
+        def land() -> None:
+            self._store.delete(key, generation=generation)
+
+        self._write("delete", key, land)
+
+    def _write(self, method: str, key: str, land: Callable[[], T]) -> T:
+        self.moment(method, key)
+        seconds = self._held_for(method, key)
+        if seconds is not None:
+            self._bucket.hold(key, seconds, land)
+            raise StoreUnavailable(f"{method} of {key!r}: no answer, by the test's plan; try again")
+        done = land()
+        self.moment(method, key)
+        return done
+
+    def _held_for(self, method: str, key: str) -> float | None:
+        for index, (wanted, start, seconds) in enumerate(self._ordered):
+            if wanted == method and key.startswith(start):
+                del self._ordered[index]
+                return seconds
+        return self.delay(method, key)
