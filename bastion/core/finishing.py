@@ -28,7 +28,7 @@ def result_document(record: JobRecord) -> dict[str, Any]:
         "queued_at": to_rfc3339(record.queued_at),
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
     }
-    return {**record.spec, "result": result}
+    return {**record.spec.unpack(), "result": result}
 
 
 def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:

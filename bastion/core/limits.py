@@ -11,6 +11,12 @@ SPEC_MAX_BYTES = 64 * 1024
 SPEC_MAX_ENV_VARS = 256
 # Python's own recursion limit is 1000; a spec has no business nesting deeper than a few levels.
 JSON_MAX_DEPTH = 32
+# Keys, values and containers of one spec. Parsed, each takes up to 150 bytes; 256 variables are some 1,000.
+SPEC_MAX_VALUES = 4096
+# The same of any other document; the state of a job with 100 past attempts and all their tries has some 50,000.
+DOCUMENT_MAX_VALUES = 65_536
+# Integers of a document: 64 bits have 19 digits and a sign. Python refuses to write one of over 4,300 digits.
+JSON_INTEGER_MAX_CHARS = 20
 # VM names and DNS labels stop at 63.
 NAME_MAX_CHARS = 63
 # A job asks for something of a type or does not name it.
@@ -40,6 +46,19 @@ UNKNOWN_WISH_TICKS = 10
 QUOTA_FILE_MAX_BYTES = 1024 * 1024
 # States, orders, claims, reports: ours, small; larger means foreign.
 DOCUMENT_MAX_BYTES = 1024 * 1024
+
+# A host's report: a phase, an exit code and a message of at most 1,000 characters.
+REPORT_MAX_BYTES = 16 * 1024
+# A claim: two names, a boot id and an address, or why the gate is closed.
+CLAIM_MAX_BYTES = 16 * 1024
+# An order holds the command and the environment of a spec, and why to stop.
+ORDER_MAX_BYTES = 256 * 1024
+# The lease: an owner, a process, some numbers.
+LEASE_MAX_BYTES = 16 * 1024
+# What one read of an object takes into memory unless it says otherwise; a larger object is refused before it is read.
+READ_MAX_BYTES = 64 * 1024 * 1024
+# Why an object cannot be read, as the status and `jobs/invalid/` show it.
+PROBLEM_MAX_CHARS = 1000
 
 # Cloud Storage's own limit; a store on a folder keeps it too, so that a bucket can move from one to the other.
 OBJECT_KEY_MAX_BYTES = 1024
@@ -75,6 +94,8 @@ OUTPUT_PART_BYTES = 32 * 1024 * 1024
 OUTPUT_FILES_MAX = 100_000
 # Names, sizes and digests of so many files fit; anything larger is foreign.
 OUTPUT_MANIFEST_MAX_BYTES = 64 * 1024 * 1024
+# Keys, values and containers of it: some 20 of each file.
+OUTPUT_MANIFEST_MAX_VALUES = 4_000_000
 # How often a host looks at what changed in its output folder, about.
 OUTPUT_PERIOD_SECONDS = 60.0
 # What a host takes at most to store its outputs after the command's own end.
@@ -157,3 +178,5 @@ INFRASTRUCTURE_RESET_SECONDS = 600.0
 HISTORY_TAIL_BYTES = 4 * 1024 * 1024
 # Entries of some hundred thousand jobs; a larger status is a foreign file and is not downloaded.
 STATUS_MAX_BYTES = 256 * 1024 * 1024
+# Keys, values and containers of it: some 80 of each job.
+STATUS_MAX_VALUES = 8_000_000

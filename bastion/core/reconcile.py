@@ -150,12 +150,14 @@ class _Turn:
     def _overwritten(self, record: JobRecord) -> JobRecord:
         spec, meta = self.view.spec, self.view.spec_meta
         assert spec is not None and meta is not None  # the caller looked
-        if dict(spec.document) == record.spec:  # touched or uploaded again, not changed
+        if spec.packed == record.spec:  # touched or uploaded again, not changed
             return self._evolve(record, generation=meta.generation)
         if spec.version is None or spec.version != (record.job.version or 0) + 1:
             return self._cancel(record, "its spec was replaced by another job of the same name", spec.user_id)
         if record.status is Status.PENDING:
-            changes = {"generation": meta.generation, "spec": dict(spec.document), "failed_tries": 0}
+            changes = {"generation": meta.generation, "spec": spec.packed, "failed_tries": 0}
+            if record.had_attempt and record.started_spec is None:
+                changes["started_spec"] = record.spec
             return self._evolve(record, f"updated to version {spec.version}", **changes)
         return self._end(record, Cause.UPDATED, f"a new spec, version {spec.version}")
 
@@ -262,6 +264,7 @@ class _Turn:
             attempt=attempt,
             next_attempt=number + 1,
             metadata=metadata,
+            started_spec=None,
             not_before=None,
             stockout=False,
         )
@@ -386,10 +389,15 @@ class _Turn:
     def _cleaning(self, record: JobRecord) -> JobRecord:
         if self._stray_nodes():
             return record
-        if not record.job.cleanup_command or record.cleanup_done:
+        command = record.started_job.cleanup_command
+        # It runs as the daemon, so only what the scheduler once admitted may run.
+        if not (command and record.had_attempt) or record.cleanup_done:
             outcome = record.outcome
             assert outcome is not None  # decided before CLEANING
-            return self._evolve(record, f"completed: {outcome.outcome}", status=Status.COMPLETED)
+            text = f"completed: {outcome.outcome}"
+            if command and not record.had_attempt:
+                text += "; its cleanup command does not run, because the job never started"
+            return self._evolve(record, text, status=Status.COMPLETED)
         if record.cleanup is None and not self.may_clean:
             return record
         if record.cleanup is None:

@@ -147,7 +147,7 @@ def plan_attempt(record: JobRecord, attempt: Attempt, settings: Settings) -> Run
     return RunPlan(
         run=str(record.run(attempt)),
         attempt=attempt,
-        spec=record.job,
+        spec=record.started_job if attempt.number == 0 else record.job,
         settings=settings,
         cleanup=attempt.number == 0,
         valid_until_seconds=capacity.valid_until_seconds(record, attempt),
