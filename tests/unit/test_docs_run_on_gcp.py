@@ -268,8 +268,9 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
             now=cluster.clock.now(),
             instance_type="tpu-v4-32",
         )
-        spec.document["metadata"]["version"] = version
-        user.submit(jobspec.from_document(spec.document, name=name))
+        document = spec.document
+        document["metadata"]["version"] = version
+        user.submit(jobspec.from_document(document, name=name))
 
     submit("job-1")
     cluster.run_until(lambda: cluster.result("job-1"))
