@@ -42,9 +42,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _bounded_int(text: str) -> int:
     if len(text) > limits.JSON_INTEGER_MAX_CHARS:
-        raise DocumentError(
-            f"an integer has {len(text)} characters; the maximum is {limits.JSON_INTEGER_MAX_CHARS}"
-        )
+        raise DocumentError(f"an integer has {len(text)} characters; the maximum is {limits.JSON_INTEGER_MAX_CHARS}")
     return int(text)
 
 

@@ -40,7 +40,9 @@ Instant = Annotated[
 
 # A record lives as long as its job waits; what its spec holds is needed when it starts.
 PackedSpec = Annotated[
-    PackedDocument, PlainValidator(PackedDocument.of), PlainSerializer(PackedDocument.unpack, return_type=dict[str, Any])
+    PackedDocument,
+    PlainValidator(PackedDocument.of),
+    PlainSerializer(PackedDocument.unpack, return_type=dict[str, Any]),
 ]
 
 

@@ -55,6 +55,8 @@ CLAIM_MAX_BYTES = 16 * 1024
 ORDER_MAX_BYTES = 256 * 1024
 # The lease: an owner, a process, some numbers.
 LEASE_MAX_BYTES = 16 * 1024
+# A result is a spec and up to 100 attempts.
+RESULT_MAX_BYTES = DOCUMENT_MAX_BYTES + SPEC_MAX_BYTES
 # What one read of an object takes into memory unless it says otherwise; a larger object is refused before it is read.
 READ_MAX_BYTES = 64 * 1024 * 1024
 # Why an object cannot be read, as the status and `jobs/invalid/` show it.
@@ -76,10 +78,14 @@ LOG_LINE_MAX_BYTES = 16 * 1024
 LOG_SEGMENT_MAX_BYTES = 256 * 1024
 # Where segments wait for the bucket, they grow to this: fewer requests for the same bytes.
 LOG_SEGMENT_BACKLOG_BYTES = 4 * 1024 * 1024
+# What a reader takes of one segment: the largest that a host writes, and a line more.
+LOG_SEGMENT_READ_MAX_BYTES = 2 * LOG_SEGMENT_BACKLOG_BYTES
 # Output of a command that waits on its host's disk for the bucket; beyond it the oldest goes, and the log says so.
 LOG_SPOOL_MAX_BYTES = 1024 * 1024 * 1024
 # The daemon's log starts anew at this size, or at midnight UTC.
 DAEMON_LOG_ROLL_BYTES = 16 * 1024 * 1024
+# Of a daemon's log that is larger than this, somebody else's object in its place, the end is kept.
+DAEMON_LOG_READ_MAX_BYTES = 32 * 1024 * 1024
 
 # A user's code as one compressed object; each host reads it as a whole.
 BUNDLE_MAX_BYTES = 256 * 1024 * 1024
@@ -176,6 +182,8 @@ POWER_OFF_SECONDS = 21600.0
 INFRASTRUCTURE_RESET_SECONDS = 600.0
 # Of a history file no more than the end is read: the lines in question are its newest.
 HISTORY_TAIL_BYTES = 4 * 1024 * 1024
+# How long the status shows that a tick failed for a reason that nobody foresaw.
+FAILED_TICK_ALARM_SECONDS = 3600.0
 # Entries of some hundred thousand jobs; a larger status is a foreign file and is not downloaded.
 STATUS_MAX_BYTES = 256 * 1024 * 1024
 # Keys, values and containers of it: some 80 of each job.

@@ -40,7 +40,7 @@ class PackedDocument:
         if isinstance(document, PackedDocument):
             return document
         if not isinstance(document, Mapping):
-            raise ValueError("must be a JSON object")  # noqa: TRY004 - pydantic expects a ValueError
+            raise ValueError("must be a JSON object")
         return cls(document)
 
     def unpack(self) -> dict[str, Any]:

@@ -295,9 +295,9 @@ class Executor:
         if found is None:
             self._store.put(key, effect.document, generation=0)
             return
-        if found.size > limits.DOCUMENT_MAX_BYTES:
+        if found.size > limits.RESULT_MAX_BYTES:
             raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
-        present = self._store.get(key)
+        present = self._store.get(key, max_bytes=limits.RESULT_MAX_BYTES)
         uid = _uid_of(present.data)
         if uid == effect.record.uid:
             return
@@ -317,7 +317,7 @@ class Executor:
 
 def _uid_of(data: bytes) -> str:
     try:
-        uid = str(documents.loads(data)["result"]["uid"])
+        uid = str(documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)["result"]["uid"])
     except (DocumentError, TypeError, KeyError):
         return ""
     return uid if keys.is_uid(uid) else ""  # it becomes part of a key

@@ -127,9 +127,15 @@ class Observer:
 
     def _fetch_runs(self, records: Mapping[str, JobRecord]) -> None:
         claims, run_objects = self.folders.claims, self.folders.run_objects
-        runs = {str(record.run(a)) for record in records.values() for a in (record.attempt, record.cleanup) if a}
-        claims.fetch([run for run in runs if run in claims.listed], self._crew)
-        run_objects.fetch([n for n in run_objects.listed if n.partition("/")[0] in runs], self._crew)
+        plans = [
+            plan_attempt(record, a, self._settings)
+            for record in records.values()
+            for a in (record.attempt, record.cleanup)
+            if a
+        ]
+        claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._crew)
+        # By name: whatever else lies there, such as reports of hosts that a run does not have, is nobody's.
+        run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._crew)
 
     def _forget_past_failures(self, records: Mapping[str, JobRecord]) -> None:
         failures = self.views.creation_failures

@@ -267,8 +267,8 @@ class JobViews:
         claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
         if not (claims or run_objects):
             return
-        names = (f"{plan.run}/order", *(f"{plan.run}/reports/{host}" for host in range(plan.hosts)))
-        problem = claims.get(plan.run) or next((run_objects[name] for name in names if name in run_objects), "")
+        known = (run_objects[name] for name in plan.objects() if name in run_objects)
+        problem = claims.get(plan.run) or next(known, "")
         if problem:
             raise StoreUnavailable(f"what its hosts wrote could not be read: {problem}")
 

@@ -1,4 +1,4 @@
-"""A cleanup command runs on the bastion's VM as the daemon: only one that the scheduler admitted with its job may run."""
+"""A cleanup command runs as the daemon: only one that the scheduler admitted with its job may run."""
 
 from __future__ import annotations
 
