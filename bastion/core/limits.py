@@ -145,9 +145,11 @@ BEAT_LOST_SECONDS = 90.0
 BASTION_HOST_ORDER_LOST_SECONDS = 600.0
 # Another VM starts such a job anew only after so long without its beat; longer than the former, so never beside it.
 BASTION_HOST_BEAT_LOST_SECONDS = 900.0
-# Commands that may run on the bastion VM itself at the same time.
+# Commands that may run on the bastion VM itself at the same time. A user takes another slot only while more are free
+# than it holds: nobody takes them all.
 BASTION_HOST_JOBS_MAX = 32
-# Cleanup commands that may run there at the same time; a mass cancel must not start thousands.
+# Cleanup commands that may run there at the same time, besides; a mass cancel must not start thousands. Users take them
+# by the same rule.
 CLEANUP_COMMANDS_MAX = 16
 # Nodes that never get all hosts to report within this time are given up as an infrastructure failure.
 PROVISION_TIMEOUT_SECONDS = 1800.0

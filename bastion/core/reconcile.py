@@ -7,6 +7,8 @@ every tick derives what to do from the record and from what exists.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bastion.core import attempt_end, capacity, finishing, keys, limits, runs, tries
 from bastion.core.accepting import accept, quarantine
 from bastion.core.aftermath import Over, aftermath
@@ -41,14 +43,31 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
         return {}
     decisions = {decision.name: decision for decision in plan.acting}
     turns: dict[str, list[Effect]] = {}
-    cleaning = sum(view.record is not None and view.record.cleanup is not None for view in world.jobs.values())
+    cleaning = Counter(
+        view.record.started_job.user_id for view in world.jobs.values() if view.record and view.record.cleanup
+    )
     for name, view in world.jobs.items():
-        may_clean = cleaning < limits.CLEANUP_COMMANDS_MAX
-        effects = reconcile_job(view, decisions.get(name), world, now, may_clean=may_clean)
+        effects = reconcile_job(view, decisions.get(name), world, now, may_clean=_may_clean(view, cleaning))
         if effects:
             turns[name] = effects
-            cleaning += any(isinstance(e, CreateSlice) and e.request.run.endswith("-cleanup") for e in effects)
+            if view.record and any(isinstance(e, CreateSlice) and e.request.run.endswith("-cleanup") for e in effects):
+                cleaning[view.record.started_job.user_id] += 1
     return turns
+
+
+def _may_clean(view: JobView, cleaning: Counter[str]) -> bool:
+    """Whether one more cleanup command of the job's user may run: more slots must be free than the user holds.
+
+    So nobody takes them all, however long these commands run (`scheduler.ledger` gives slots to jobs by the same rule).
+
+    Args:
+        view: The job.
+        cleaning: How many run, by user.
+    """
+    record = view.record
+    if record is None or record.status not in (Status.ACTIVE, Status.CANCELLING, Status.CLEANING):
+        return False
+    return limits.CLEANUP_COMMANDS_MAX - cleaning.total() > cleaning[record.started_job.user_id]
 
 
 def reconcile_job(
