@@ -301,7 +301,7 @@ class Explainer:
         return self._at_limit(reason, job.project_id, over) if over and overdue is None else reason
 
     def _slots_missing(self, request: Request) -> int:
-        """How many more slots of the bastion's own host let its user take one, after all that wait ahead took theirs."""
+        """With how many more slots its user may take one, after all who wait ahead for one took theirs."""
         if self._ledger.slots is None or self._ledger.has_slot(request):
             return 0
         ahead = self._slots_ahead

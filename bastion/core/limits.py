@@ -11,6 +11,10 @@ SPEC_MAX_BYTES = 64 * 1024
 SPEC_MAX_ENV_VARS = 256
 # Python's own recursion limit is 1000; a spec has no business nesting deeper than a few levels.
 JSON_MAX_DEPTH = 32
+# What the specs of all live jobs may take in the daemon's memory, packed; some 100,000 ordinary ones take half of it.
+SPECS_KEPT_MAX_BYTES = 256 * 1024 * 1024
+# Specs larger than this, hardly any, leave a quarter of that to the others.
+SPEC_ORDINARY_MAX_BYTES = 8 * 1024
 # Keys, values and containers of one spec. Parsed, each takes up to 150 bytes; 256 variables are some 1,000.
 SPEC_MAX_VALUES = 4096
 # The same of any other document; the state of a job with 100 past attempts and all their tries has some 50,000.
@@ -59,6 +63,8 @@ LEASE_MAX_BYTES = 16 * 1024
 RESULT_MAX_BYTES = DOCUMENT_MAX_BYTES + SPEC_MAX_BYTES
 # What one read of an object takes into memory unless it says otherwise; a larger object is refused before it is read.
 READ_MAX_BYTES = 64 * 1024 * 1024
+# Jobs whose state cannot be read that alarms name; they only tell the number of the others.
+ALARMS_OF_JOBS_MAX = 100
 # Why an object cannot be read, as the status and `jobs/invalid/` show it.
 PROBLEM_MAX_CHARS = 1000
 

@@ -1,7 +1,7 @@
 """A JSON object kept in few bytes, for jobs that wait: what a spec holds is needed when the job starts, not before.
 
 Layer: core, pure. A parsed document takes up to 20 times its size in memory; this takes at most the size of its
-compact JSON, and about half of that for an ordinary spec.
+compact JSON.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from bastion.core import documents
 
-# Below this, compression saves less than it costs.
-_COMPRESS_FROM_BYTES = 512
+# Below this, which is nearly every spec, compression saves less than it costs.
+_COMPRESS_FROM_BYTES = 2048
 # The header of a zlib stream; JSON objects begin with a brace.
 _ZLIB = 0x78
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from bastion.core import limits
 from bastion.core.errors import StoreUnavailable
 from bastion.core.job_record import JobRecord
 from bastion.core.keys import Run
@@ -74,9 +75,7 @@ class Observer:
         self.problems = []
         folders.states.fetch(list(folders.states.listed), crew)
         self._require_all_states()
-        self.problems += [
-            f"the job {name} stands still: {text}" for name, text in sorted(folders.states.problems.items())
-        ]
+        self._tell_frozen()
         folders.specs.fetch(self._specs_to_read(), crew)
         folders.wishes.fetch(list(folders.wishes.listed), crew)
         folders.invalid.fetch(list(folders.invalid.listed), crew)
@@ -106,6 +105,13 @@ class Observer:
             silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
         )
 
+    def _tell_frozen(self) -> None:
+        frozen = sorted(self.folders.states.problems.items())
+        shown = frozen[: limits.ALARMS_OF_JOBS_MAX]
+        self.problems += [f"the job {name} stands still: {text}" for name, text in shown]
+        if len(frozen) > len(shown):
+            self.problems.append(f"{len(frozen) - len(shown)} more jobs stand still: their states cannot be read")
+
     def _require_all_states(self) -> None:
         """A state that was never read may hold any part of the pool: without it, nothing may be decided."""
         states = self.folders.states
@@ -123,7 +129,32 @@ class Observer:
                 specs.forget(name)
             elif specs.generation(name) != meta.generation and not self.views.refused_unread(name, meta.size):
                 wanted.append(name)
-        return wanted
+        return self._that_have_room(wanted) if wanted else wanted
+
+    def _that_have_room(self, wanted: list[str]) -> list[str]:
+        """Those of the specs that memory may be spent on now; the small ones first, so that few large ones wait."""
+        listed = self.folders.specs.listed
+        kept = sum(value.spec.size for value in self.folders.states.values.values() if isinstance(value, JobRecord))
+        kept += sum(spec.packed.size for spec in self.folders.specs.values.values())
+        if kept + sum(listed[name].size for name in wanted) <= limits.SPECS_KEPT_MAX_BYTES * 3 // 4:
+            return wanted
+        taken = []
+        for name in sorted(wanted, key=lambda name: (listed[name].size, listed[name].updated)):
+            size = listed[name].size
+            most = limits.SPECS_KEPT_MAX_BYTES
+            if size > limits.SPEC_ORDINARY_MAX_BYTES:
+                most = most * 3 // 4
+            if kept + size > most:
+                break
+            kept += size
+            taken.append(name)
+        left = len(wanted) - len(taken)
+        if left:
+            self.problems.append(
+                f"{left} specs are not read yet: those of the live jobs take {kept // 2**20} MiB of the "
+                f"{limits.SPECS_KEPT_MAX_BYTES // 2**20} MiB that they may; cancel jobs, or submit smaller specs"
+            )
+        return taken
 
     def _fetch_runs(self, records: Mapping[str, JobRecord]) -> None:
         claims, run_objects = self.folders.claims, self.folders.run_objects
