@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bastion.core import limits
 from bastion.core.objects import ObjectMeta
 from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
 
@@ -91,13 +92,16 @@ class ObjectStore(Protocol):
       `ValueError` for a key that no store could hold.
     """
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         """The object's bytes from offset `start` on (empty if `start` is past the end); `meta.size` is the whole size.
+
+        What others may write is read with the `max_bytes` of its kind: a size seen in a listing may be outdated.
 
         `meta.updated` may be rounded down to the second here, where `head`, `list`, `put` and `append` tell it exactly.
 
         Raises:
             NotFound: there is no such object.
+            ObjectTooLarge: more than `max_bytes` bytes follow `start`; they were not taken into memory.
         """
         ...
 

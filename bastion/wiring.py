@@ -123,7 +123,7 @@ def fetch_asset(url: str) -> bytes:
         if meta is None:
             raise NotFound(f"there is no {url}")
         _check_asset_size(url, meta.size)
-        return store.get(key).data
+        return store.get(key, max_bytes=limits.BUNDLE_MAX_BYTES).data
     except ValueError as error:
         raise Refused(f"{url}: {error}") from error
 

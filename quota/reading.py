@@ -26,6 +26,8 @@ SCHEMA_VERSION = "1"
 # Of problems, and of warnings: nobody reads on, and they are published as an alarm.
 FINDINGS_MAX = 200
 
+# Python reads such a number, and refuses to write it in any message.
+_LONG_NUMBER = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 _SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)\Z| \(at end of document\)\Z")
 _TABLES = ("toml-schema", "total_resources", "project_membership", "project_resources")
 _OPTIONAL_TABLES = (rules_reading.TABLE,)
@@ -70,6 +72,8 @@ def _decode(data: bytes) -> str:
 
 
 def _parse(text: str) -> dict[str, Any]:
+    if _LONG_NUMBER.search(text):
+        raise _refuse(None, f"a number cannot be read (it is too long); amounts are at most {AMOUNT_MAX}")
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:

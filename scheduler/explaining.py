@@ -24,7 +24,7 @@ from scheduler.capacity import Amounts, amounts_of
 from scheduler.ledger import Ledger, Promise
 from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 from scheduler.queue_order import queue_order
-from scheduler.reasons import Case, Cases, behind_first, behind_overdue, jobs_in_words, more_free, starts
+from scheduler.reasons import Case, Cases, behind_first, behind_overdue, jobs_in_words, more_free, more_slots, starts
 from scheduler.turns import Turns
 from scheduler.waiting import ProjectQueue, Request
 
@@ -75,6 +75,8 @@ class Explainer:
         self._ahead = {kind: Ahead(room) for kind, room in self._cases.room.items()}
         # Jobs that were told why they wait: who waits for a slot only or not, and of each project.
         self._told = Counter[bool]()
+        # Jobs ahead that wait for a slot, by user.
+        self._slots_ahead = Counter[str]()
         self._told_of = Counter[str]()
 
     def queue(
@@ -140,6 +142,8 @@ class Explainer:
 
     def _put_in_front(self, job: Job, request: Request, *, competes: bool, has_slot: bool) -> None:
         """The job is ahead of those that are explained from now on."""
+        if competes and not has_slot:
+            self._slots_ahead[request.user] += 1
         if has_slot:  # more free capacity would not start the others
             for kind, amount in request.amounts:
                 self._ahead[kind].add(amount, competes)
@@ -261,6 +265,7 @@ class Explainer:
 
     def _reason(self, job: Job, request: Request) -> Reason:
         case = self._cases.of(job, request)
+        slots = self._slots_missing(request)
         missing, over = self._missing(job, request, case.wanted)
         text = case.text
         for kind in missing:
@@ -272,7 +277,11 @@ class Explainer:
         overdue = None if first else self._held_by(job)
         if overdue is None:
             code, also, holders = case.code, case.also, case.holders
-            unblock = self._unblock(case, missing)
+            condition = case.unblock
+            if slots:
+                ends = more_slots(slots, self._own_ends(request, slots), request.user)
+                condition = f"{ends}, and either {condition}" if condition else ends
+            unblock = self._unblock(case, condition, missing)
         else:
             code, also, holders = ReasonCode.BEHIND_HIGHER_PRIORITY, (), (overdue.name,)
             text, unblock = behind_overdue(overdue.name, text), starts(overdue.name, self._within_pool(missing))
@@ -285,6 +294,7 @@ class Explainer:
             also=also,
             missing=missing,
             over_limit=over or NOTHING,
+            slots=slots,
         )
         if first:
             return behind_first(reason, job.project_id, first, self._within_pool(missing))
@@ -295,10 +305,10 @@ class Explainer:
         room, total = self._cases.room, self._policy.total
         return missing if all(units + room[kind] <= total(kind) for kind, units in missing.items()) else NOTHING
 
-    def _unblock(self, case: Case, missing: Mapping[str, int]) -> str:
-        """The condition of the case, joined with what is missing."""
+    def _unblock(self, case: Case, condition: str, missing: Mapping[str, int]) -> str:
+        """The condition, a whole one or one that ends with the word that joins it, with what is missing."""
         if not missing:
-            return case.unblock
+            return condition
         more = more_free(missing)
         ahead = {kind: self._ahead[kind] for kind in missing}
         if not self._within_pool(missing):  # the jobs ahead come one after the other
@@ -306,9 +316,21 @@ class Explainer:
             more = f"{jobs_in_words(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
         elif case.reserved_until and not any(each.jobs for each in ahead.values()):
             more = f"the reservation ends at {case.reserved_until}, or {more}"
-        if case.unblock and not case.unblock.endswith(" "):
-            return f"{case.unblock}, and {more}"
-        return case.unblock + more
+        whole = condition and not condition.endswith(" ")
+        return f"{condition}, and {more}" if whole else condition + more
+
+    def _slots_missing(self, request: Request) -> int:
+        """With how many more slots its user may take one, after all who wait ahead for one took theirs."""
+        if self._ledger.slots is None or self._ledger.has_slot(request):
+            return 0
+        ahead = self._slots_ahead
+        held = self._ledger.slots_of[request.user] + ahead[request.user]
+        return ahead.total() + held + 1 - self._ledger.slots
+
+    def _own_ends(self, request: Request, slots: int) -> int:
+        """How many of the user's jobs there have to end instead: each frees a slot and lowers what the user holds."""
+        own = (slots + 1) // 2
+        return own if own <= self._ledger.slots_of[request.user] else 0
 
     def _before(self, job: Job) -> str:
         """The job of its project that has to start first; empty if there is none, or jobs may be passed."""

@@ -27,7 +27,7 @@ class Incumbents:
         lasting: What the running ones take, tier by tier.
         taken: Units that all hold, by type.
         held: Units that the running ones hold, by project and type.
-        slots: How many of all run on the bastion's own host.
+        slots: How many of all run on the bastion's own host, by user.
         elastic: By name, the running ones that can have extra replicas.
     """
 
@@ -39,7 +39,7 @@ class Incumbents:
         self.lasting = Capacity(policy.tiers)
         self.taken: Counter[str] = Counter()
         self.held: dict[str, dict[str, int]] = {}
-        self.slots = 0
+        self.slots: Counter[str] = Counter()
         self.elastic: dict[str, Job] = {}
         self._decisions: dict[str, Decision] = {}
         self._by_start: list[tuple[float, str]] = []
@@ -49,7 +49,7 @@ class Incumbents:
         charged, tier = amounts_of(job.charged), self.holding.label(job.tier)
         self.holding.take(charged, tier)
         self.taken.update(dict(charged))
-        self.slots += job.on_bastion
+        self.slots[job.user_id] += job.on_bastion
         verdict = Verdict.STOPPING
         if job.status is JobStatus.RUNNING:
             verdict = Verdict.KEEP
@@ -77,7 +77,8 @@ class Incumbents:
         charged, tier = amounts_of(job.charged), self.holding.label(job.tier)
         self.holding.give_back(charged, tier)
         self.taken.subtract(dict(charged))
-        self.slots -= job.on_bastion
+        self.slots[job.user_id] -= job.on_bastion
+        self.slots += Counter()  # drops those who hold none
         if job.status is JobStatus.RUNNING:
             self.lasting.give_back(_lasting(job), tier)
             held = self.held[job.project_id]

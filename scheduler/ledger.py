@@ -54,6 +54,8 @@ class Ledger:
     shares: Shares
     # Slots of the bastion's own host that are free; None means without limit.
     slots: int | None
+    # How many slots each user holds, in all projects together.
+    slots_of: Counter[str] = field(default_factory=Counter)
     # Who holds something: running, stopping and starting jobs.
     holders: dict[str, Job] = field(default_factory=dict)
     # Stopping and just evicted jobs by the name of the job that they make room for.
@@ -87,7 +89,8 @@ class Ledger:
             now=incumbents.holding.copy(),
             later=incumbents.lasting.copy(),
             shares=shares,
-            slots=None if bastion_slots is None else bastion_slots - incumbents.slots,
+            slots=None if bastion_slots is None else bastion_slots - incumbents.slots.total(),
+            slots_of=incumbents.slots.copy(),
             holders={**incumbents.running, **incumbents.stopping},
             leaving_for=incumbents.by_claimant(),
             lending_little=_lending_little(policy),
@@ -165,7 +168,8 @@ class Ledger:
         return {promise.job.project_id for promise in self.promises.values() if not promise.claim}
 
     def has_slot(self, request: Request) -> bool:
-        return not request.on_bastion or self.slots is None or self.slots > 0
+        """Whether a job on the bastion's own host may take a slot there: more must be free than its user holds."""
+        return not request.on_bastion or self.slots is None or self.slots > self.slots_of[request.user]
 
     def fits_now(self, request: Request) -> bool:
         """Whether a job with that request can start in this pass."""
@@ -282,6 +286,7 @@ class Ledger:
     def _take_slot(self, request: Request, count: int) -> None:
         if request.on_bastion and self.slots is not None:
             self.slots -= count
+            self.slots_of[request.user] += count
 
 
 def _lending_little(policy: Policy) -> dict[str, tuple[str, ...]]:

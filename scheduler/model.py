@@ -115,7 +115,8 @@ class Snapshot:
     Attributes:
         policy: The quota file in force; None if no valid one was ever read: nothing starts, nothing is evicted.
         jobs: Every known job that is not over, in any order.
-        bastion_slots: How many jobs the bastion's own host runs at once; None means without limit.
+        bastion_slots: How many jobs the bastion's own host runs at once; None means without limit. A user takes another
+            slot only while more are free than it holds, in all projects together.
         check_membership: Whether a job's user must belong to its project.
         held: An operator holds the whole pool: nothing starts, nothing is evicted.
         held_recently: Per project and type, what it held within its `keep_idle_seconds` (`RecentHoldings`).
@@ -181,6 +182,8 @@ class Reason:
         also: Other codes that apply as well, in order of precedence.
         missing: Units that the pool lacks for this job, those for the jobs ahead of it included: with so much more
             free capacity it starts in the next pass; a job on the bastion's own host, once it has a slot there, too.
+        slots: Of a job on the bastion's own host that may not take a slot there: with so many more slots it may, those
+            for the jobs ahead of it included.
         over_limit: Units by which its project's borrowing limit is too low for this job, those for its project's jobs
             ahead of it included; it starts only if the limit is raised by so many besides, or as many are given back.
     """
@@ -193,6 +196,7 @@ class Reason:
     also: tuple[ReasonCode, ...] = ()
     missing: Mapping[str, int] = field(default_factory=lambda: NOTHING)
     over_limit: Mapping[str, int] = field(default_factory=lambda: NOTHING)
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,5 +331,6 @@ def _decision_document(decision: Decision) -> dict[str, object]:
             "also": [code.value for code in reason.also],
             "missing": dict(reason.missing),
             "over_limit": dict(reason.over_limit),
+            **({"slots": reason.slots} if reason.slots else {}),
         }
     return document

@@ -102,15 +102,18 @@ class Cases:
             holders = self.holding(lacking[0], project) or holders
             unblock = f"jobs of project {project} end, or "
         alone = code is not ReasonCode.BEHIND_HIGHER_PRIORITY and ledger.has_slot(request)
-        if not ledger.has_slot(request):
-            parts.append("the bastion's own host runs as many jobs as it may")
-            slots = sorted(name for name, other in ledger.holders.items() if other.on_bastion)
-            ends = "a job on the bastion's own host ends"
-            if lacking:  # what has to become free besides is added by `explaining`
+        if not ledger.has_slot(request):  # how many slots it waits for is added by `explaining`
+            full = not ledger.slots or ledger.slots < 0
+            parts.append(self._no_slot(request))
+            slots = sorted(
+                name
+                for name, other in ledger.holders.items()
+                if other.on_bastion and (full or other.user_id == request.user)
+            )
+            if lacking:
                 holders = (*dict.fromkeys((*holders, *slots)),)
-                unblock = f"{ends}, and either {unblock}" if unblock else f"{ends}, and "
             else:
-                holders, unblock = (*slots,), ends
+                holders, unblock = (*slots,), ""
         return Case(
             code=code,
             also=tuple(also),
@@ -119,6 +122,16 @@ class Cases:
             unblock=unblock,
             wanted=self.wanted(project, request),
             reserved_until=self._reserved_until(request, room) if lacking and alone else "",
+        )
+
+    def _no_slot(self, request: Request) -> str:
+        """Why the user gets no slot of the bastion's own host."""
+        free, held = max(0, self._ledger.slots or 0), self._ledger.slots_of[request.user]
+        if not free:
+            return "the bastion's own host runs as many jobs as it may"
+        return (
+            f"user {request.user} holds {held} slot{'s' * (held > 1)} of the bastion's own host, and {free} "
+            f"{'is' if free == 1 else 'are'} free; a user takes another one only while more are free than it holds"
         )
 
     def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
@@ -317,6 +330,13 @@ def _in_words(names: Sequence[str], verb: str) -> str:
     more = len(names) - _HOLDERS_SHOWN
     others = f" and {more} other{'s' if more > 1 else ''}" if more > 0 else ""
     return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {verb} gone"
+
+
+def more_slots(slots: int, own: int, user: str) -> str:
+    """What lets a user take a slot of the bastion's own host: `slots` more, or that `own` of its jobs there end."""
+    free = "1 more slot" if slots == 1 else f"{slots} more slots"
+    text = f"{free} of the bastion's own host become{'s' * (slots == 1)} free"
+    return f"{text} or {jobs_in_words(own)} of user {user} end{'s' * (own == 1)} there" if own else text
 
 
 def more_free(missing: Mapping[str, int]) -> str:

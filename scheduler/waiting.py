@@ -32,15 +32,18 @@ class Request(NamedTuple):
     Attributes:
         long: Whether it was evicted after hours of running: such a job borrows after the others, and so must not stand
             in front of them in one line.
+        user: Of a job on the bastion's own host: who takes the slot; each user may hold only so many.
     """
 
     amounts: Amounts
     on_bastion: bool
     long: bool = False
+    user: str = ""
 
     @staticmethod
     def of(job: Job) -> Request:
-        return Request(amounts_of(job.demand), job.on_bastion, job.evicted_seconds >= LONG_SECONDS)
+        user = job.user_id if job.on_bastion else ""
+        return Request(amounts_of(job.demand), job.on_bastion, job.evicted_seconds >= LONG_SECONDS, user)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class BastionHostProvisioner:
         directory: Path,
         *,
         interpreter: str = sys.executable,
-        max_nodes: int = limits.BASTION_HOST_JOBS_MAX,
+        max_nodes: int = limits.BASTION_HOST_JOBS_MAX + limits.CLEANUP_COMMANDS_MAX,
         delete_grace_seconds: float = DELETE_GRACE_SECONDS,
         host_identity: str | None = None,
     ) -> None:

@@ -27,8 +27,9 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from bastion.core import limits
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
-from bastion.core.objects import ObjectMeta, check_key
+from bastion.core.objects import ObjectMeta, check_key, check_read_size
 from bastion.directory import files, listing, places
 from bastion.directory.keys import HIDDEN_FOLDER, stripe
 from bastion.directory.lock import HighWaterMark, locked
@@ -91,18 +92,18 @@ class DirectoryStore:
     def __repr__(self) -> str:
         return f"DirectoryStore({self._path!r})"
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         check_key(key)
         if start < 0:
             raise ValueError(f"start is {start}; it counts from the beginning of the object")
         with self._explained("reading", key, _READING), self._root() as root:
             for _ in range(_READS):
-                stored = self._read(root, key, start)
+                stored = self._read(root, key, start, max_bytes)
                 if stored is not None:
                     return stored
             # Somebody writes all the time. Our own writers can be held off, unless we may only read.
             with contextlib.suppress(PermissionError), self._objects(root) as objects, self._locked(objects, key):
-                stored = self._read(root, key, start)
+                stored = self._read(root, key, start, max_bytes)
                 if stored is not None:
                     return stored
         raise StoreUnavailable(f"{self._shown(key)} changed during each of {_READS + 1} reads; try again")
@@ -198,12 +199,13 @@ class DirectoryStore:
                 error, doing="creating", path=self._path, needs="write permission on the folder above it"
             ) from error
 
-    def _read(self, root: int, key: str, start: int) -> StoredObject | None:
+    def _read(self, root: int, key: str, start: int, max_bytes: int) -> StoredObject | None:
         """One look at the object; None if somebody was changing it."""
         place = places.find(root, key)
         if place is None:
             raise NotFound(f"there is no object {self._shown(key)}")
         with place:
+            check_read_size(self._shown(key), place.status.st_size - start, max_bytes)
             data = files.read_file(place.folder, place.name, place.status, start)
             if data is None:
                 return None

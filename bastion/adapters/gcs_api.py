@@ -34,7 +34,7 @@ from bastion.adapters.gcs_errors import FAILURES, Transient, explain
 from bastion.adapters.gcs_retry import TimeLimit
 from bastion.core import limits
 from bastion.core.errors import StoreError
-from bastion.core.objects import ObjectMeta
+from bastion.core.objects import ObjectMeta, check_read_size
 from bastion.ports import StoredObject
 
 # Custom metadata of everything we write.
@@ -94,7 +94,7 @@ class BucketApi:
         self._base = connection.get_api_base_url_for_mtls()
         self._user_agent = connection.user_agent
 
-    def media(self, key: str, start: int, limit: TimeLimit) -> StoredObject:
+    def media(self, key: str, start: int, max_bytes: int, limit: TimeLimit) -> StoredObject:
         """The stored bytes from `start` on, never decompressed; of whole reads the checksum is verified.
 
         `meta.updated` is that of the header Last-Modified: whole seconds.
@@ -103,10 +103,15 @@ class BucketApi:
         doing = f"reading {self.shown(key)}"
         with self._answer(f"/download/storage/v1{self._path(key)}?alt=media", headers, limit, doing) as response:
             pieces: list[bytes] = []
+            # A range is a wish that a server may ignore.
+            skipped = 0 if response.status_code == requests.codes.partial_content else start
+            received = int(response.headers.get("Content-Length") or 0)
+            check_read_size(self.shown(key), received - skipped, max_bytes)
             received = 0
             for piece in response.raw.stream(_PIECE_BYTES, decode_content=False):
-                pieces.append(piece)
                 received += len(piece)
+                check_read_size(self.shown(key), received - skipped, max_bytes)
+                pieces.append(piece)
                 if limit.exceeded(received):
                     raise Transient(f"only {received} bytes came in time", doubtful=False)
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)

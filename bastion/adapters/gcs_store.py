@@ -33,6 +33,7 @@ from bastion.adapters.gcs_errors import ConditionNotMet, NoSuchObject, PastTheEn
 from bastion.adapters.gcs_pacing import WritePacer
 from bastion.adapters.gcs_retry import Patience, Retries, TimeLimit
 from bastion.adapters.system_clock import SystemClock
+from bastion.core import limits
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
 from bastion.core.objects import ObjectMeta, can_begin_key, check_key
 from bastion.ports import Clock, StoredObject
@@ -80,7 +81,7 @@ class GcsStore:
     def __repr__(self) -> str:
         return f"GcsStore({self._api.name!r})"
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         check_key(key)
         if start < 0:
             raise ValueError(f"start is {start}; it counts from the beginning of the object")
@@ -88,7 +89,7 @@ class GcsStore:
 
         def read() -> StoredObject:
             try:
-                return self._api.media(key, start, limit)
+                return self._api.media(key, start, max_bytes, limit)
             except PastTheEnd:
                 meta = self._api.metadata(key, limit).meta
                 if meta.size > start:

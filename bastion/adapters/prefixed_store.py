@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from bastion.core import limits
 from bastion.core.objects import ObjectMeta, check_key
 from bastion.ports import ObjectStore, StoredObject
 
@@ -35,8 +36,8 @@ class PrefixedStore:
     def __repr__(self) -> str:
         return f"PrefixedStore({self._store!r}, {self._prefix!r})"
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
-        stored = self._store.get(self._whole(key), start=start)
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        stored = self._store.get(self._whole(key), start=start, max_bytes=max_bytes)
         return replace(stored, meta=self._inner(stored.meta))
 
     def head(self, key: str) -> ObjectMeta | None:

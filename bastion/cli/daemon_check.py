@@ -67,7 +67,7 @@ def _read_object(store: ObjectStore | None) -> bytes:
     if found is not None and found.size > limits.DOCUMENT_MAX_BYTES:
         raise Refused(f"{keys.DAEMON_SETTINGS} has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most")
     try:
-        return store.get(keys.DAEMON_SETTINGS).data
+        return store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES).data
     except NotFound:
         say(f"bastion: there is no {keys.DAEMON_SETTINGS} here; only 'bastion daemon run --slices=cloud' needs one")
         return b""
@@ -76,7 +76,9 @@ def _read_object(store: ObjectStore | None) -> bytes:
 def _quota(store: ObjectStore | None) -> Policy | None:
     """The quota file beside the settings; None if it lies elsewhere, cannot be read or is not valid."""
     try:
-        return None if store is None else load(store.get(keys.PROJECT_QUOTAS).data)
+        return (
+            None if store is None else load(store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data)
+        )
     except (StoreError, QuotaFileError):
         return None
 

@@ -69,7 +69,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "cleanup_command",
         None,
-        "One bash command line that runs on the bastion after the job, however it ended.",
+        "One bash command line that runs on the bastion after a job that was started, however it ended.",
         flag_values=values,
     )
     flags.DEFINE_string(

@@ -13,7 +13,7 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.core import daemon_settings, documents, keys, limits
 from bastion.core.daemon_settings import SettingsError
-from bastion.core.errors import EXIT_INFRASTRUCTURE, NotFound, Refused
+from bastion.core.errors import EXIT_INFRASTRUCTURE, NotFound, ObjectTooLarge, Refused
 from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.ports import ObjectStore
 
@@ -88,7 +88,7 @@ def _settings(store: ObjectStore) -> Provisioning | None:
         Refused: they are broken: their zones are not known, so it would not be known what was not looked at.
     """
     try:
-        return daemon_settings.load(store.get(keys.DAEMON_SETTINGS).data)
+        return daemon_settings.load(store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES).data)
     except NotFound:
         return None
     except SettingsError as error:
@@ -98,8 +98,9 @@ def _settings(store: ObjectStore) -> Provisioning | None:
 def _status(store: ObjectStore) -> Any:
     """What the daemon published; None if it cannot be read."""
     try:
-        return documents.loads(store.get(keys.STATUS).data, max_bytes=limits.STATUS_MAX_BYTES)
-    except (NotFound, documents.DocumentError):
+        data = store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES).data
+        return documents.loads(data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES)
+    except (NotFound, ObjectTooLarge, documents.DocumentError):
         return None
 
 

@@ -10,7 +10,7 @@ when it stands still (its owner may have given it back).
 from __future__ import annotations
 
 from bastion.core import documents, keys, limits
-from bastion.core.errors import NotFound
+from bastion.core.errors import NotFound, ObjectTooLarge
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import ProcessId, host_identity
 
@@ -63,10 +63,10 @@ class DaemonPulse:
     def _read(self) -> None:
         self._lease = None
         try:
-            stored = self._store.get(keys.LEASE)
+            stored = self._store.get(keys.LEASE, max_bytes=limits.LEASE_MAX_BYTES)
             self._read_generation = stored.meta.generation
             self._lease = documents.loads(stored.data)
-        except (NotFound, documents.DocumentError):
+        except (NotFound, ObjectTooLarge, documents.DocumentError):
             return
 
     def _explain(self, lease: object, now: float) -> str:

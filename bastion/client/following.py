@@ -31,7 +31,7 @@ from bastion.client.log_pieces import LogPiece
 from bastion.client.pace import Look, Rotation
 from bastion.client.request_meter import RequestMeter
 from bastion.client.results import Result
-from bastion.core import job_record, keys
+from bastion.core import job_record, keys, limits
 from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, NotFound, StoreUnavailable
 from bastion.core.job_record import JobRecord
 from bastion.core.jobspec import JobSpec
@@ -307,7 +307,7 @@ class _Following:
 
     def _look_at_state(self) -> Iterator[Event]:
         try:
-            stored = self._client.store.get(keys.state(self._name))
+            stored = self._client.store.get(keys.state(self._name), max_bytes=limits.DOCUMENT_MAX_BYTES)
         except NotFound:
             self._whole = self._state_seen != 0
             self._state_seen = 0

@@ -410,7 +410,7 @@ class RunLogs:
             nonlocal held
             if held >= _BYTES_HELD:
                 return _NoRoom.NO_ROOM
-            data = self._store.get(f"{cursor.folder}{number:010d}").data
+            data = self._store.get(f"{cursor.folder}{number:010d}", max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
             with lock:
                 held += len(data)
             return data

@@ -25,7 +25,15 @@ from bastion.client.job_logs import RunLogs
 from bastion.client.pace import LOCAL, REMOTE, Pace
 from bastion.client.results import Result, read_result
 from bastion.core import documents, job_record, jobspec, keys, limits
-from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, PreconditionFailed, Refused, StoreError
+from bastion.core.errors import (
+    InvalidDocument,
+    InvalidSpec,
+    NotFound,
+    ObjectTooLarge,
+    PreconditionFailed,
+    Refused,
+    StoreError,
+)
 from bastion.core.instants import to_rfc3339
 from bastion.core.job_record import JobRecord
 from bastion.core.lifecycle import Status
@@ -155,8 +163,10 @@ class Client:
             raise InvalidDocument(f"{keys.STATUS} has {meta.size} bytes: no daemon wrote that; it is written anew soon")
         if self._status is None or meta.generation != self._status_generation:
             try:
-                stored = self.store.get(keys.STATUS)
-                document = documents.loads(stored.data, max_bytes=limits.STATUS_MAX_BYTES)
+                stored = self.store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES)
+                document = documents.loads(
+                    stored.data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES
+                )
             except NotFound:
                 return None
             except documents.DocumentError as error:
@@ -193,11 +203,14 @@ class Client:
         listed = islice(self.store.list(keys.JOBS_COMPLETE), among)
         metas = sorted((meta for meta in listed if since is None or meta.updated > since), key=lambda m: -m.updated)
         wanted = [meta.key for meta in metas[:limit]]
-        answers = concurrently([partial(self.store.get, key) for key in wanted], connections=self.pace.connections)
+        answers = concurrently(
+            [partial(self.store.get, key, max_bytes=limits.RESULT_MAX_BYTES) for key in wanted],
+            connections=self.pace.connections,
+        )
         results = []
         for key, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, NotFound):
-                continue  # expired meanwhile
+            if isinstance(answer, (NotFound, ObjectTooLarge)):
+                continue  # expired meanwhile, or somebody else's file
             if isinstance(answer, StoreError):
                 raise answer
             with contextlib.suppress(InvalidDocument):  # somebody else's file
@@ -211,7 +224,7 @@ class Client:
             NotFound: there is none here (it may lie in a private bucket).
             quota.QuotaFileError: it is broken.
         """
-        return quota.load(self.store.get(keys.PROJECT_QUOTAS).data)
+        return quota.load(self.store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data)
 
     # -- one job ------------------------------------------------------------------------------------------------
 
@@ -298,7 +311,7 @@ class Client:
         candidates = [keys.complete(name)] + ([f"{keys.complete(name)}.{uid}"] if uid else [])
         for key in candidates:
             try:
-                result = read_result(self.store.get(key).data, name=name)
+                result = read_result(self.store.get(key, max_bytes=limits.RESULT_MAX_BYTES).data, name=name)
             except NotFound:
                 continue
             if not uid or result.uid == uid:
@@ -314,7 +327,7 @@ class Client:
             result = self.result(name, uid)
             if result is not None:
                 return jobspec.from_document(result.document, name=name)
-            stored = self.store.get(keys.active(name))
+            stored = self.store.get(keys.active(name), max_bytes=limits.SPEC_MAX_BYTES)
             if self._uid(name, stored.meta.generation) == uid:
                 return jobspec.parse(stored.data, name=name, bastion=self.bastion)
         except (NotFound, InvalidDocument, Refused):
@@ -434,8 +447,8 @@ class Client:
 
     def _same_wish(self, name: str, uid: str) -> bool:
         try:
-            wish = documents.loads(self.store.get(keys.user_state(name)).data)
-        except (NotFound, documents.DocumentError):
+            wish = documents.loads(self.store.get(keys.user_state(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
+        except (NotFound, ObjectTooLarge, documents.DocumentError):
             return False
         return isinstance(wish, dict) and bool(uid) and wish.get("uid") == uid and wish.get("status") == "CANCELLING"
 
@@ -448,7 +461,9 @@ class Client:
 
     def _state(self, name: str) -> JobRecord | Status | None:
         try:
-            return job_record.read(self.store.get(keys.state(name)).data, name=name)
+            return job_record.read(
+                self.store.get(keys.state(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data, name=name
+            )
         except NotFound:
             return None
 
@@ -459,8 +474,8 @@ class Client:
     def _problem(self, name: str, *, generation: int | None) -> str:
         """What `jobs/invalid/` says about the spec of that generation (None: of any)."""
         try:
-            document = documents.loads(self.store.get(keys.invalid(name)).data, max_bytes=limits.DOCUMENT_MAX_BYTES)
-        except (NotFound, documents.DocumentError):
+            document = documents.loads(self.store.get(keys.invalid(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
+        except (NotFound, ObjectTooLarge, documents.DocumentError):
             return ""
         if not isinstance(document, dict) or document.get("name") != name:
             return ""

@@ -165,7 +165,7 @@ class QuotaDesk:
 
     def _read(self, key: str) -> QuotaFile | None:
         try:
-            stored = self._store.get(key)
+            stored = self._store.get(key, max_bytes=limits.QUOTA_FILE_MAX_BYTES)
         except NotFound:
             return None
         policy, problem = None, ""
@@ -272,7 +272,7 @@ class QuotaDesk:
         try:
             self._store.put(key, present.data, generation=0)
         except PreconditionFailed as error:
-            if self._store.get(key).data != present.data:
+            if self._store.get(key, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data != present.data:
                 raise Refused(
                     f"{self.root.url}/{key} should keep the present file and holds another; move it away and try again"
                 ) from error

@@ -25,9 +25,9 @@ class RequestMeter:
         self._lock = threading.Lock()
         self.requests = 0
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         self._count()
-        return self._store.get(key, start=start)
+        return self._store.get(key, start=start, max_bytes=max_bytes)
 
     def head(self, key: str) -> ObjectMeta | None:
         self._count()

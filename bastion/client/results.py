@@ -65,7 +65,7 @@ def read_result(data: bytes, *, name: str) -> Result:
         InvalidDocument: it is not a JSON object.
     """
     try:
-        document = documents.loads(data, max_bytes=limits.DOCUMENT_MAX_BYTES + limits.SPEC_MAX_BYTES)
+        document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
     except documents.DocumentError as error:
         raise InvalidDocument(f"the result of {name} cannot be read: {error}") from error
     if not isinstance(document, dict):

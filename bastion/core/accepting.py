@@ -24,7 +24,7 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
         name=view.name,
         uid=keys.job_uid(world.settings.root, view.name, view.spec_meta.generation),
         generation=view.spec_meta.generation,
-        spec=dict(view.spec.document),
+        spec=view.spec.packed,
         queued_at=view.spec_meta.updated,
     )
     record.__dict__["job"] = view.spec  # validated already

@@ -7,6 +7,7 @@ misspelt one would silently mean its default.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -39,6 +40,10 @@ FINDERS = {
     "model": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
     "reservation": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
 }
+
+
+# Python reads such a number, and refuses to write it in any message.
+_LONG_NUMBER = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 
 
 class _Table(BaseModel):
@@ -133,6 +138,8 @@ def _parse(data: bytes) -> tuple[str, dict[str, Any]]:
         raise _refuse(f"the file has more than {limits.DOCUMENT_MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
+        if _LONG_NUMBER.search(text):
+            raise _refuse("a number is too long; correct it")
         return text, tomli.loads(text)
     except UnicodeDecodeError as error:
         raise _refuse("this is not UTF-8 text; save the file as UTF-8") from error

@@ -1,6 +1,8 @@
-"""Reading JSON that others may have written: bounded in size and depth, no duplicate keys, no NaN.
+"""Reading JSON that others may have written: bounded in size, depth, number of values and length of integers, no
+duplicate keys, no NaN.
 
-One reader for every document of the bucket, so that a hostile one costs a `DocumentError` and nothing more.
+One reader for every document of the bucket, so that a hostile one costs a `DocumentError` and nothing more. A parsed
+document takes up to 40 times its size in memory, so values are counted before any is built.
 """
 
 from __future__ import annotations
@@ -38,22 +40,30 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _check_depth(text: str, max_depth: int) -> None:
-    """Counts brackets outside of strings: cheaper than parsing, and safe before parsing."""
+def _bounded_int(text: str) -> int:
+    if len(text) > limits.JSON_INTEGER_MAX_CHARS:
+        raise DocumentError(f"an integer has {len(text)} characters; the maximum is {limits.JSON_INTEGER_MAX_CHARS}")
+    return int(text)
+
+
+def _structure(text: str) -> str:
+    """What stands outside of strings, with a quote for each string. A few passes in C, whatever the text is."""
+    if "\\" in text:
+        text = text.replace("\\\\", "").replace('\\"', "")
+    return '"'.join(text.split('"')[::2])
+
+
+def _counts(text: str) -> tuple[int, int]:
+    """Containers, and at least as many as there are keys and values: each but the first follows a container's opening,
+    a comma or a colon."""
+    opened = text.count("[") + text.count("{")
+    return opened, 1 + opened + text.count(",") + text.count(":")
+
+
+def _check_depth(structure: str, max_depth: int) -> None:
     depth = 0
-    in_string = False
-    escaped = False
-    for char in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
+    for char in structure:
+        if char in "[{":
             depth += 1
             if depth > max_depth:
                 raise DocumentError(f"the JSON nests deeper than {max_depth} levels")
@@ -61,11 +71,39 @@ def _check_depth(text: str, max_depth: int) -> None:
             depth -= 1
 
 
-def loads(data: bytes, *, max_bytes: int = limits.DOCUMENT_MAX_BYTES, max_depth: int = limits.JSON_MAX_DEPTH) -> Any:
-    """Parses one JSON document.
+def _check(text: str, max_depth: int, max_values: int) -> None:
+    """Bounds what parsing the text would build, before anything is built.
 
     Raises:
-        DocumentError: too large, not UTF-8, not JSON, too deep, a key twice, or a number that is not finite.
+        DocumentError: too many values, or too deep.
+    """
+    opened, values = _counts(text)
+    if opened <= max_depth and values <= max_values:
+        return  # nearly every document, its strings included
+    structure = _structure(text)
+    opened, values = _counts(structure)
+    if values > max_values:
+        raise DocumentError(f"the document has about {values} keys and values; the maximum is {max_values}")
+    if opened > max_depth:
+        _check_depth(structure, max_depth)
+
+
+def loads(
+    data: bytes,
+    *,
+    max_bytes: int = limits.DOCUMENT_MAX_BYTES,
+    max_depth: int = limits.JSON_MAX_DEPTH,
+    max_values: int = limits.DOCUMENT_MAX_VALUES,
+) -> Any:
+    """Parses one JSON document.
+
+    Args:
+        data: Its bytes.
+        max_bytes, max_depth, max_values: Bounds; the last counts keys, values and containers.
+
+    Raises:
+        DocumentError: too large, not UTF-8, not JSON, too deep, too many values, an integer too long, a key twice, or a
+            number that is not finite.
     """
     if len(data) > max_bytes:
         raise DocumentError(f"the document has {len(data)} bytes; {max_bytes} are the most")
@@ -73,16 +111,21 @@ def loads(data: bytes, *, max_bytes: int = limits.DOCUMENT_MAX_BYTES, max_depth:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DocumentError(f"the document is not UTF-8 (byte {error.start})") from error
-    if text.count("[") + text.count("{") > max_depth:
-        _check_depth(text, max_depth)
+    _check(text, max_depth, max_values)
     try:
-        document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite)
+        document = json.loads(
+            text,
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_bounded_int,
+        )
         if "\\u" in text:
             dumps(document)  # a lone surrogate can be written in JSON, but in no file, key or environment
         return document
     except DocumentError:
         raise
-    except (ValueError, RecursionError) as error:  # ValueError also for integers of over 4300 digits
+    except (ValueError, RecursionError) as error:
         raise DocumentError(f"the document is not JSON: {error}") from error
 
 

@@ -48,6 +48,10 @@ class NotFound(StoreError):
     """The object does not exist."""
 
 
+class ObjectTooLarge(InvalidDocument, StoreError):
+    """The object is larger than anything that its key may hold; it was not read."""
+
+
 class PreconditionFailed(StoreError):
     """The object's generation is not the one the caller expected: somebody else wrote it."""
 

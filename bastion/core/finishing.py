@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bastion.core import documents, keys
+from bastion.core import documents, keys, limits
 from bastion.core.effects import JUST_WRITTEN, DropRecord, DropRuns, DropSpec, DropWish, Effect, PutComplete
 from bastion.core.instants import to_rfc3339
 from bastion.core.job_record import JobRecord
@@ -28,13 +28,13 @@ def result_document(record: JobRecord) -> dict[str, Any]:
         "queued_at": to_rfc3339(record.queued_at),
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
     }
-    return {**record.spec, "result": result}
+    return {**record.spec.unpack(), "result": result}
 
 
 def result_uid(data: bytes) -> str:
     """The uid of the job whose result a `jobs/complete/` object holds; empty if it holds none of ours."""
     try:
-        uid = str(documents.loads(data)["result"]["uid"])
+        uid = str(documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)["result"]["uid"])
     except (documents.DocumentError, TypeError, KeyError):
         return ""
     return uid if keys.is_uid(uid) else ""  # it becomes part of a key

@@ -10,13 +10,14 @@ from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
 from bastion.core import documents, jobspec, keys, lifecycle, limits
 from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
+from bastion.core.packed_document import PackedDocument
 from bastion.core.slices import Place
 
 FORMAT = 1
@@ -35,6 +36,13 @@ Instant = Annotated[
     BeforeValidator(_read_instant),
     Field(ge=0, le=LAST_INSTANT),
     PlainSerializer(to_rfc3339, when_used="json"),
+]
+
+# A record lives as long as its job waits; what its spec holds is needed when it starts.
+PackedSpec = Annotated[
+    PackedDocument,
+    PlainValidator(PackedDocument.of),
+    PlainSerializer(PackedDocument.unpack, return_type=dict[str, Any]),
 ]
 
 
@@ -204,6 +212,8 @@ class JobRecord(_Part):
         generation: The spec object's generation that `spec` was read from.
         spec: The accepted document. Kept here, so that an overwritten object
             changes nothing behind our back.
+        started_spec: The document that the last attempt ran, if an update has replaced it since. The cleanup command
+            comes from it: what was never admitted never runs.
         queued_at: Server time of the first accepted object: its place in the queue.
         not_before: Backoff after a lost attempt.
         infrastructure_failures: Attempts lost to infrastructure so far.
@@ -222,7 +232,8 @@ class JobRecord(_Part):
     name: str
     uid: str
     generation: int = Field(ge=1)
-    spec: dict[str, Any]
+    spec: PackedSpec
+    started_spec: PackedSpec | None = None
     queued_at: Instant
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()
@@ -245,6 +256,18 @@ class JobRecord(_Part):
         """The accepted spec, validated (once: a tick reads it many times)."""
         return jobspec.from_document(self.spec, name=self.name)
 
+    @property
+    def had_attempt(self) -> bool:
+        """Whether it was ever admitted; attempts are numbered from 1."""
+        return self.next_attempt > 1
+
+    @property
+    def started_job(self) -> jobspec.JobSpec:
+        """The spec that the present or last attempt ran."""
+        if self.started_spec is None:
+            return self.job
+        return jobspec.from_document(self.started_spec, name=self.name)
+
     def run(self, attempt: Attempt) -> Run:
         return Run(self.uid, attempt.number)
 
@@ -259,6 +282,8 @@ class JobRecord(_Part):
         if text:
             line = HistoryLine(number=self.history_next, at=at, status=status, text=text)
             changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
+        if "spec" in changes:
+            changes["spec"] = PackedDocument.of(changes["spec"])
         evolved = self.model_copy(update=changes)
         if "spec" in changes:
             evolved.__dict__.pop("job", None)  # the copy remembers the former spec's
@@ -325,7 +350,7 @@ def _contradiction(record: JobRecord) -> str:
     if record.outcome is None and status not in (Status.PENDING, Status.ACTIVE):
         return f"it is {status.value} without an outcome"
     try:
-        _ = record.job
+        _ = record.job, record.started_job
     except Refused as error:
         return f"its spec is not valid: {error}"
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from bastion.core import documents, instance_types, keys, limits
 from bastion.core.errors import InvalidSpec, Refused
 from bastion.core.key_mapping import KeyMapping
+from bastion.core.packed_document import PackedDocument
 
 _CREATION_TIME = "%Y-%m-%d %H:%M:%S.%f"
 # Ids are shown in terminals and logs: no control characters.
@@ -95,6 +96,8 @@ class _Spec(_Model):
 class Runner:
     """How a job with a slice runs: `num_replicas` slices of one type, all or none of them.
 
+    Texts are read from the packed document when they are asked for: most jobs wait.
+
     Attributes:
         expected_duration_seconds: How long its owner thinks that it holds its slices. Others' estimated starts follow
             from it; nothing is decided by it.
@@ -111,42 +114,76 @@ class Runner:
     num_replicas: int
     expected_duration_seconds: int | None = None
     max_tries: int = 1
-    setup: str | None = None
-    output_dir: str = ""
     output_sync: Literal["each", "worker0"] = "each"
     max_wait_seconds: int | None = None
-    proxy: str = ""
+    packed: PackedDocument = field(repr=False)
 
     @property
     def hosts(self) -> int:
         return self.instance_type.hosts * self.num_replicas
 
+    @property
+    def setup(self) -> str | None:
+        return self._text("setup")
+
+    @property
+    def output_dir(self) -> str:
+        return self._text("output_dir") or ""
+
+    @property
+    def proxy(self) -> str:
+        return self._text("proxy") or ""
+
+    def _text(self, name: str) -> str | None:
+        text: str | None = self.packed.unpack()["runner"].get(name)
+        return text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A valid spec.
+    """A valid spec. What only its start needs is read from the packed document when it is asked for.
 
     Attributes:
         resources: What the quota charges, by type; with scaling specs the sum of minimum x per replica.
         version: `metadata.version`; one higher than the accepted one marks an update of the same job.
         creation_time: As the client wrote it; shown, never used for the order.
         runner: None: the command runs on the bastion itself.
-        document: The JSON document it was read from, unknown fields included.
+        packed: The JSON document it was read from, unknown fields included.
     """
 
     name: str
-    command: str
-    cleanup_command: str | None
-    env_vars: Mapping[str, str]
-    code_asset_path: str | None
     user_id: str
     project_id: str
-    creation_time: str
     resources: Mapping[str, int]
     priority: int
     version: int | None
     runner: Runner | None
-    document: Mapping[str, Any]
+    packed: PackedDocument = field(repr=False)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document it was read from, as a new dictionary."""
+        return self.packed.unpack()
+
+    @property
+    def command(self) -> str:
+        return str(self.document["command"])
+
+    @property
+    def cleanup_command(self) -> str | None:
+        return self.document.get("cleanup_command") or None
+
+    @property
+    def env_vars(self) -> dict[str, str]:
+        return self.document.get("env_vars") or {}
+
+    @property
+    def code_asset_path(self) -> str | None:
+        return self.document.get("code_asset_path") or None
+
+    @property
+    def creation_time(self) -> str:
+        return str(self.document["metadata"]["creation_time"])
 
     @property
     def hosts(self) -> int:
@@ -174,7 +211,7 @@ def _check_creation_time(text: str) -> None:
         raise InvalidSpec(problem) from error
 
 
-def _runner(model: _Spec, resources: Mapping[str, int]) -> Runner | None:
+def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) -> Runner | None:
     if model.runner is None:
         return None
     kind = instance_types.lookup(model.runner.instance_type)
@@ -189,23 +226,25 @@ def _runner(model: _Spec, resources: Mapping[str, int]) -> Runner | None:
         num_replicas=model.runner.num_replicas,
         expected_duration_seconds=model.runner.expected_duration_seconds,
         max_tries=model.runner.max_tries or 1,
-        setup=model.runner.setup,
-        output_dir=model.runner.output_dir or "",
         output_sync=model.runner.output_sync or "each",
         max_wait_seconds=model.runner.max_wait_seconds,
-        proxy=model.runner.proxy or "",
+        packed=packed,
     )
 
 
 def from_document(document: Any, *, name: str) -> JobSpec:
     """Validates a parsed document; `name` is its object's name.
 
+    Args:
+        document: A parsed JSON document, or one that is packed.
+        name: Its object's name.
+
     Raises:
         InvalidSpec: every rule it breaks (up to five), for its owner to read.
         UnknownInstanceType: the runner names a type that does not exist, with those that do.
     """
     try:
-        model = _Spec.model_validate(document)
+        model = _Spec.model_validate(document.unpack() if isinstance(document, PackedDocument) else document)
     except ValidationError as error:
         raise InvalidSpec(f"not a job spec of version 1: {_explain(error)}") from error
     if model.name != name:
@@ -226,20 +265,21 @@ def from_document(document: Any, *, name: str) -> JobSpec:
                 resources[kind] = resources.get(kind, 0) + scaling.min_replicas * amount
         if any(amount > limits.RESOURCE_MAX for amount in resources.values()):
             raise InvalidSpec(f"metadata.scaling_specs: the sum exceeds {limits.RESOURCE_MAX} units of one type")
+        if len(resources) > limits.RESOURCE_TYPES_MAX:
+            raise InvalidSpec(
+                f"metadata.scaling_specs: names {len(resources)} resource types; "
+                f"the maximum is {limits.RESOURCE_TYPES_MAX}"
+            )
+    packed = PackedDocument.of(document)
     return JobSpec(
         name=model.name,
-        command=model.command,
-        cleanup_command=model.cleanup_command or None,
-        env_vars=dict(model.env_vars or {}),
-        code_asset_path=model.code_asset_path or None,
         user_id=model.metadata.user_id,
         project_id=model.metadata.project_id,
-        creation_time=model.metadata.creation_time,
         resources=resources,
         priority=model.metadata.priority or limits.PRIORITY_DEFAULT,
         version=model.metadata.version,
-        runner=_runner(model, resources),
-        document=document,
+        runner=_runner(model, resources, packed),
+        packed=packed,
     )
 
 
@@ -254,7 +294,7 @@ def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
     if len(data) > limits.SPEC_MAX_BYTES:
         raise InvalidSpec(f"the spec has {len(data)} bytes; {limits.SPEC_MAX_BYTES} are the most")
     try:
-        document = documents.loads(data, max_bytes=limits.SPEC_MAX_BYTES)
+        document = documents.loads(data, max_bytes=limits.SPEC_MAX_BYTES, max_values=limits.SPEC_MAX_VALUES)
     except documents.DocumentError as error:
         raise InvalidSpec(str(error)) from error
     return from_document(document, name=name)

@@ -11,6 +11,16 @@ SPEC_MAX_BYTES = 64 * 1024
 SPEC_MAX_ENV_VARS = 256
 # Python's own recursion limit is 1000; a spec has no business nesting deeper than a few levels.
 JSON_MAX_DEPTH = 32
+# What the specs of all live jobs may take in the daemon's memory, packed; some 100,000 ordinary ones take half of it.
+SPECS_KEPT_MAX_BYTES = 256 * 1024 * 1024
+# Specs larger than this, hardly any, leave a quarter of that to the others.
+SPEC_ORDINARY_MAX_BYTES = 8 * 1024
+# Keys, values and containers of one spec. Parsed, each takes up to 150 bytes; 256 variables are some 1,000.
+SPEC_MAX_VALUES = 4096
+# The same of any other document; the state of a job with 100 past attempts and all their tries has some 50,000.
+DOCUMENT_MAX_VALUES = 65_536
+# Integers of a document: 64 bits have 19 digits and a sign. Python refuses to write one of over 4,300 digits.
+JSON_INTEGER_MAX_CHARS = 20
 # VM names and DNS labels stop at 63.
 NAME_MAX_CHARS = 63
 # A job asks for something of a type or does not name it.
@@ -44,6 +54,23 @@ QUOTA_FILE_MAX_BYTES = 1024 * 1024
 # States, orders, claims, reports: ours, small; larger means foreign.
 DOCUMENT_MAX_BYTES = 1024 * 1024
 
+# A host's report: a phase, an exit code and a message of at most 1,000 characters.
+REPORT_MAX_BYTES = 16 * 1024
+# A claim: two names, a boot id and an address, or why the gate is closed.
+CLAIM_MAX_BYTES = 16 * 1024
+# An order holds the command and the environment of a spec, and why to stop.
+ORDER_MAX_BYTES = 256 * 1024
+# The lease: an owner, a process, some numbers.
+LEASE_MAX_BYTES = 16 * 1024
+# A result is a spec and up to 100 attempts.
+RESULT_MAX_BYTES = DOCUMENT_MAX_BYTES + SPEC_MAX_BYTES
+# What one read of an object takes into memory unless it says otherwise; a larger object is refused before it is read.
+READ_MAX_BYTES = 64 * 1024 * 1024
+# Jobs whose state cannot be read that alarms name; they only tell the number of the others.
+ALARMS_OF_JOBS_MAX = 100
+# Why an object cannot be read, as the status and `jobs/invalid/` show it.
+PROBLEM_MAX_CHARS = 1000
+
 # Cloud Storage's own limit; a store on a folder keeps it too, so that a bucket can move from one to the other.
 OBJECT_KEY_MAX_BYTES = 1024
 # Objects of one page of a listing on Cloud Storage; each page is a request.
@@ -60,10 +87,14 @@ LOG_LINE_MAX_BYTES = 16 * 1024
 LOG_SEGMENT_MAX_BYTES = 256 * 1024
 # Where segments wait for the bucket, they grow to this: fewer requests for the same bytes.
 LOG_SEGMENT_BACKLOG_BYTES = 4 * 1024 * 1024
+# What a reader takes of one segment: the largest that a host writes, and a line more.
+LOG_SEGMENT_READ_MAX_BYTES = 2 * LOG_SEGMENT_BACKLOG_BYTES
 # Output of a command that waits on its host's disk for the bucket; beyond it the oldest goes, and the log says so.
 LOG_SPOOL_MAX_BYTES = 1024 * 1024 * 1024
 # The daemon's log starts anew at this size, or at midnight UTC.
 DAEMON_LOG_ROLL_BYTES = 16 * 1024 * 1024
+# Of a daemon's log that is larger than this, somebody else's object in its place, the end is kept.
+DAEMON_LOG_READ_MAX_BYTES = 32 * 1024 * 1024
 
 # A user's code as one compressed object; each host reads it as a whole.
 BUNDLE_MAX_BYTES = 256 * 1024 * 1024
@@ -78,6 +109,8 @@ OUTPUT_PART_BYTES = 32 * 1024 * 1024
 OUTPUT_FILES_MAX = 100_000
 # Names, sizes and digests of so many files fit; anything larger is foreign.
 OUTPUT_MANIFEST_MAX_BYTES = 64 * 1024 * 1024
+# Keys, values and containers of it: some 20 of each file.
+OUTPUT_MANIFEST_MAX_VALUES = 4_000_000
 # How often a host looks at what changed in its output folder, about.
 OUTPUT_PERIOD_SECONDS = 60.0
 # What a host takes at most to store its outputs after the command's own end.
@@ -121,9 +154,11 @@ BEAT_LOST_SECONDS = 90.0
 BASTION_HOST_ORDER_LOST_SECONDS = 600.0
 # Another VM starts such a job anew only after so long without its beat; longer than the former, so never beside it.
 BASTION_HOST_BEAT_LOST_SECONDS = 900.0
-# Commands that may run on the bastion VM itself at the same time.
+# Commands that may run on the bastion VM itself at the same time. A user takes another slot only while more are free
+# than it holds: nobody takes them all.
 BASTION_HOST_JOBS_MAX = 32
-# Cleanup commands that may run there at the same time; a mass cancel must not start thousands.
+# Cleanup commands that may run there at the same time, besides; a mass cancel must not start thousands. Users take them
+# by the same rule.
 CLEANUP_COMMANDS_MAX = 16
 # Nodes that never get all hosts to report within this time are given up as an infrastructure failure.
 PROVISION_TIMEOUT_SECONDS = 1800.0
@@ -158,5 +193,9 @@ POWER_OFF_SECONDS = 21600.0
 INFRASTRUCTURE_RESET_SECONDS = 600.0
 # Of a history file no more than the end is read: the lines in question are its newest.
 HISTORY_TAIL_BYTES = 4 * 1024 * 1024
+# How long the status shows that a tick failed for a reason that nobody foresaw.
+FAILED_TICK_ALARM_SECONDS = 3600.0
 # Entries of some hundred thousand jobs; a larger status is a foreign file and is not downloaded.
 STATUS_MAX_BYTES = 256 * 1024 * 1024
+# Keys, values and containers of it: some 80 of each job.
+STATUS_MAX_VALUES = 8_000_000

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from bastion.core import limits
+from bastion.core.errors import ObjectTooLarge
 
 _FORBIDDEN = re.compile(r"[\0\r\n]")
 # Names that Cloud Storage refuses; the second belongs to those who prove that a domain is theirs.
@@ -52,6 +53,16 @@ def can_begin_key(prefix: str) -> bool:
     except ValueError:
         return False
     return not prefix.startswith(_RESERVED_PREFIX)
+
+
+def check_read_size(shown: str, size: int, max_bytes: int) -> None:
+    """Refuses to take more bytes of an object into memory than its reader asked for.
+
+    Raises:
+        ObjectTooLarge: `size` is more than `max_bytes`.
+    """
+    if size > max_bytes:
+        raise ObjectTooLarge(f"{shown} has {size} bytes to read; the maximum is {max_bytes}")
 
 
 def _check_characters(key: str) -> None:

@@ -134,7 +134,9 @@ def read(data: bytes) -> Manifest:
         InvalidDocument: the bytes are none.
     """
     try:
-        documents.loads(data, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES)  # then the model parses in JSON mode
+        documents.loads(
+            data, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES, max_values=limits.OUTPUT_MANIFEST_MAX_VALUES
+        )  # then the model parses in JSON mode
         return Manifest.model_validate_json(data)
     except (documents.DocumentError, ValidationError) as error:
         raise InvalidDocument(f"not a manifest of outputs: {str(error)[:500]}") from error

@@ -7,6 +7,8 @@ every tick derives what to do from the record and from what exists.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bastion.core import attempt_end, capacity, finishing, keys, limits, runs, tries
 from bastion.core.accepting import accept, quarantine
 from bastion.core.aftermath import Over, aftermath
@@ -43,14 +45,31 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     # Who starts and who is evicted depends on what is in use; the rest does not.
     decisions = {} if world.no_room else {decision.name: decision for decision in plan.acting}
     turns: dict[str, list[Effect]] = {}
-    cleaning = sum(view.record is not None and view.record.cleanup is not None for view in world.jobs.values())
+    cleaning = Counter(
+        view.record.started_job.user_id for view in world.jobs.values() if view.record and view.record.cleanup
+    )
     for name, view in world.jobs.items():
-        may_clean = cleaning < limits.CLEANUP_COMMANDS_MAX
-        effects = reconcile_job(view, decisions.get(name), world, now, may_clean=may_clean)
+        effects = reconcile_job(view, decisions.get(name), world, now, may_clean=_may_clean(view, cleaning))
         if effects:
             turns[name] = effects
-            cleaning += any(isinstance(e, CreateSlice) and e.request.run.endswith("-cleanup") for e in effects)
+            if view.record and any(isinstance(e, CreateSlice) and e.request.run.endswith("-cleanup") for e in effects):
+                cleaning[view.record.started_job.user_id] += 1
     return turns
+
+
+def _may_clean(view: JobView, cleaning: Counter[str]) -> bool:
+    """Whether one more cleanup command of the job's user may run: more slots must be free than the user holds.
+
+    So nobody takes them all, however long these commands run (`scheduler.ledger` gives slots to jobs by the same rule).
+
+    Args:
+        view: The job.
+        cleaning: How many run, by user.
+    """
+    record = view.record
+    if record is None or record.status not in (Status.ACTIVE, Status.CANCELLING, Status.CLEANING):
+        return False
+    return limits.CLEANUP_COMMANDS_MAX - cleaning.total() > cleaning[record.started_job.user_id]
 
 
 def reconcile_job(
@@ -175,12 +194,14 @@ class _Turn:
     def _overwritten(self, record: JobRecord) -> JobRecord:
         spec, meta = self.view.spec, self.view.spec_meta
         assert spec is not None and meta is not None  # the caller looked
-        if dict(spec.document) == record.spec:  # touched or uploaded again, not changed
+        if spec.packed == record.spec:  # touched or uploaded again, not changed
             return self._evolve(record, generation=meta.generation)
         if spec.version is None or spec.version != (record.job.version or 0) + 1:
             return self._cancel(record, "its spec was replaced by another job of the same name", spec.user_id)
         if record.status is Status.PENDING:
-            changes = {"generation": meta.generation, "spec": dict(spec.document), "failed_tries": 0}
+            changes = {"generation": meta.generation, "spec": spec.packed, "failed_tries": 0}
+            if record.had_attempt and record.started_spec is None:
+                changes["started_spec"] = record.spec
             return self._evolve(record, f"updated to version {spec.version}", **changes)
         return self._end(record, Cause.UPDATED, f"a new spec, version {spec.version}")
 
@@ -290,6 +311,7 @@ class _Turn:
             attempt=attempt,
             next_attempt=number + 1,
             metadata=metadata,
+            started_spec=None,
             not_before=None,
             stockout=False,
         )
@@ -417,10 +439,15 @@ class _Turn:
     def _cleaning(self, record: JobRecord) -> JobRecord:
         if self._stray_nodes():
             return record
-        if not record.job.cleanup_command or record.cleanup_done:
+        command = record.started_job.cleanup_command
+        # It runs as the daemon, so only what the scheduler once admitted may run.
+        if not (command and record.had_attempt) or record.cleanup_done:
             outcome = record.outcome
             assert outcome is not None  # decided before CLEANING
-            return self._evolve(record, f"completed: {outcome.outcome}", status=Status.COMPLETED)
+            text = f"completed: {outcome.outcome}"
+            if command and not record.had_attempt:
+                text += "; its cleanup command does not run, because the job never started"
+            return self._evolve(record, text, status=Status.COMPLETED)
         if record.cleanup is None and not self.may_clean:
             return record
         if record.cleanup is None:

@@ -8,6 +8,7 @@ confirmed gone.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bastion.core import bundles, capacity, keys, limits
@@ -65,6 +66,12 @@ class RunPlan:
         large, very_large = limits.LARGE_GANG_HOSTS, limits.VERY_LARGE_GANG_HOSTS
         factor = 3 if self.hosts >= very_large else 2 if self.hosts >= large else 1
         return self.settings.budgets.provision_seconds * factor
+
+    def objects(self) -> Iterator[str]:
+        """The names under `runs/` of what the run's daemon and hosts write: the order, and each host's report."""
+        yield f"{self.run}/order"
+        for host in range(self.hosts):
+            yield f"{self.run}/reports/{host}"
 
     def node_of(self, host: int) -> str:
         """The name of the node that a host belongs to."""
@@ -147,7 +154,7 @@ def plan_attempt(record: JobRecord, attempt: Attempt, settings: Settings) -> Run
     return RunPlan(
         run=str(record.run(attempt)),
         attempt=attempt,
-        spec=record.job,
+        spec=record.started_job if attempt.number == 0 else record.job,
         settings=settings,
         cleanup=attempt.number == 0,
         valid_until_seconds=capacity.valid_until_seconds(record, attempt),

@@ -7,7 +7,9 @@ Layer: reaches the world through ports only. The clock and randomness are inject
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +29,7 @@ from bastion.daemon.agents import Agents
 from bastion.daemon.crew import Crew
 from bastion.daemon.daemon_log import DaemonLog
 from bastion.daemon.execute import Executor, Outcome
+from bastion.daemon.failed_ticks import FailedTicks
 from bastion.daemon.fence import Fence
 from bastion.daemon.folders import Folders
 from bastion.daemon.history import HistoryWriter
@@ -165,6 +168,7 @@ class Daemon:
         self._restart_costs = RestartCosts()
         self._usage = UsageHistory()
         self._publisher = Publisher(store, folders.status, narrate)
+        self._failed = FailedTicks(clock)
         self._ticks = 0
         self._look_whole = True  # what an earlier tick saw does not suffice for the next one
         self._epoch_said = 0
@@ -177,7 +181,7 @@ class Daemon:
         """Ticks until `should_stop`, or until there was nothing to do for long enough."""
         busy_at = self._clock.monotonic()
         while not should_stop():
-            report = self.tick()
+            report = self._guarded_tick()
             now = self._clock.monotonic()
             if report.jobs or not report.acted:
                 busy_at = now
@@ -188,6 +192,19 @@ class Daemon:
             moving = report.acted and (report.outcome.done > 0 or report.pressing)
             self._rest(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
         self.close()
+
+    def _guarded_tick(self) -> TickReport:
+        """One tick. An error that nobody foresaw is told, and the next tick begins anew from the bucket."""
+        try:
+            return self.tick()
+        except Exception as error:  # noqa: BLE001 - the last guard: nothing that others write may end the daemon
+            what, story = self._failed.note(error), traceback.format_exc()
+        self._look_whole = True
+        self._narrate(f"a tick failed, the next one goes on: {what}\n{story}")
+        self._log.say(f"a tick failed: {what}")
+        with contextlib.suppress(StoreError):
+            self._log.flush()
+        return TickReport(acted=False, problems=[what])
 
     def _rest(self, seconds: float, should_stop: Callable[[], bool]) -> None:
         ends = self._clock.monotonic() + seconds
@@ -264,7 +281,7 @@ class Daemon:
         problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
         if world.policy is not None and world.provisioning is not None:
             problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
-        problems += [*self._observer.problems, *outcome.problems]
+        problems += [*self._observer.problems, *outcome.problems, *filter(None, [self._failed.alarm])]
         if self._agents is not None and world.agent is None and self._agents.problem:
             problems.append(self._agents.problem)
         for name in outcome.dropped:
@@ -360,6 +377,7 @@ class Daemon:
                 "version": __version__,
                 "epoch": self._lease.epoch,
                 "zones": self._observer.zones.known,
+                "failed_ticks": self._failed.count,
             },
             quota={
                 "in_force": policy.policy is not None,

@@ -11,7 +11,7 @@ import contextlib
 from collections import deque
 
 from bastion.core import keys, limits
-from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.errors import NotFound, ObjectTooLarge, PreconditionFailed
 from bastion.core.instants import to_rfc3339, utc_day
 from bastion.ports import Clock, ObjectStore
 
@@ -85,11 +85,16 @@ class DaemonLog:
         today = utc_day(self._clock.now())
         if not self._generation or (self._size < limits.DAEMON_LOG_ROLL_BYTES and self._day in ("", today)):
             return
+        # Others can write there, too. What is far larger than a log of ours is not taken into memory: its end is kept.
+        skipped = max(0, self._size - limits.DAEMON_LOG_READ_MAX_BYTES)
         try:
-            stored = self._store.get(self._key)
+            stored = self._store.get(self._key, start=skipped, max_bytes=limits.DAEMON_LOG_READ_MAX_BYTES)
         except NotFound:
             self._generation, self._size, self._day = 0, 0, ""
             return
+        except ObjectTooLarge:
+            self._generation = None  # it grew since it was looked up: look again at the next flush
+            raise
         number = 0
         while True:
             suffix = f".{number}" if number else ""
@@ -98,4 +103,6 @@ class DaemonLog:
                 break
             number += 1
         self._store.delete(self._key, generation=stored.meta.generation)
+        if skipped:
+            self.say(f"the first {skipped} bytes of {self._key} were dropped: the object was too large to be kept")
         self._generation, self._size, self._day = 0, 0, ""

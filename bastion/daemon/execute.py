@@ -310,9 +310,9 @@ class Executor:
         if found is None:
             self._store.put(key, effect.document, generation=0)
             return
-        if found.size > limits.DOCUMENT_MAX_BYTES:
+        if found.size > limits.RESULT_MAX_BYTES:
             raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
-        present = self._store.get(key)
+        present = self._store.get(key, max_bytes=limits.RESULT_MAX_BYTES)
         uid = result_uid(present.data)
         if uid == effect.record.uid:
             return

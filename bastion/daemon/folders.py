@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bastion.core import documents, jobspec, keys, protocol
+from bastion.core import documents, jobspec, keys, limits, protocol
 from bastion.core.errors import InvalidDocument, InvalidSpec, UnknownInstanceType
 from bastion.core.job_record import JobRecord
 from bastion.core.job_record import read as read_record
@@ -42,7 +42,7 @@ def _read_wish(_name: str, data: bytes) -> tuple[bool, str, str]:
         raise InvalidDocument("a wish is a JSON object")
     uid, by = document.get("uid"), document.get("by")
     cancel = str(document.get("status", "")).upper() == Status.CANCELLING.value
-    return cancel, uid if isinstance(uid, str) else "", by[:128] if isinstance(by, str) else ""
+    return cancel, uid[:128] if isinstance(uid, str) else "", by[:128] if isinstance(by, str) else ""
 
 
 def _read_invalid(key_name: str, data: bytes) -> Invalid:
@@ -76,16 +76,24 @@ class Folders:
             except (InvalidSpec, UnknownInstanceType) as error:
                 raise InvalidDocument(str(error)) from error
 
-        self.specs = ObjectCache(store, keys.JOBS_ACTIVE, read_spec)
+        self.specs = ObjectCache(store, keys.JOBS_ACTIVE, read_spec, max_bytes=lambda _: limits.SPEC_MAX_BYTES)
         self.states: ObjectCache[JobRecord | Status] = ObjectCache(
             store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
         )
         self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, _read_wish)
         self.claims: ObjectCache[Claim] = ObjectCache(
-            store, keys.JOBS_CLAIMS, lambda _, data: protocol.read(Claim, data), confirm_absence=True
+            store,
+            keys.JOBS_CLAIMS,
+            lambda _, data: protocol.read(Claim, data),
+            confirm_absence=True,
+            max_bytes=lambda _: limits.CLAIM_MAX_BYTES,
         )
         self.run_objects: ObjectCache[Order | Report] = ObjectCache(
-            store, keys.RUNS, _read_run_object, confirm_absence=True
+            store,
+            keys.RUNS,
+            _read_run_object,
+            confirm_absence=True,
+            max_bytes=lambda name: limits.ORDER_MAX_BYTES if name.endswith("/order") else limits.REPORT_MAX_BYTES,
         )
         self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_invalid)
         self.beats = Beats(clock)

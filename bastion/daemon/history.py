@@ -167,7 +167,9 @@ class HistoryWriter:
     def _read(self, key: str) -> _File:
         meta = self._store.head(key)
         try:
-            stored = self._store.get(key, start=max(0, (meta.size if meta else 0) - limits.HISTORY_TAIL_BYTES))
+            start = max(0, (meta.size if meta else 0) - limits.HISTORY_TAIL_BYTES)
+            # It may have grown since; twice as much is read of one that grows while it is looked at.
+            stored = self._store.get(key, start=start, max_bytes=2 * limits.HISTORY_TAIL_BYTES)
         except NotFound:
             known = _File(0)
         else:

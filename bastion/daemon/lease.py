@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bastion.core import documents, keys, limits
 from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import ProcessId
+
+_EPOCH_MAX = 2**60
 
 
 class LeaseDocument(BaseModel):
@@ -22,7 +24,7 @@ class LeaseDocument(BaseModel):
 
     Attributes:
         owner: Random name of the daemon's process.
-        epoch: Rises by one with every new owner.
+        epoch: Rises by one with every new owner. Far from the end of 64 bits, so that it can always rise.
         host_identity, process: Where the owner runs, so that a neighbour can see that it died.
         renewal: Counts, so that each renewal is a new content.
         released: The owner gave it back; the epoch stays, so that it never repeats.
@@ -34,10 +36,10 @@ class LeaseDocument(BaseModel):
 
     format: int = 1
     owner: str
-    epoch: int
+    epoch: int = Field(ge=0, le=_EPOCH_MAX)
     host_identity: str = ""
     process: str = ""
-    renewal: int = 0
+    renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)
     released: bool = False
     fenced_epoch: int = 0
 
@@ -153,12 +155,13 @@ class Lease:
         """The present lease and its generation; what is no lease has an owner who will not renew it."""
         unreadable = LeaseDocument(owner="unreadable", epoch=0)
         meta = self._store.head(keys.LEASE)
-        if meta is not None and meta.size > limits.DOCUMENT_MAX_BYTES:
+        if meta is not None and meta.size > limits.LEASE_MAX_BYTES:
             return unreadable, meta.generation
-        stored = self._store.get(keys.LEASE)
+        stored = self._store.get(keys.LEASE, max_bytes=limits.LEASE_MAX_BYTES)
         try:
-            return LeaseDocument.model_validate_json(stored.data), stored.meta.generation
-        except ValidationError:
+            document = documents.loads(stored.data, max_bytes=limits.LEASE_MAX_BYTES)
+            return LeaseDocument.model_validate(document), stored.meta.generation
+        except (documents.DocumentError, ValidationError):
             return unreadable, stored.meta.generation
 
     def _document(self, *, epoch: int, fenced_epoch: int) -> LeaseDocument:

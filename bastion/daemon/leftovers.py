@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.core.errors import BastionError, InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.job_record import JobRecord
 from bastion.core.job_record import read as read_record
@@ -98,7 +98,7 @@ class _Records:
 
     def _read_one(self, name: str, meta: ObjectMeta) -> tuple[str, int, JobRecord | str]:
         try:
-            stored = self.store.get(meta.key)
+            stored = self.store.get(meta.key, max_bytes=limits.DOCUMENT_MAX_BYTES)
             record = read_record(stored.data, name=name)
         except NotFound:
             return name, 0, ""

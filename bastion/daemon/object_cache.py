@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from bastion.core import limits
-from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
 from bastion.daemon.crew import Crew
 from bastion.ports import ObjectMeta, ObjectStore
 
@@ -21,13 +21,28 @@ class ObjectCache(Generic[T]):
     """
 
     def __init__(
-        self, store: ObjectStore, prefix: str, parse: Callable[[str, bytes], T], *, confirm_absence: bool = False
+        self,
+        store: ObjectStore,
+        prefix: str,
+        parse: Callable[[str, bytes], T],
+        *,
+        confirm_absence: bool = False,
+        max_bytes: Callable[[str], int] = lambda _: limits.DOCUMENT_MAX_BYTES,
     ) -> None:
-        """`confirm_absence`: an object missing in a listing counts as gone only when a lookup says so, too."""
+        """What is kept, and how.
+
+        Args:
+            store: The bucket.
+            prefix: Of the keys.
+            parse: What is kept of an object, by its name and content; raises `InvalidDocument`.
+            confirm_absence: An object missing in a listing counts as gone only when a lookup says so, too.
+            max_bytes: How large an object of that name may be; a larger one is not read.
+        """
         self.prefix = prefix
         self._store = store
         self._parse = parse
         self._confirm_absence = confirm_absence
+        self._max_bytes = max_bytes
         self._generations: dict[str, int] = {}
         self.listed: dict[str, ObjectMeta] = {}
         self.values: dict[str, T] = {}
@@ -107,14 +122,19 @@ class ObjectCache(Generic[T]):
     def _fetch_one(self, name: str) -> str:
         """Returns the name if the object turns out to be gone."""
         meta = self.listed[name]
-        if meta.size > limits.DOCUMENT_MAX_BYTES:
+        max_bytes = self._max_bytes(name)
+        if meta.size > max_bytes:
             self._generations[name] = meta.generation
-            self.problems[name] = f"it has {meta.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most"
+            self.problems[name] = f"it has {meta.size} bytes; {max_bytes} are the most"
             return ""
         try:
-            stored = self._store.get(self.prefix + name)
+            stored = self._store.get(self.prefix + name, max_bytes=max_bytes)
         except NotFound:
             return name
+        except ObjectTooLarge as error:  # it has grown since the listing, which will tell its new generation
+            self._generations[name] = meta.generation
+            self.problems[name] = str(error)
+            return ""
         except StoreError as error:
             self.unknown[name] = str(error)
             return ""
@@ -127,5 +147,5 @@ class ObjectCache(Generic[T]):
             self.values[name] = self._parse(name, stored.data)
             self.problems.pop(name, None)
         except InvalidDocument as error:
-            self.problems[name] = str(error)  # the last good value stays beside it
+            self.problems[name] = str(error)[: limits.PROBLEM_MAX_CHARS]  # the last good value stays beside it
         return ""

@@ -86,13 +86,7 @@ class Observer:
             # An earlier daemon may have accepted and started them a moment ago, and a listing may lack what is new.
             folders.states.look_up(folders.specs.listed, crew)
         folders.states.fetch(list(folders.states.listed), crew)
-        self.problems += [
-            f"the state of {name} could not be read: {text}; no job starts for {limits.UNREAD_STATE_SECONDS:.0f} s"
-            for name, text in sorted(folders.states.unknown.items())
-        ]
-        self.problems += [
-            f"the job {name} stands still: {text}" for name, text in sorted(folders.states.problems.items())
-        ]
+        self._tell_unread()
         folders.specs.fetch(self._specs_to_read(), crew)
         folders.wishes.fetch(list(folders.wishes.listed), crew)
         folders.invalid.fetch(list(folders.invalid.listed), crew)
@@ -124,6 +118,23 @@ class Observer:
             silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
         )
 
+    def _tell_unread(self) -> None:
+        """Says of which jobs the states cannot be read, and which stand still for good."""
+        states, most = self.folders.states, limits.ALARMS_OF_JOBS_MAX
+        pause = f"{limits.UNREAD_STATE_SECONDS:.0f} s"
+        unread, frozen = sorted(states.unknown.items()), sorted(states.problems.items())
+        self.problems += [
+            *(
+                f"the state of {name} could not be read: {text}; no job starts for {pause}"
+                for name, text in unread[:most]
+            ),
+            *(f"the job {name} stands still: {text}" for name, text in frozen[:most]),
+        ]
+        if len(unread) > most:
+            self.problems.append(f"{len(unread) - most} more states could not be read")
+        if len(frozen) > most:
+            self.problems.append(f"{len(frozen) - most} more jobs stand still: their states cannot be read")
+
     def _specs_to_read(self) -> list[str]:
         """Specs that are not the accepted ones; names and sizes that are refused are not even downloaded."""
         specs, states = self.folders.specs, self.folders.states
@@ -134,13 +145,44 @@ class Observer:
                 specs.forget(name)
             elif specs.generation(name) != meta.generation and not self.views.refused_unread(name, meta.size):
                 wanted.append(name)
-        return wanted
+        return self._that_have_room(wanted) if wanted else wanted
+
+    def _that_have_room(self, wanted: list[str]) -> list[str]:
+        """Those of the specs that memory may be spent on now; the small ones first, so that few large ones wait."""
+        listed = self.folders.specs.listed
+        kept = sum(value.spec.size for value in self.folders.states.values.values() if isinstance(value, JobRecord))
+        kept += sum(spec.packed.size for spec in self.folders.specs.values.values())
+        if kept + sum(listed[name].size for name in wanted) <= limits.SPECS_KEPT_MAX_BYTES * 3 // 4:
+            return wanted
+        taken = []
+        for name in sorted(wanted, key=lambda name: (listed[name].size, listed[name].updated)):
+            size = listed[name].size
+            most = limits.SPECS_KEPT_MAX_BYTES
+            if size > limits.SPEC_ORDINARY_MAX_BYTES:
+                most = most * 3 // 4
+            if kept + size > most:
+                break
+            kept += size
+            taken.append(name)
+        left = len(wanted) - len(taken)
+        if left:
+            self.problems.append(
+                f"{left} specs are not read yet: those of the live jobs take {kept // 2**20} MiB of the "
+                f"{limits.SPECS_KEPT_MAX_BYTES // 2**20} MiB that they may; cancel jobs, or submit smaller specs"
+            )
+        return taken
 
     def _fetch_runs(self, records: Mapping[str, JobRecord]) -> None:
         claims, run_objects = self.folders.claims, self.folders.run_objects
-        runs = {str(record.run(a)) for record in records.values() for a in (record.attempt, record.cleanup) if a}
-        claims.fetch([run for run in runs if run in claims.listed], self._crew)
-        run_objects.fetch([n for n in run_objects.listed if n.partition("/")[0] in runs], self._crew)
+        plans = [
+            plan_attempt(record, a, self._settings)
+            for record in records.values()
+            for a in (record.attempt, record.cleanup)
+            if a
+        ]
+        claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._crew)
+        # By name: whatever else lies there, such as reports of hosts that a run does not have, is nobody's.
+        run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._crew)
 
     def _forget_past_failures(self, records: Mapping[str, JobRecord]) -> None:
         failures = self.views.creation_failures

@@ -71,7 +71,7 @@ class PolicySource:
             self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
             return
         try:
-            stored = self._store.get(keys.PROJECT_QUOTAS)
+            stored = self._store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES)
         except NotFound:
             return  # removed since the listing; the next tick says so
         self._read_generation = stored.meta.generation
@@ -137,7 +137,7 @@ class OptionsSource:
             self.problem = f"{keys.RUNTIME_OPTIONS} has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most"
         elif found.generation != self._read_generation:
             try:
-                stored = self._store.get(keys.RUNTIME_OPTIONS)
+                stored = self._store.get(keys.RUNTIME_OPTIONS, max_bytes=limits.DOCUMENT_MAX_BYTES)
                 self._read_generation = stored.meta.generation
                 self.options = RuntimeOptions.model_validate(documents.loads(stored.data))
                 self.problem = ""

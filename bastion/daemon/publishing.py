@@ -37,6 +37,10 @@ class Circumstances:
     usage: Callable[[], Mapping[str, Any]] = dict
 
 
+def _read(data: bytes) -> Any:
+    return documents.loads(data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES)
+
+
 class Publisher:
     """Knows what lies under the status's key, and makes it what it should be."""
 
@@ -54,7 +58,7 @@ class Publisher:
         """What an earlier daemon published; None if it cannot be read: it is written anew at the end of this tick."""
         try:
             self._learn()
-            return documents.loads(self._data or b"null", max_bytes=limits.STATUS_MAX_BYTES)
+            return _read(self._data or b"null")
         except documents.DocumentError:
             return None
         except BastionError as error:
@@ -96,7 +100,7 @@ class Publisher:
         if self._document is not None or not self._data:
             return False
         try:
-            present = documents.loads(self._data, max_bytes=limits.STATUS_MAX_BYTES)
+            present = _read(self._data)
         except documents.DocumentError:
             return False
         usage = present.get("usage") if isinstance(present, dict) else None
@@ -113,6 +117,6 @@ class Publisher:
         data, generation = b"", found.generation if found else 0
         if found is not None and found.size <= limits.STATUS_MAX_BYTES:
             with contextlib.suppress(NotFound):
-                stored = self._store.get(keys.STATUS)
+                stored = self._store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES)
                 data, generation, found = stored.data, stored.meta.generation, stored.meta
         self._data, self._generation, self._listed.meta = data, generation, found

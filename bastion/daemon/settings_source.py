@@ -65,7 +65,7 @@ class SettingsSource:
 
     def _load(self) -> None:
         try:
-            stored = self._store.get(keys.DAEMON_SETTINGS)
+            stored = self._store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES)
         except NotFound:
             return  # removed since the listing; the next tick says so
         self._read_generation = stored.meta.generation

@@ -232,9 +232,9 @@ class JobViews:
         key = keys.complete(view.name)
         for candidate in (key, f"{key}.{record.uid}"):
             found = self._store.head(candidate)
-            if found is not None and found.size <= limits.DOCUMENT_MAX_BYTES:
+            if found is not None and found.size <= limits.RESULT_MAX_BYTES:
                 with contextlib.suppress(NotFound):
-                    if result_uid(self._store.get(candidate).data) == record.uid:
+                    if result_uid(self._store.get(candidate, max_bytes=limits.RESULT_MAX_BYTES).data) == record.uid:
                         return True
         self._no_ghosts[view.name] = view.record_generation
         return False
@@ -327,8 +327,8 @@ class JobViews:
         claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
         if not (claims or run_objects):
             return
-        names = (f"{plan.run}/order", *(f"{plan.run}/reports/{host}" for host in range(plan.hosts)))
-        problem = claims.get(plan.run) or next((run_objects[name] for name in names if name in run_objects), "")
+        known = (run_objects[name] for name in plan.objects() if name in run_objects)
+        problem = claims.get(plan.run) or next(known, "")
         if problem:
             raise StoreUnavailable(f"what its hosts wrote could not be read: {problem}")
 

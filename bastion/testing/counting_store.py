@@ -50,9 +50,9 @@ class CountingStore:
             for keys in (self.read, self.listed, self.written, self.deleted):
                 keys.clear()
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         self._count("get", key, self.read)
-        return self._store.get(key, start=start)
+        return self._store.get(key, start=start, max_bytes=max_bytes)
 
     def head(self, key: str) -> ObjectMeta | None:
         self._count("head", key, None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
+from bastion.core import limits
 from bastion.core.errors import StoreUnavailable
 from bastion.core.objects import ObjectMeta
 from bastion.ports import ObjectStore, StoredObject
@@ -64,9 +65,9 @@ class FaultyStore:
         with self._lock:
             self._ordered += [(method, key, fault)] * times
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         fault = self._begin("get", key)
-        stored = self._store.get(key, start=start)
+        stored = self._store.get(key, start=start, max_bytes=max_bytes)
         self._end("get", key, fault)
         return stored
 

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from bastion.core import limits
 from bastion.core.errors import NotFound, PreconditionFailed
-from bastion.core.objects import ObjectMeta, check_key
+from bastion.core.objects import ObjectMeta, check_key, check_read_size
 from bastion.ports import StoredObject
 
 
@@ -39,7 +40,7 @@ class MemoryStore:
         self._keys: list[str] = []
         self._generation = 0
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         check_key(key)
         if start < 0:
             raise ValueError(f"start is {start}; it counts from the beginning of the object")
@@ -47,6 +48,7 @@ class MemoryStore:
             stored = self._objects.get(key)
             if stored is None:
                 raise NotFound(f"there is no object {key!r} in the memory store")
+            check_read_size(repr(key), stored.meta.size - start, max_bytes)
             with memoryview(stored.data) as view:
                 return StoredObject(meta=stored.meta, data=bytes(view[start:]))
 

@@ -17,8 +17,8 @@ import threading
 from collections.abc import Callable
 from random import Random
 
-from bastion.core import keys, protocol
-from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.core import keys, limits, protocol
+from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
 from bastion.core.protocol import Order, OrderAction, Report
 from bastion.ports import Clock, ObjectStore
 from bastion.worker.backoff import Backoff, jittered
@@ -102,9 +102,14 @@ class BucketLink:
             StoreError: nobody knows.
         """
         try:
-            stored = self._store.get(self._report_key)
+            stored = self._store.get(self._report_key, max_bytes=limits.REPORT_MAX_BYTES)
         except NotFound:
             self._report_generation = 0
+            return None
+        except ObjectTooLarge as error:
+            _log.warning("%s", error)
+            meta = self._store.head(self._report_key)
+            self._report_generation = meta.generation if meta else 0
             return None
         self._report_generation = stored.meta.generation
         try:
@@ -201,7 +206,7 @@ class BucketLink:
             return
         if meta.generation == self._bad_generation:
             return
-        stored = self._store.get(self._order_key)
+        stored = self._store.get(self._order_key, max_bytes=limits.ORDER_MAX_BYTES)
         self._bad_generation = stored.meta.generation
         order = protocol.read(Order, stored.data)
         if order.run != self._run:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from bastion.core import keys, protocol
+from bastion.core import keys, limits, protocol
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.protocol import Claim
 from bastion.ports import ObjectStore
@@ -96,7 +96,7 @@ class Gate:
 
     def _read(self) -> Claim | None:
         try:
-            return protocol.read(Claim, self._store.get(self._key).data)
+            return protocol.read(Claim, self._store.get(self._key, max_bytes=limits.CLAIM_MAX_BYTES).data)
         except NotFound:
             return None
 

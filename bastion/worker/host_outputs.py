@@ -40,7 +40,8 @@ def order_of(parts: HostParts) -> Order | None:
         StoreError: try again.
     """
     try:
-        return protocol.read(Order, parts.store.get(keys.order(parts.identity.arguments.run)).data)
+        stored = parts.store.get(keys.order(parts.identity.arguments.run), max_bytes=limits.ORDER_MAX_BYTES)
+        return protocol.read(Order, stored.data)
     except (NotFound, InvalidDocument):
         return None
 

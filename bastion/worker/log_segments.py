@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from bastion.core import keys, limits
-from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.errors import NotFound, ObjectTooLarge, PreconditionFailed
 from bastion.ports import ObjectMeta, ObjectStore
 from bastion.worker.log_lines import last_instant
 
@@ -56,7 +56,7 @@ class SegmentStore:
         if not last:
             self._last_seq = 0
             return 0.0
-        self._earlier = self._store.get(last).data
+        self._earlier = self._content(last) or b""
         self._last_seq = int(last.removeprefix(folder))
         return last_instant(self._earlier)
 
@@ -88,9 +88,9 @@ class SegmentStore:
 
     def _content(self, key: str) -> bytes | None:
         try:
-            return self._store.get(key).data
-        except NotFound:
-            return None
+            return self._store.get(key, max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
+        except (NotFound, ObjectTooLarge):
+            return None  # the latter is no segment of a host
 
 
 class RawLog:

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bastion.core import outputs
+from bastion.core import limits, outputs
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.outputs import Manifest, StoredFile
 from bastion.ports import ObjectStore
@@ -70,7 +70,7 @@ def restore(
     for name in sorted((name for name in names if outputs.seq_of_manifest(name) is not None), reverse=True):
         staging = into.with_name(into.name + ".new")
         try:
-            manifest = outputs.read(store.get(folder + name).data)
+            manifest = outputs.read(store.get(folder + name, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
             if manifest.run == run:
                 continue
             shutil.rmtree(staging, ignore_errors=True)
@@ -110,7 +110,7 @@ def _fetch_file(
         for part in file.parts:
             if is_given_up():
                 raise _GivenUp
-            data = store.get(folder + part.object).data
+            data = store.get(folder + part.object, max_bytes=limits.OUTPUT_PART_BYTES).data
             if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
                 raise _NotWhole(f"{part.object} is not what was stored")
             out.write(data)

@@ -14,7 +14,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 
-from bastion.core import outputs
+from bastion.core import limits, outputs
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.outputs import Manifest, Part
 from bastion.ports import ObjectStore
@@ -70,7 +70,8 @@ class OutputStore:
         sizes = {name: stored.size for name, stored in self._objects.items()}
         for seq, generation in found.items():
             try:
-                manifest = outputs.read(self._store.get(self._folder + outputs.manifest_name(seq)).data)
+                key = self._folder + outputs.manifest_name(seq)
+                manifest = outputs.read(self._store.get(key, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
             except (InvalidDocument, NotFound) as error:
                 _log.warning("manifest %d of the outputs does not count: %s", seq, error)
                 continue

@@ -51,8 +51,8 @@ class Persistent:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
-        return self._store.get(key, start=start)
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        return self._store.get(key, start=start, max_bytes=max_bytes)
 
     def head(self, key: str) -> ObjectMeta | None:
         return self._store.head(key)

@@ -5,9 +5,12 @@ Here are preconditions, generations and reading; keys, listings and races have f
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
-from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core import limits
+from bastion.core.errors import NotFound, ObjectTooLarge, PreconditionFailed
 from bastion.ports import ObjectStore
 from tests.contract.object_stores import Bucket, told_by_get
 
@@ -152,3 +155,28 @@ def test_what_one_client_finished_every_client_sees_at_once(bucket: Bucket) -> N
         one.delete(f"k/{number}", generation=meta.generation)
         assert two.head(f"k/{number}") is None
         assert [*two.list("k/")] == []
+
+
+# Bounded reads
+
+
+def test_no_more_is_read_than_the_reader_takes(store: ObjectStore) -> None:
+    store.put("a", b"0123456789", generation=0)
+    assert store.get("a", max_bytes=10).data == b"0123456789"
+    for most in (9, 0):
+        with pytest.raises(ObjectTooLarge, match="has 10 bytes to read; the maximum is"):
+            store.get("a", max_bytes=most)
+
+
+def test_what_lies_before_the_start_does_not_count(store: ObjectStore) -> None:
+    store.put("a", b"0123456789", generation=0)
+    stored = store.get("a", start=7, max_bytes=3)
+    assert (stored.data, stored.meta.size) == (b"789", 10)
+    assert store.get("a", start=10, max_bytes=0).data == b""
+    with pytest.raises(ObjectTooLarge):
+        store.get("a", start=6, max_bytes=3)
+
+
+def test_without_a_bound_of_its_own_a_read_has_one(store: ObjectStore) -> None:
+    parameters = inspect.signature(type(store).get).parameters
+    assert parameters["max_bytes"].default == limits.READ_MAX_BYTES

@@ -13,7 +13,7 @@ from bastion.adapters.gcs_client import prepared
 from bastion.adapters.gcs_retry import Patience
 from bastion.adapters.gcs_store import GcsStore
 from bastion.client import Client, Ended, Followed, Logged, Noted, follow
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.core.instants import to_rfc3339
 from bastion.core.objects import ObjectMeta
 from bastion.ports import ObjectStore, StoredObject
@@ -35,8 +35,8 @@ class LogsElsewhere:
     def _of(self, key: str) -> ObjectStore:
         return self._logs if key.startswith("logs/") else self._memory
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
-        return self._of(key).get(key, start=start)
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        return self._of(key).get(key, start=start, max_bytes=max_bytes)
 
     def head(self, key: str) -> ObjectMeta | None:
         return self._of(key).head(key)

@@ -207,14 +207,15 @@ def test_a_job_that_only_its_pause_keeps_waiting_starts_when_it_is_over(history:
 
 @SETTINGS
 @given(histories(slots=True))
-def test_as_many_more_slots_as_a_jobs_place_in_their_queue_start_it(history: History) -> None:
+def test_as_many_more_slots_as_a_job_is_told_it_waits_for_start_it(history: History) -> None:
     for now, snapshot in passes(history, 12):
         plan = schedule(snapshot, now)
         after = carried_out(snapshot, plan, now)
         for job in snapshot.jobs:
-            place = decision_on(plan, job.name).position
-            if job.on_bastion and place is not None:
-                more = replace(after, bastion_slots=(history.slots or 0) + place)
+            found = decision_on(plan, job.name)
+            if job.on_bastion and found.position is not None and found.reason is not None:
+                assert found.reason.slots > 0
+                more = replace(after, bastion_slots=(history.slots or 0) + found.reason.slots)
                 assert decision_on(schedule(more, now), job.name).verdict is Verdict.START
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bastion.core import keys, limits
-from bastion.testing.cluster import Cluster
+from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.scripted_hosts import runs_for
@@ -113,11 +113,12 @@ def test_a_job_on_another_bastion_host_that_claimed_and_never_beat_starts_anew_i
 
 
 def test_a_flood_of_cleanup_commands_does_not_run_all_at_once() -> None:
-    cluster = Cluster()
+    cluster = Cluster(quota=QUOTA.replace(b"v4 = 64", b"v4 = 1600"))
     for k in range(100):
-        cluster.submit(f"job-{k}", instance_type="tpu-v4-128", cleanup_command="echo bye")
-    cluster.settle(2)
+        cluster.submit(f"job-{k}", instance_type="tpu-v4-8", cleanup_command="echo bye")
+    cluster.run_until(lambda: len(cluster.hosts.began) == 100)
     for k in range(100):
+        cluster.hosts.scripts[f"job-{k}"] = runs_for(1)
         cluster.cancel(f"job-{k}")
     most = 0
     for _ in range(400):
@@ -125,10 +126,9 @@ def test_a_flood_of_cleanup_commands_does_not_run_all_at_once() -> None:
         most = max(most, len(cluster.bastion_host.list()))
         if not cluster.listed("jobs/states/"):
             break
-        for b in cluster.hosts.began:
-            cluster.hosts.scripts.setdefault(b.job, runs_for(1))
     assert cluster.listed("jobs/states/") == []
-    assert 1 <= most <= limits.BASTION_HOST_JOBS_MAX
+    assert sum(began.run.endswith("-cleanup") for began in cluster.hosts.began) == 100
+    assert 1 <= most <= limits.CLEANUP_COMMANDS_MAX
 
 
 # -- two daemons ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from bastion.client import (
 )
 from bastion.client.daemon_pulse import DaemonPulse
 from bastion.client.log_pieces import LineJoiner
-from bastion.core import jobspec, keys
+from bastion.core import jobspec, keys, limits
 from bastion.core.errors import Refused, StoreUnavailable
 from bastion.core.instants import to_rfc3339
 from bastion.core.keys import Run
@@ -315,9 +315,9 @@ def test_segments_are_fetched_concurrently_and_given_in_order() -> None:
     class Slow(CountingStore):
         """Reads wait until three of them are under way."""
 
-        def get(self, key: str, *, start: int = 0) -> StoredObject:
+        def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
             together.wait(timeout=20)
-            return super().get(key, start=start)
+            return super().get(key, start=start, max_bytes=max_bytes)
 
     together = threading.Barrier(3)
     store = MemoryStore()

@@ -13,7 +13,7 @@ from bastion.client import LogPiece, LogWindow, RunLogs
 from bastion.client.log_pieces import LineJoiner
 from bastion.client.log_tail import TailSearch
 from bastion.client.log_window import LastLines
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.core.errors import StoreUnavailable
 from bastion.core.instants import to_rfc3339
 from bastion.core.keys import Run
@@ -52,8 +52,8 @@ class Flood(CountingStore):
     SIZE = 4 * 1024 * 1024
     LINE = 16 * 1024
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
-        stored = super().get(key, start=start)
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        stored = super().get(key, start=start, max_bytes=max_bytes)
         line = stored.data.removesuffix(b"\n")
         line += b"." * (self.LINE - len(line) - 1) + b"\n"
         return StoredObject(meta=stored.meta, data=line * (self.SIZE // self.LINE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.core.objects import ObjectMeta
 from bastion.daemon.lease import Lease
 from bastion.ports import ObjectStore, StoredObject
@@ -23,9 +23,9 @@ class SlowReads:
     def head(self, key: str) -> ObjectMeta | None:
         return self._store.head(key)
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         self._clock.advance(self.seconds)
-        return self._store.get(key, start=start)
+        return self._store.get(key, start=start, max_bytes=max_bytes)
 
 
 def lease_of(owner: str, store: ObjectStore, clock: ManualClock) -> Lease:

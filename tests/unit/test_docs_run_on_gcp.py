@@ -20,7 +20,7 @@ import pytest
 import bastion
 from bastion.cli import parsing
 from bastion.client.jobs import Client
-from bastion.core import jobspec, keys
+from bastion.core import jobspec, keys, limits
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed
 from bastion.core.keys import Run
 from bastion.ports import ObjectMeta, ObjectStore, StoredObject
@@ -209,9 +209,9 @@ class GuardedStore:
             if not any(grant.covers(f"storage.objects.{verb}", name) for grant in self._granted):
                 raise AccessDenied(f"the permission storage.objects.{verb} on {name or 'the ROOT'} is not granted")
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         self._need(key, "get", "list")
-        return self._store.get(key, start=start)
+        return self._store.get(key, start=start, max_bytes=max_bytes)
 
     def head(self, key: str) -> ObjectMeta | None:
         self._need(key, "get", "list")
@@ -268,8 +268,9 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
             now=cluster.clock.now(),
             instance_type="tpu-v4-32",
         )
-        spec.document["metadata"]["version"] = version
-        user.submit(jobspec.from_document(spec.document, name=name))
+        document = spec.document
+        document["metadata"]["version"] = version
+        user.submit(jobspec.from_document(document, name=name))
 
     submit("job-1")
     cluster.run_until(lambda: cluster.result("job-1"))

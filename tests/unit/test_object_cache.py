@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bastion.core import limits
 from bastion.core.objects import ObjectMeta
 from bastion.daemon.crew import Crew
 from bastion.daemon.object_cache import ObjectCache
@@ -14,8 +15,8 @@ from bastion.testing.memory_store import MemoryStore
 class WholeSeconds(MemoryStore):
     """Tells the instant of a download to the second only, as Cloud Storage does."""
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
-        stored = super().get(key, start=start)
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        stored = super().get(key, start=start, max_bytes=max_bytes)
         return replace(stored, meta=replace(stored.meta, updated=float(int(stored.meta.updated))))
 
 

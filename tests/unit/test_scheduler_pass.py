@@ -235,7 +235,7 @@ def test_a_claim_keeps_its_slot_of_the_bastions_host_as_well() -> None:
     claim = pending("x", "a", 32, promised=True, on_bastion=True, queued_at=NOW - 90)
     jobs = [stopping("v", "b", 64, evicted_for="x"), claim, pending("y", "b", {}, on_bastion=True)]
     assert verdicts(pass_over(policy(), *jobs, bastion_slots=1))["y"] == "wait"
-    assert verdicts(pass_over(policy(), *jobs, bastion_slots=2))["y"] == "start"
+    assert verdicts(pass_over(policy(), *jobs, bastion_slots=3))["y"] == "start"
 
 
 def test_a_claim_in_backoff_keeps_nothing() -> None:
@@ -326,8 +326,8 @@ def test_jobs_that_ask_for_nothing_start_even_in_a_full_pool() -> None:
 
 def test_the_bastions_host_runs_no_more_jobs_than_it_has_slots() -> None:
     jobs = [
-        running("r", "a", {}, on_bastion=True),
-        stopping("s", "a", 0, on_bastion=True),
+        running("r", "a", {}, on_bastion=True, user_id="r"),
+        stopping("s", "a", 0, on_bastion=True, user_id="s"),
         pending("x", "b", {}, on_bastion=True, queued_at=1.0),
         pending("y", "b", {}, on_bastion=True, queued_at=2.0),
     ]

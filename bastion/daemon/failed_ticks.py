@@ -1,0 +1,44 @@
+"""Ticks that ended with an error that nobody foresaw: counted, told, and survived.
+
+Layer: daemon. Whatever the bucket holds, the next tick may succeed: jobs run on, and other jobs are served.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from bastion.core import limits
+from bastion.core.instants import to_rfc3339
+from bastion.ports import Clock
+
+
+class FailedTicks:
+    """The failed ticks of one daemon.
+
+    Attributes:
+        count: How many there were since the daemon began.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = ""
+        self._failed_at = 0.0
+        self.count = 0
+
+    def note(self, error: Exception) -> str:
+        """Counts one; returns what happened, with the place in the program."""
+        self.count += 1
+        self._failed_at = self._clock.monotonic()
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")[: limits.PROBLEM_MAX_CHARS]
+        self._last = f"{to_rfc3339(self._clock.now())}: {what}{place}"
+        return self._last
+
+    @property
+    def alarm(self) -> str:
+        """What people are told, for an hour after the last failure; else empty."""
+        if not self.count or self._clock.monotonic() - self._failed_at >= limits.FAILED_TICK_ALARM_SECONDS:
+            return ""
+        ticks = "1 tick" if self.count == 1 else f"{self.count} ticks"
+        return f"{ticks} of this daemon failed, the last at {self._last}; please report it with the daemon's log"
