@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Storage:
         asked: What was asked since `forget`, in order: `media`, `metadata`, `page`, `upload`, `compose`, `delete`.
         targets: The same, as paths with their queries.
         faults: What goes wrong.
+        before: Called with each request before it is answered.
     """
 
     def __init__(self, folder: Path, *, rules: Sequence[FaultRule] = (), seed: int = 0, bare: bool = False) -> None:
@@ -67,6 +68,7 @@ class Storage:
         self._handler = self.faults.wrap(handler(self._buckets, Uploads(self._buckets)))
         self._server = HttpServer(self._answer)
         self._numbers = itertools.count(1)
+        self.before: Callable[[Request], None] | None = None
         self.asked: list[str] = []
         self.targets: list[str] = []
 
@@ -112,6 +114,8 @@ class Storage:
     def _answer(self, request: Request) -> Response:
         self.asked.append(_kind(request))
         self.targets.append(request.target)
+        if self.before is not None:
+            self.before(request)
         response = self._handler(request)
         return _bared(response) if self._bare else response
 
