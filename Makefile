@@ -5,7 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-gs test lint unit e2e coverage mutants exhaustive soak long acceptance reference docs clean
+# gsutil pins an older google-auth than the one that Bastion is tested with: it has a virtual environment of its own.
+GSUTIL := 5.38
+GSUTIL_VENV := $(VENV)/gsutil
+
+.PHONY: demo demo-gs test lint gsutil unit e2e coverage mutants exhaustive soak long acceptance reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -14,7 +18,7 @@ demo: $(VENV)/.local
 demo-gs: $(VENV)/.local
 	@./demo_gs.sh $(BIN)
 
-test: lint
+test: lint gsutil
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.dev
@@ -74,6 +78,14 @@ reference: $(VENV)/.dev
 # Rewrites the pages that are generated from the code.
 docs: $(VENV)/.dev
 	$(BIN)/python docs/render.py
+
+gsutil: $(GSUTIL_VENV)/.$(GSUTIL)
+
+$(GSUTIL_VENV)/.$(GSUTIL): $(VENV)/bin/python
+	rm -rf $(GSUTIL_VENV)
+	$(BIN)/python -m venv $(GSUTIL_VENV)
+	$(GSUTIL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'gsutil==$(GSUTIL)'
+	@touch $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \

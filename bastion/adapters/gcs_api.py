@@ -16,7 +16,7 @@ import email.utils
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,7 +30,7 @@ from google.cloud.storage import Client
 from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
-from bastion.adapters.gcs_errors import FAILURES, Transient, explain
+from bastion.adapters.gcs_errors import FAILURES, NoSuchObject, Transient, explain
 from bastion.adapters.gcs_retry import TimeLimit
 from bastion.core import limits
 from bastion.core.errors import StoreError
@@ -97,7 +97,8 @@ class BucketApi:
     def media(self, key: str, start: int, max_bytes: int, limit: TimeLimit) -> StoredObject:
         """The stored bytes from `start` on, never decompressed; of whole reads the checksum is verified.
 
-        `meta.updated` is that of the header Last-Modified: whole seconds.
+        `meta.updated` is that of the header Last-Modified: whole seconds. The documentation of the JSON API does not
+        promise that header; without it, a second request looks up this generation.
         """
         headers = {"Range": f"bytes={start}-"} if start else {}
         doing = f"reading {self.shown(key)}"
@@ -114,8 +115,8 @@ class BucketApi:
                 pieces.append(piece)
                 if limit.exceeded(received):
                     raise Transient(f"only {received} bytes came in time", doubtful=False)
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            return self._stored(key, start, data, response, doing)
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._stored(key, start, data, response, doing, limit)
 
     def metadata(self, key: str, limit: TimeLimit) -> Found:
         """One object's metadata."""
@@ -194,7 +195,9 @@ class BucketApi:
     def _path(self, key: str) -> str:
         return f"/b/{quote(self.name, safe='')}/o/{quote(key, safe='')}"
 
-    def _stored(self, key: str, start: int, data: bytes, response: requests.Response, doing: str) -> StoredObject:
+    def _stored(
+        self, key: str, start: int, data: bytes, response: requests.Response, doing: str, limit: TimeLimit
+    ) -> StoredObject:
         headers = response.headers
         length = headers.get("Content-Length")
         if length is not None and int(length) != len(data):
@@ -212,15 +215,24 @@ class BucketApi:
         elif start:
             data = data[start:]  # a range is a wish that a server may ignore
         generation = headers.get("x-goog-generation", "")
-        modified = headers.get("Last-Modified", "")
-        if not generation.isdecimal() or not modified:
+        if not generation.isdecimal():
             raise StoreError(
-                f"{doing}: the answer tells no generation and time (x-goog-generation, Last-Modified), so this is no "
-                "Cloud Storage that a bastion can work on"
+                f"{doing}: the answer has no generation (header x-goog-generation), so a bastion cannot work on this "
+                "storage service"
             )
-        updated = email.utils.parsedate_to_datetime(modified).timestamp()
+        updated = _last_modified(headers)
+        if updated is None:
+            updated = self._updated(key, int(generation), limit)
         meta = ObjectMeta(key=key, size=size, generation=int(generation), updated=updated)
         return StoredObject(meta=meta, data=data)
+
+    def _updated(self, key: str, generation: int, limit: TimeLimit) -> float:
+        """When a generation of an object was written."""
+        path = f"/storage/v1{self._path(key)}?generation={generation}&fields={_META_FIELDS}"
+        try:
+            return _meta(self._json(path, key, "looking up", limit)).updated
+        except NoSuchObject:
+            raise Transient("the object was replaced while it was read", doubtful=False) from None
 
     def _json(
         self,
@@ -324,10 +336,19 @@ def _crc32c(data: bytes) -> str:
     return base64.b64encode(int(google_crc32c.value(data)).to_bytes(4, "big")).decode()
 
 
+def _last_modified(headers: Mapping[str, str]) -> float | None:
+    """The time in the header of that name, in whole seconds; None: there is none that can be read."""
+    try:
+        return email.utils.parsedate_to_datetime(headers.get("Last-Modified", "")).timestamp()
+    except ValueError:
+        return None
+
+
 def _meta(resource: dict[str, Any]) -> ObjectMeta:
     return ObjectMeta(
         key=resource["name"],
-        size=int(resource["size"]),
+        # A service may leave out what is 0.
+        size=int(resource.get("size", 0)),
         generation=int(resource["generation"]),
         updated=_seconds(resource["updated"]),
     )

@@ -3,7 +3,7 @@
 Layer: adapters. The parts: `gcs_client` (credentials, connections), `gcs_api` (one request each), `gcs_errors` (what a
 failure means), `gcs_retry` (tries, deadline, budget), `gcs_pacing` (writes of one object kept apart).
 
-    get      1 request   media; 1 more if `start` is past the end
+    get      1 request   media; 1 more if `start` is past the end, or the answer has no Last-Modified
     head     1           metadata
     list     1           for each page of 1000 objects, when it is reached
     put      1           multipart upload; beyond 8 MiB a session: 1, and 1 for each 16 MiB

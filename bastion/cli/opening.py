@@ -100,7 +100,11 @@ def problem_of_endpoint(root: Root, *, patience_seconds: float) -> str:
 
 def _refuses(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=1.0).close()
+        with socket.create_connection((host, port), timeout=1.0) as connection:
+            # The endpoint looks up whose connection this is, and cannot tell of one that is closed already: wait until
+            # it has ended its side.
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)
     except OSError as error:
         return isinstance(error, ConnectionRefusedError)
     return False

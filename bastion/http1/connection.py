@@ -120,7 +120,7 @@ class Connection:
             if self._admit is None or self._admit(self._socket.getpeername(), self._socket.getsockname()):
                 self._prepare()
                 self._serve()
-            else:
+            elif not self._peer_has_left():
                 peer = self._socket.getpeername()
                 _log.warning("refused a connection from %s: another user's, or it cannot be told whose", peer)
         except Disconnect as disconnect:
@@ -132,6 +132,16 @@ class Connection:
             pass
         finally:
             self._socket.close()
+
+    def _peer_has_left(self) -> bool:
+        """Whether the peer closed its side without a byte, as a check whether a port is open does.
+
+        Nobody was refused anything then, and of a closed socket the kernel does not tell whose it was.
+        """
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
 
     def _prepare(self) -> None:
         seconds = self._limits.idle_seconds

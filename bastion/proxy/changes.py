@@ -128,22 +128,24 @@ def _check_conditions(query: Query, present: dict[str, Any]) -> None:
     """Holds the client's conditions against a version of the object.
 
     Raises:
-        Refusal: 412, one of them does not hold; 400, one is no number.
+        Refusal: 412, one that demands a version does not hold; 304, one that excludes a version; 400, one is no
+            number.
     """
     try:
         generation, metageneration = int(present["generation"]), int(present["metageneration"])
     except (KeyError, TypeError, ValueError) as error:
         raise UpstreamUnavailable("the service described an object without its generation; try again") from error
-    holds = (
-        query.number("ifGenerationMatch") in (None, generation)
-        and query.number("ifGenerationNotMatch") != generation
-        and query.number("ifMetagenerationMatch") in (None, metageneration)
-        and query.number("ifMetagenerationNotMatch") != metageneration
+    matches = query.number("ifGenerationMatch") in (None, generation) and (
+        query.number("ifMetagenerationMatch") in (None, metageneration)
     )
-    if not holds:
+    if not matches:
         raise Refusal(
             412,
             "conditionNotMet",
             "At least one of the pre-conditions you specified did not hold.",
             location=("header", "If-Match"),
         )
+    if query.number("ifGenerationNotMatch") == generation or (
+        query.number("ifMetagenerationNotMatch") == metageneration
+    ):
+        raise Refusal(304, "notModified", "The object has the version that a pre-condition excludes.")

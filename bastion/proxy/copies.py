@@ -141,9 +141,6 @@ def _source(call: Call) -> Json | Response:
     answer = ask_json(call, "GET", path, requeried(query, added=demanded), without=_TAGS)
     if answer.status == 200:
         return json_of(answer)
-    if answer.status == 304:
-        answer.close()
-        raise Refusal(412, "conditionNotMet", "A pre-condition on the source did not hold.")
     return relayed(answer, call.request)
 
 

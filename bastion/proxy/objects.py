@@ -73,7 +73,8 @@ class Known:
                 name=str(resource["name"]),
                 generation=resource["generation"],
                 metageneration=resource["metageneration"],
-                stored_bytes=resource["size"],
+                # A service may leave out what is 0.
+                stored_bytes=resource.get("size", 0),
                 cache_control=str(resource.get("cacheControl", "")),
                 metadata=resource.get("metadata") or {},
             )

@@ -16,10 +16,14 @@ _HEADER_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
 # What makes a boundary the last one.
 _CLOSING = b"--"
+_QUOTES = ("\"", "'")
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary that a `multipart/...` content type names, quoted or not.
+    """The boundary that a `multipart/...` content type names.
+
+    It may stand bare, in double quotes, or in single quotes. No standard knows single quotes, but apitools (gsutil,
+    `gcloud storage`) writes them, and Cloud Storage accepts them.
 
     Raises:
         Refusal: 400, it names none.
@@ -29,7 +33,7 @@ def boundary_of(content_type: str) -> bytes:
         name, _, value = option.strip().partition("=")
         if name.strip().lower() == "boundary":
             value = value.strip()
-            if value.startswith('"') and value.endswith('"') and len(value) > 1:
+            if len(value) > 1 and value[0] in _QUOTES and value[-1] == value[0]:
                 value = value[1:-1]
             if value:
                 return value.encode("latin-1")

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from bastion.storage_api.refusals import invalid, not_satisfiable
 
-_RANGE = re.compile(r"bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*", re.IGNORECASE)
+_RANGE = re.compile(r"bytes\s*=\s*([0-9]*)\s*-\s*([0-9]*)\s*", re.IGNORECASE)
+_OFFSET_DIGITS = 18
+_OFFSET_MAX = 2**63 - 1
 _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|\*)\s*", re.IGNORECASE)
 
 
@@ -31,21 +33,28 @@ def read_range(header: str, size: int) -> tuple[int, int] | None:
     matched = _RANGE.fullmatch(header.strip()) if header else None
     if matched is None:
         return None
-    first, last = matched.groups()
-    if first:
-        start = int(first)
-        if last and int(last) < start:
+    first, last = map(_offset, matched.groups())
+    if first is not None:
+        if last is not None and last < first:
             return None
-        if start >= size:
+        if first >= size:
             raise not_satisfiable(size)
-        end = min(int(last) + 1, size) if last else size
-        return start, end - start
-    if not last:
+        end = size if last is None else min(last + 1, size)
+        return first, end - first
+    if last is None:
         return None
-    length = min(int(last), size)
+    length = min(last, size)
     if length == 0:
         raise not_satisfiable(size)
     return size - length, length
+
+
+def _offset(digits: str) -> int | None:
+    """A number of any length; what no 64 bits hold counts as the largest that they hold, beyond every object's end."""
+    digits = digits.lstrip("0") or digits[:1]
+    if not digits:
+        return None
+    return int(digits) if len(digits) <= _OFFSET_DIGITS else _OFFSET_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from bastion import peers
 from bastion.cli.daemon import _Narrator
 from bastion.cli.opening import problem_of_endpoint
+from bastion.http1 import HttpServer, Response
+from bastion.peers import Address
 from bastion.wiring import parse_root
 
 BASTION = [sys.executable, "-m", "bastion.cli.main"]
@@ -60,6 +63,27 @@ def test_only_a_bucket_behind_an_endpoint_is_looked_for_there(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{listening.getsockname()[1]}")
         assert problem_of_endpoint(cloud, patience_seconds=0.0) == ""
+
+
+def test_looking_whether_an_endpoint_listens_lets_it_see_whose_connection_that_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[bool] = []
+
+    def is_ours(client: Address, server: Address) -> bool:
+        # As late as on a busy machine.
+        time.sleep(0.05)
+        told.append(peers.is_ours(client, server))
+        return told[-1]
+
+    server = HttpServer(lambda _request: Response(status=404), admit=is_ours)
+    server.open()
+    try:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.port}")
+        assert problem_of_endpoint(parse_root(ROOT), patience_seconds=0.0) == ""
+    finally:
+        server.close()
+    assert told == [True]
 
 
 def test_a_second_endpoint_on_a_folder_names_the_first_one_and_a_missing_bucket_how_to_make_it(tmp_path: Path) -> None:

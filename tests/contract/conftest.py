@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from bastion.ports import ObjectStore
-from tests.contract.gcs_storage import ALL_FAULTS, Storage
-from tests.contract.object_stores import BACKENDS, Bucket, Site
+from tests.contract.gcs_storage import Storage
+from tests.contract.object_stores import BACKENDS, STORAGES, Bucket, Site
 
 
 @pytest.fixture(scope="session")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Storage]]:
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Storage]]:
     """Endpoints, each begun when it is first asked for."""
-    running: dict[bool, Storage] = {}
+    running: dict[str, Storage] = {}
 
-    def running_one(faulty: bool) -> Storage:
-        if faulty not in running:
-            storage = Storage(tmp_path_factory.mktemp("storage"), rules=ALL_FAULTS if faulty else ())
+    def running_one(kind: str) -> Storage:
+        if kind not in running:
+            storage = STORAGES[kind](tmp_path_factory.mktemp("storage"))
             storage.open()
-            running[faulty] = storage
-        return running[faulty]
+            running[kind] = storage
+        return running[kind]
 
     yield running_one
     for storage in running.values():
@@ -30,7 +30,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool
 
 
 @pytest.fixture(params=sorted(BACKENDS))
-def bucket(request: pytest.FixtureRequest, tmp_path: Path, storage: Callable[[bool], Storage]) -> Bucket:
+def bucket(request: pytest.FixtureRequest, tmp_path: Path, storage: Callable[[str], Storage]) -> Bucket:
     return BACKENDS[request.param](Site(folder=tmp_path, storage=storage))
 
 

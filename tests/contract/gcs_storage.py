@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
@@ -51,15 +53,22 @@ class Storage:
         asked: What was asked since `forget`, in order: `media`, `metadata`, `page`, `upload`, `compose`, `delete`.
         targets: The same, as paths with their queries.
         faults: What goes wrong.
+        before: Called with each request before it is answered.
     """
 
-    def __init__(self, folder: Path, *, rules: Sequence[FaultRule] = (), seed: int = 0) -> None:
+    def __init__(self, folder: Path, *, rules: Sequence[FaultRule] = (), seed: int = 0, bare: bool = False) -> None:
+        """
+        Args:
+            bare: Leaves out of its answers what the documentation does not promise, as Google's test bench does.
+        """
         self.folder = folder
+        self._bare = bare
         self._buckets = Buckets(folder)
         self.faults = Faults(rules, seed=seed)
         self._handler = self.faults.wrap(handler(self._buckets, Uploads(self._buckets)))
         self._server = HttpServer(self._answer)
         self._numbers = itertools.count(1)
+        self.before: Callable[[Request], None] | None = None
         self.asked: list[str] = []
         self.targets: list[str] = []
 
@@ -105,7 +114,22 @@ class Storage:
     def _answer(self, request: Request) -> Response:
         self.asked.append(_kind(request))
         self.targets.append(request.target)
-        return self._handler(request)
+        if self.before is not None:
+            self.before(request)
+        response = self._handler(request)
+        return _bared(response) if self._bare else response
+
+
+def _bared(response: Response) -> Response:
+    """The response without Last-Modified, and without sizes of 0."""
+    response.headers.remove("Last-Modified")
+    if isinstance(response.body, bytes) and response.headers.get("Content-Type").startswith("application/json"):
+        response.body = json.dumps(json.loads(response.body, object_hook=_without_zero)).encode()
+    return response
+
+
+def _without_zero(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if (name, value) != ("size", "0")}
 
 
 def _kind(request: Request) -> str:

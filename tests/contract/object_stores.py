@@ -23,7 +23,7 @@ from bastion.core import limits
 from bastion.core.errors import StoreUnavailable
 from bastion.ports import ObjectMeta, ObjectStore, StoredObject
 from bastion.testing.memory_store import MemoryStore
-from tests.contract.gcs_storage import HASTY, Storage
+from tests.contract.gcs_storage import ALL_FAULTS, HASTY, Storage
 
 T = TypeVar("T")
 
@@ -83,11 +83,20 @@ class Site:
 
     Attributes:
         folder: Empty.
-        storage: Cloud Storage (an endpoint of ours); with True, one whose requests fail at random.
+        storage: Cloud Storage (an endpoint of ours) of a kind in `STORAGES`.
     """
 
     folder: Path
-    storage: Callable[[bool], Storage]
+    storage: Callable[[str], Storage]
+
+
+STORAGES: dict[str, Callable[[Path], Storage]] = {
+    "plain": Storage,
+    # Its requests fail at random.
+    "faulty": lambda folder: Storage(folder, rules=ALL_FAULTS),
+    # It leaves out what the documentation does not promise.
+    "bare": lambda folder: Storage(folder, bare=True),
+}
 
 
 def _memory(site: Site) -> Bucket:
@@ -108,19 +117,26 @@ def _prefixed_directory(site: Site) -> Bucket:
 
 
 def _gcs(site: Site) -> Bucket:
-    storage = site.storage(False)
+    return _plain_gcs(site.storage("plain"))
+
+
+def _bare_gcs(site: Site) -> Bucket:
+    return _plain_gcs(site.storage("bare"))
+
+
+def _plain_gcs(storage: Storage) -> Bucket:
     name = storage.new_bucket()
     return Bucket(connect=lambda: storage.store(name))
 
 
 def _faulty_gcs(site: Site) -> Bucket:
-    storage = site.storage(True)
+    storage = site.storage("faulty")
     name = storage.new_bucket()
     return Bucket(connect=lambda: storage.store(name, patience=HASTY))
 
 
 def _prefixed_gcs(site: Site) -> Bucket:
-    storage = site.storage(False)
+    storage = site.storage("plain")
     name = storage.new_bucket()
     return _prefixed(lambda: storage.store(name))
 
@@ -141,6 +157,7 @@ BACKENDS: dict[str, Callable[[Site], Bucket]] = {
     "prefixed-directory": _prefixed_directory,
     "gcs": _gcs,
     "gcs-faulty": _faulty_gcs,
+    "gcs-bare": _bare_gcs,
     "prefixed-gcs": _prefixed_gcs,
 }
 

@@ -25,6 +25,7 @@ from google.cloud.storage import transfer_manager
 from bastion.emulator.gcs.api import handler
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.server import StorageEndpoint
+from bastion.emulator.gcs.serving import instructions
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.http1 import HttpServer
 
@@ -362,6 +363,31 @@ def run_tensorstore(url: str, part: str) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def run_with_exports(tmp_path: Path, *command: str) -> None:
+    """Runs a client that has read what an endpoint prints, and nothing else."""
+    with StorageEndpoint(tmp_path / "buckets", buckets=["vault"]) as endpoint:
+        exported = [line.removeprefix("export ") for line in instructions(endpoint.address) if line.startswith("export")]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GCSFS_")}
+        environment.update(pair.split("=", 1) for pair in exported)
+        environment.update({"GOOGLE_AUTH_TOKEN_FOR_TESTING": "any", "FSSPEC_GS": '{"token": "anon"}'})
+        ended = subprocess.run(
+            [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+def test_gcsfs_needs_nothing_but_what_the_endpoint_prints(tmp_path: Path) -> None:
+    script = (
+        "import gcsfs; files = gcsfs.GCSFileSystem(token='anon'); files.pipe('vault/a', b'data'); "
+        "assert files.cat('vault/a') == b'data'; assert files.ls('vault') == ['vault/a']"
+    )
+    run_with_exports(tmp_path, "-c", script)
+
+
+def test_orbax_saves_and_restores_a_checkpoint(tmp_path: Path) -> None:
+    run_with_exports(tmp_path, str(HERE.parent / "e2e" / "proxied_session.py"), "orbax", str(tmp_path))
 
 
 class TestGcsfs:

@@ -17,6 +17,7 @@ from bastion.emulator.gcs.api import handler
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.uploads import Uploads
 from bastion.http1 import HttpServer
+from tests.contract.gsutil_session import Gsutil, session
 from tests.e2e.conftest import wait_for
 from tests.e2e.proxied_session import MARK
 
@@ -192,3 +193,20 @@ def test_after_a_rotation_what_is_stored_is_put_under_the_new_version_and_stays_
     assert seen.headers["x-goog-meta-gcsproxy-kek-version"] == "2"
     assert client.get(f"{url}/1").content == MARK
     assert client.get(f"{url}/plain").status_code == 403
+
+
+@pytest.mark.timeout(600)
+def test_gsutil_works_unmodified_and_leaves_no_plaintext_in_the_bucket(proxied: Proxied) -> None:
+    folder = proxied.folder / "gsutil"
+    for name in ("program", "files"):
+        (folder / name).mkdir(parents=True)
+    gsutil = Gsutil(
+        folder / "program", ca_file=proxied.environment["REQUESTS_CA_BUNDLE"], environment=proxied.environment
+    )
+
+    session(gsutil, "vault", folder / "files", mark=MARK, composes=False)
+    gsutil.run("cp", str(folder / "files" / "tree" / "small"), "gs://vault/gsutil/small")
+
+    stored = [path for path in (proxied.buckets / "vault").rglob("*") if path.is_file()]
+    assert stored
+    assert not [path for path in stored if MARK in path.read_bytes()]

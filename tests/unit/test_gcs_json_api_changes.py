@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.unit.gcs_endpoint import Endpoint, body_of, document, listed, reason
+from tests.unit.gcs_endpoint import UPLOAD, Endpoint, body_of, document, listed, reason
 
 
 @pytest.fixture
@@ -115,6 +115,32 @@ def test_a_copy_has_the_source_s_attributes_unless_it_brings_its_own(endpoint: E
     assert (same["bucket"], same["name"], same["contentType"], same["metadata"]) == ("pond", "c", "text/x", {"k": "1"})
     assert (other["contentType"], "metadata" in other) == ("text/y", False)
     assert body_of(endpoint.ask("GET", "/storage/v1/b/pond/o/d?alt=media")) == b"data"
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("POST", f"{UPLOAD}?uploadType=media&name=a&ifGenerationNotMatch={{generation}}"),
+        ("POST", f"{UPLOAD}?uploadType=media&name=a&ifMetagenerationNotMatch=1"),
+        ("POST", f"{UPLOAD}?uploadType=media&name=none&ifGenerationNotMatch=0"),
+        ("PATCH", "/storage/v1/b/lake/o/a?ifGenerationNotMatch={generation}"),
+        ("PUT", "/storage/v1/b/lake/o/a?ifMetagenerationNotMatch=1"),
+        ("DELETE", "/storage/v1/b/lake/o/a?ifGenerationNotMatch={generation}"),
+        ("POST", "/storage/v1/b/lake/o/b/copyTo/b/lake/o/a?ifGenerationNotMatch={generation}"),
+        ("POST", "/storage/v1/b/lake/o/a/rewriteTo/b/lake/o/b?ifSourceGenerationNotMatch={generation}"),
+    ],
+)
+def test_a_change_of_a_version_that_its_condition_excludes_is_304_and_changes_nothing(
+    endpoint: Endpoint, method: str, target: str
+) -> None:
+    endpoint.put("b", b"b")
+    before = endpoint.put("a", b"a")
+
+    response = endpoint.ask(method, target.format(generation=before["generation"]), {})
+
+    assert (response.status, body_of(response)) == (304, b"")
+    assert (endpoint.get("a"), endpoint.content("/storage/v1/b/lake/o/b?alt=media")) == (before, b"b")
+    assert not endpoint.exists("none")
 
 
 def test_a_copy_holds_the_conditions_of_both_ends(endpoint: Endpoint) -> None:

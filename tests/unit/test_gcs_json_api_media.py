@@ -29,6 +29,11 @@ def endpoint(tmp_path: Path) -> Endpoint:
         ("bytes=1-2,4-5", 200, b"0123456789", ""),
         ("lines=1-2", 200, b"0123456789", ""),
         ("bytes=-", 200, b"0123456789", ""),
+        # Numbers that no 64 bits hold.
+        (f"bytes=7-{2**64}", 206, b"789", "bytes 7-9/10"),
+        (f"bytes=-{'9' * 5000}", 206, b"0123456789", "bytes 0-9/10"),
+        (f"bytes={2**64}-3", 200, b"0123456789", ""),
+        (f"bytes={'0' * 30}7-", 206, b"789", "bytes 7-9/10"),
     ],
 )
 def test_a_range_is_read_and_an_odd_one_is_no_range(
@@ -43,7 +48,16 @@ def test_a_range_is_read_and_an_odd_one_is_no_range(
 
 
 @pytest.mark.parametrize(
-    ("data", "header"), [(b"0123456789", "bytes=10-"), (b"0123456789", "bytes=-0"), (b"", "bytes=0-")]
+    ("data", "header"),
+    [
+        (b"0123456789", "bytes=10-"),
+        (b"0123456789", "bytes=-0"),
+        (b"", "bytes=0-"),
+        (b"0123456789", f"bytes={2**63}-"),
+        (b"0123456789", f"bytes={2**64}-{2**64 + 9}"),
+        (b"0123456789", f"bytes={'9' * 5000}-"),
+        (b"", f"bytes=-{2**64}"),
+    ],
 )
 def test_a_range_past_the_end_is_416_and_says_how_large_the_object_is(
     endpoint: Endpoint, data: bytes, header: str

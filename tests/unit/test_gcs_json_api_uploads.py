@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -70,6 +71,59 @@ def test_a_multipart_body_is_read_whatever_its_pieces_and_line_ends(
 
     assert (shown["size"], shown["contentType"], shown["metadata"]) == (str(size), "text/x", {"k": "1"})
     assert endpoint.content() == data
+
+
+@pytest.mark.parametrize("written", ["==x==", '"==x=="', "'==x=='"])
+def test_a_boundary_may_stand_bare_or_in_quotes_of_either_kind(endpoint: Endpoint, written: str) -> None:
+    shown = endpoint.ask(
+        "POST",
+        f"{UPLOAD}?uploadType=multipart",
+        multipart({"name": "a"}, b"data"),
+        Content_Type=f"multipart/related; boundary={written}",
+    )
+
+    assert document(shown)["name"] == "a"
+    assert endpoint.content() == b"data"
+
+
+def test_the_requests_of_gcloud_storage_are_understood(endpoint: Endpoint) -> None:
+    """As its source writes them: apitools' bodies and quotes, booleans of Python, fields of nested metadata."""
+    boundary = "===============7330845974216740156=="
+    head = (
+        f"--{boundary}\nContent-Type: application/json\nMIME-Version: 1.0\n\n"
+        '{"bucket": "lake", "contentType": "text/plain", "metadata": {"goog-reserved-file-mtime": "7"}, "name": "d/a"}'
+        f"\n--{boundary}\nContent-Type: text/plain\nMIME-Version: 1.0\nContent-Transfer-Encoding: binary\n\n"
+    )
+    body = f"{head}From me\n\n--{boundary}--".encode()
+
+    assert "hierarchicalNamespace" in document(endpoint.ask("GET", "/storage/v1/b/lake/storageLayout?alt=json"))
+    assert endpoint.ask("GET", "/storage/v1/b/lake/o/d%2Fa?alt=json&fields=bucket%2Cname%2Csize").status == 404
+    document(
+        endpoint.ask(
+            "POST",
+            "/resumable/upload/storage/v1/b/lake/o?alt=json&fields=generation%2CmediaLink&uploadType=multipart",
+            body,
+            Content_Type=f"multipart/related; boundary='{boundary}'",
+        )
+    )
+
+    assert endpoint.content("/storage/v1/b/lake/o/d%2Fa?alt=media&projection=noAcl") == b"From me\n"
+    fields = "prefixes,items/name,items/size,items/metadata/goog-reserved-file-mtime,nextPageToken"
+    listing = f"alt=json&projection=noAcl&maxResults=1000&fields={quote(fields)}"
+    top = document(
+        endpoint.ask("GET", f"/storage/v1/b/lake/o?{listing}&delimiter=%2F&includeFoldersAsPrefixes=True")
+    )
+    assert top == {"prefixes": ["d/"]}
+    below = document(endpoint.ask("GET", f"/storage/v1/b/lake/o?{listing}&prefix=d%2F"))
+    assert below == {"items": [{"name": "d/a", "size": "8", "metadata": {"goog-reserved-file-mtime": "7"}}]}
+    copied = document(
+        endpoint.ask(
+            "POST",
+            "/storage/v1/b/lake/o/d%2Fa/rewriteTo/b/lake/o/b?alt=json&maxBytesRewrittenPerCall=1073741824",
+            {"bucket": "lake", "name": "b"},
+        )
+    )
+    assert copied["done"] is True
 
 
 def test_the_headers_of_a_part_have_an_end(endpoint: Endpoint) -> None:

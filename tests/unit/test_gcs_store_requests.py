@@ -15,7 +15,9 @@ from bastion.adapters.gcs_api import Page
 from bastion.adapters.gcs_retry import Patience
 from bastion.adapters.gcs_store import GcsStore
 from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.objects import ObjectMeta
 from bastion.emulator.gcs.fault_rules import FaultRule
+from bastion.http1 import Request
 from bastion.testing.manual_clock import ManualClock
 from tests.contract.gcs_storage import Storage
 
@@ -59,6 +61,55 @@ def test_a_get_is_one_request(store: GcsStore, asks: Asks) -> None:
     assert asks(lambda: store.get("k")) == ["media"]
     assert asks(lambda: store.get("k", start=2)) == ["media"]
     assert asks(lambda: store.get("no")) == ["media"]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    """A service that sends neither Last-Modified nor a size of 0."""
+    storage = Storage(tmp_path_factory.mktemp("buckets"), bare=True)
+    storage.open()
+    yield storage
+    storage.close()
+
+
+def test_a_get_without_a_time_in_its_answer_is_two_and_tells_the_time_of_what_was_read(bare: Storage) -> None:
+    store = bare.store(bare.new_bucket())
+    written = store.put("k", b"0123", generation=0)
+    bare.forget()
+
+    whole, rest = store.get("k"), store.get("k", start=2)
+
+    assert bare.asked == ["media", "metadata"] * 2
+    assert [whole.meta, rest.meta] == [written] * 2
+    assert [whole.data, rest.data] == [b"0123", b"23"]
+
+
+def test_an_object_without_a_size_in_its_metadata_is_empty(bare: Storage) -> None:
+    store = bare.store(bare.new_bucket())
+    written = store.put("k", b"", generation=0)
+
+    assert written.size == 0
+    assert [store.head("k"), store.get("k").meta, *store.list("")] == [written] * 3
+
+
+def test_an_object_that_is_replaced_between_its_bytes_and_its_time_is_read_again(bare: Storage) -> None:
+    bucket = bare.new_bucket()
+    store, other = bare.store(bucket), bare.store(bucket)
+    first = store.put("k", b"old", generation=0)
+    replaced: list[ObjectMeta] = []
+
+    def replace_once(request: Request) -> None:
+        if not replaced and "&fields=" in request.target and f"generation={first.generation}" in request.target:
+            replaced.append(first)
+            replaced[0] = other.put("k", b"new", generation=first.generation)
+
+    bare.before = replace_once
+    try:
+        read = store.get("k")
+    finally:
+        bare.before = None
+
+    assert (read.data, [read.meta]) == (b"new", replaced)
 
 
 def test_a_get_from_past_the_end_is_two(store: GcsStore, asks: Asks) -> None:

@@ -78,6 +78,25 @@ def test_a_connection_that_is_not_admitted_ends_before_it_is_read(start: Start) 
         assert asked == [(client.socket.getsockname(), client.socket.getpeername())]
 
 
+@pytest.mark.parametrize(("sent", "warned"), [(b"", False), (b"GET", True)])
+def test_a_connection_that_closes_before_it_asks_anything_is_not_called_refused(
+    start: Start, caplog: pytest.LogCaptureFixture, sent: bytes, warned: bool
+) -> None:
+    left = threading.Event()
+
+    def cannot_tell(_peer: tuple[str, int], _local: tuple[str, int]) -> bool:
+        assert left.wait(10)
+        return False
+
+    server = start(admit=cannot_tell)
+    with Client(server) as client:
+        client.send(sent)
+    until(lambda: bool(server._open_connections()))
+    left.set()
+    until(lambda: not server._open_connections())
+    assert ("refused a connection" in caplog.text) == warned
+
+
 def test_closing_lets_the_request_at_hand_end_and_idle_connections_go(start: Start) -> None:
     entered, go_on = threading.Event(), threading.Event()
 

@@ -155,11 +155,11 @@ def test_a_replacement_that_always_loses_gives_up(stage: Stage) -> None:
     [
         ("ifGenerationMatch={}", 200),
         ("ifGenerationMatch=1", 412),
-        ("ifGenerationNotMatch={}", 412),
+        ("ifGenerationNotMatch={}", 304),
         ("ifGenerationNotMatch=1", 200),
         ("ifMetagenerationMatch=1", 200),
         ("ifMetagenerationMatch=2", 412),
-        ("ifMetagenerationNotMatch=1", 412),
+        ("ifMetagenerationNotMatch=1", 304),
         ("generation={}", 200),
         ("generation=1", 404),
         ("generation={}&ifMetagenerationMatch=1", 200),

@@ -143,12 +143,12 @@ def test_copies_beside_mapped_prefixes_pass(stage: Stage) -> None:
         ("sourceGeneration=1", 404),
         ("ifSourceGenerationMatch={}", 200),
         ("ifSourceGenerationMatch=1", 412),
-        ("ifSourceGenerationNotMatch={}", 412),
+        ("ifSourceGenerationNotMatch={}", 304),
         ("ifSourceMetagenerationMatch=2", 412),
-        ("ifSourceMetagenerationNotMatch=1", 412),
+        ("ifSourceMetagenerationNotMatch=1", 304),
         ("ifGenerationMatch=0", 200),
         ("ifGenerationMatch=1", 412),
-        ("ifGenerationNotMatch=0", 412),
+        ("ifGenerationNotMatch=0", 304),
     ],
 )
 def test_conditions_on_both_sides_of_a_copy_are_honoured(stage: Stage, word: str, condition: str, status: int) -> None:

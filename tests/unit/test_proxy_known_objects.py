@@ -95,17 +95,25 @@ def test_keys_are_not_in_its_text(stage: Stage) -> None:
     [
         {"generation": None},
         {"size": "x"},
-        {"size": None},
         {"metageneration": []},
         {"metadata": 7},
         {"generation": "1.5"},
     ],
-    ids=["none", "word", "sizeless", "list", "metadata", "fraction"],
+    ids=["none", "word", "list", "metadata", "fraction"],
 )
 def test_a_resource_that_is_none_is_unavailability(stage: Stage, change: dict[str, Any]) -> None:
     raw = {**store(stage, "a", b"hello"), **change}
     with pytest.raises(UpstreamUnavailable):
         Known.of_resource({name: value for name, value in raw.items() if value is not None})
+
+
+def test_a_resource_without_a_size_is_empty_and_so_not_sealed(stage: Stage) -> None:
+    sealed = store(stage, "a", b"hello")
+    del sealed["size"]
+    with pytest.raises(EnvelopeBroken):
+        Known.of_resource(sealed)
+    del sealed["metadata"]
+    assert Known.of_resource(sealed).plain_bytes == 0
 
 
 def test_headers_say_what_a_resource_says(stage: Stage) -> None:

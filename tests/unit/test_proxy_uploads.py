@@ -196,6 +196,16 @@ def test_of_a_body_that_breaks_off_nothing_is_stored(stage: Stage, size: int) ->
     assert methods(stage) == ([] if size < SMALL_BYTES else ["POST", "PUT", "DELETE"])
 
 
+def test_a_boundary_in_single_quotes_is_understood_and_a_missing_upload_type_is_refused(stage: Stage) -> None:
+    headers, body = multipart({"name": "thing"}, b"data")
+    quoted = [(name, value.replace('"', "'")) for name, value in headers]
+    assert document(stage.ask("POST", f"{INSERT}?uploadType=multipart", body, headers=quoted))["size"] == "4"
+    stored, sealed = stage.stored("thing")
+    assert unsealed(stage, stored, sealed) == b"data"
+
+    assert reason(stage.ask("POST", f"{INSERT}?name=other", b"data")) == (400, "required")
+
+
 @pytest.mark.parametrize("size", [1000, LARGE])
 def test_of_a_multipart_body_without_its_end_nothing_is_stored(stage: Stage, size: int) -> None:
     headers, body = multipart({"name": "thing"}, noise(size))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.json_resources import Json, bucket_json
 from bastion.emulator.gcs.trouble import not_served
+from bastion.emulator.gcs.resources import NoSuchBucket
 from bastion.http1 import Response
 from bastion.storage_api.documents import text_field
 from bastion.storage_api.refusals import not_allowed, required
@@ -32,6 +33,8 @@ def buckets(call: Call) -> Response:
 
 
 def _list(call: Call) -> Response:
+    if call.parameters.flag("softDeleted"):
+        return call.answer({"kind": "storage#buckets"})
     prefix = call.parameters.get("prefix")
     after = call.parameters.get("pageToken")
     size = min(call.parameters.number("maxResults") or _PAGE_MAX, _PAGE_MAX)
@@ -48,6 +51,8 @@ def one_bucket(call: Call, name: str) -> Response:
     call.parameters.preconditions()
     match call.method:
         case "GET" | "HEAD":
+            if call.parameters.flag("softDeleted"):
+                raise NoSuchBucket(f"{name}: no deleted bucket is kept here")
             return call.answer(bucket_json(name, call.base))
         case "PATCH" | "PUT":
             call.document()

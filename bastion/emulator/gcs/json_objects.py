@@ -14,7 +14,7 @@ from bastion.emulator.gcs.buckets import Source
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.json_resources import WRITABLE, Json, attributes_of, etag, object_json, patched
 from bastion.emulator.gcs.media import download, object_headers
-from bastion.emulator.gcs.parameters import check_tags
+from bastion.emulator.gcs.parameters import Parameters, check_tags
 from bastion.emulator.gcs.resources import Attributes, ConditionFailed, NoSuchObject, ObjectResource, Preconditions
 from bastion.http1 import Response
 from bastion.storage_api.json_fields import names, projection
@@ -49,6 +49,7 @@ def one_object(call: Call, bucket: str, name: str) -> Response:
 
 
 def _get(call: Call, bucket: str, name: str) -> Response:
+    _check_live(call, bucket, name)
     resource = call.buckets.open(bucket).stat(name, generation=call.parameters.number("generation"))
     _check_reading(call, resource)
     return call.answer_object(resource)
@@ -56,6 +57,7 @@ def _get(call: Call, bucket: str, name: str) -> Response:
 
 def get_media(call: Call, bucket: str, name: str) -> Response:
     """The object's bytes."""
+    _check_live(call, bucket, name)
     opened = call.buckets.open(bucket).open(name, generation=call.parameters.number("generation"))
     try:
         _check_reading(call, opened.resource)
@@ -65,8 +67,15 @@ def get_media(call: Call, bucket: str, name: str) -> Response:
         opened.close()
 
 
+def _check_live(call: Call, bucket: str, name: str) -> None:
+    """Refuses a read of a soft-deleted object: this endpoint keeps none."""
+    if call.parameters.flag("softDeleted"):
+        call.buckets.open(bucket)
+        raise NoSuchObject(f"No such object: {bucket}/{name}: no deleted object is kept here")
+
+
 def _check_reading(call: Call, resource: ObjectResource) -> None:
-    call.parameters.preconditions().check(resource, reading=True)
+    call.parameters.preconditions().check(resource)
     check_tags(call.request.headers, etag(resource))
 
 
@@ -81,7 +90,11 @@ def list_objects(call: Call, bucket: str) -> Response:
     """Answers `GET /b/BUCKET/o`."""
     parameters = call.parameters
     page_size = parameters.number("maxResults") or _PAGE_MAX
-    page = call.buckets.open(bucket).list(
+    _check_delimiter(parameters)
+    opened = call.buckets.open(bucket)
+    if parameters.flag("softDeleted"):
+        return call.answer({"kind": "storage#objects"})
+    page = opened.list(
         prefix=parameters.get("prefix"),
         delimiter=parameters.get("delimiter"),
         start_offset=parameters.get("startOffset"),
@@ -100,6 +113,15 @@ def list_objects(call: Call, bucket: str) -> Response:
         only = _wanted_of_items(parameters.get("fields"))
         document["items"] = [object_json(resource, call.base, only) for resource in page.items]
     return call.answer(document)
+
+
+def _check_delimiter(parameters: Parameters) -> None:
+    """Holds the delimiter against the parameters that allow only a slash."""
+    delimiter = parameters.get("delimiter")
+    if parameters.get("matchGlob") and delimiter not in ("", "/"):
+        raise invalid("A listing with matchGlob must have the delimiter '/' or none.")
+    if parameters.flag("includeFoldersAsPrefixes") and delimiter != "/":
+        raise invalid("A listing with includeFoldersAsPrefixes must have the delimiter '/'.")
 
 
 def _wanted_of_items(fields: str) -> frozenset[str] | None:

@@ -28,7 +28,9 @@ def upload(call: Call, bucket_name: str) -> Response:
         return _session(call)
     if call.method not in ("POST", "PUT"):
         raise not_allowed(call.method, call.request.path)
-    match call.parameters.get("uploadType", "media"):
+    match call.parameters.get("uploadType"):
+        case "":
+            raise required("uploadType")
         case "media":
             return _media(call, bucket_name)
         case "multipart":

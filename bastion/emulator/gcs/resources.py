@@ -39,8 +39,8 @@ class ConditionFailed(StorageError):
     """412: a precondition does not hold."""
 
 
-class NotModified(StorageError):
-    """304: a `...NotMatch` precondition of a read does not hold."""
+class NotModified(ConditionFailed):
+    """304: a `...NotMatch` precondition does not hold, of a change as well as of a read."""
 
 
 class InvalidRequest(StorageError):
@@ -117,15 +117,15 @@ class Preconditions:
     metageneration_match: int | None = None
     metageneration_not_match: int | None = None
 
-    def check(self, present: Versions | None, *, reading: bool = False) -> None:
+    def check(self, present: Versions | None) -> None:
         """Compares.
 
         Args:
             present: The live object; None if there is none.
-            reading: A failing `...NotMatch` of a read is `NotModified`, of a write `ConditionFailed`.
 
         Raises:
-            ConditionFailed, NotModified: something demanded does not hold.
+            ConditionFailed: something demanded does not hold; if that is a `...NotMatch`, NotModified. Without a live
+                object, every `generation_not_match` fails.
         """
         generation = 0 if present is None else present.generation
         metageneration = None if present is None else present.metageneration
@@ -135,14 +135,13 @@ class Preconditions:
             raise ConditionFailed(
                 f"the metageneration is {metageneration}, not {self.metageneration_match} as demanded"
             )
-        unchanged = NotModified if reading else ConditionFailed
         if self.generation_not_match is not None:
             if present is None:
-                raise ConditionFailed("there is no live object, as every demand of another generation takes")
+                raise NotModified("there is no live object, as every demand of another generation takes")
             if self.generation_not_match == generation:
-                raise unchanged(f"the generation is {generation}, as it must not be")
+                raise NotModified(f"the generation is {generation}, as it must not be")
         if self.metageneration_not_match is not None and self.metageneration_not_match == metageneration:
-            raise unchanged(f"the metageneration is {metageneration}, as it must not be")
+            raise NotModified(f"the metageneration is {metageneration}, as it must not be")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import shlex
 import signal
 import sys
 import threading
@@ -47,9 +48,16 @@ def instructions(address: StorageAddress) -> list[str]:
     """How clients are pointed at an endpoint, as lines for a shell with comments."""
     lines = ["# bastion, google-cloud-storage, gcsfs and tensorstore:"]
     lines += [f"export {name}={value}" for name, value in address.environment.items()]
+    # gcsfs asks over gRPC which kind of bucket it has, and waits about a minute, for each call, for the answer.
+    lines += ["export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false"]
     lines += [f"# or in Python: gcsfs.GCSFileSystem(token='anon', endpoint_url={address.url!r})"]
     if address.https_url:
         lines += [f"# over TLS: {address.https_url}, for clients that trust its authority:"]
         names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "TENSORSTORE_CA_BUNDLE")
         lines += [f"#   export {name}={address.ca_file}" for name in names]
+        host, _, port = address.https_url.removeprefix("https://").partition(":")
+        lines += [
+            f"# gsutil -o Credentials:gs_json_host={host} -o Credentials:gs_json_port={port} "
+            f"-o Boto:ca_certificates_file={shlex.quote(address.ca_file)} ls"
+        ]
     return lines

@@ -89,5 +89,5 @@ def check_reading(headers: Headers, resource: ObjectResource) -> None:
     Raises:
         ConditionFailed, NotModified: one of them does not hold.
     """
-    preconditions(headers).check(resource, reading=True)
+    preconditions(headers).check(resource)
     check_tags(headers, etag(resource))

@@ -21,7 +21,7 @@ from bastion.proxy.uploads.upload_description import Description, described
 from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_api.declared_sums import Declared
 from bastion.storage_api.multipart_related import MultipartRelated, boundary_of
-from bastion.storage_api.refusals import invalid, not_allowed
+from bastion.storage_api.refusals import invalid, not_allowed, required
 
 
 def upload(call: Call) -> Response:
@@ -38,7 +38,9 @@ def upload(call: Call) -> Response:
         raise not_allowed("DELETE", call.request.path)
     if not call.parts.encrypt:
         return call.pass_on()
-    match call.query.get("uploadType", "media"):
+    match call.query.get("uploadType"):
+        case "":
+            raise required("uploadType")
         case "media":
             return _media(call)
         case "multipart":
