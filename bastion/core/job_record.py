@@ -17,6 +17,7 @@ from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
+from bastion.core.plain_text import plain_line
 from bastion.core.slices import Place
 
 FORMAT = 1
@@ -254,7 +255,7 @@ class JobRecord(_Part):
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:
-            line = HistoryLine(number=self.history_next, at=at, status=status, text=text)
+            line = HistoryLine(number=self.history_next, at=at, status=status, text=plain_line(text))
             changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
         evolved = self.model_copy(update=changes)
         if "spec" in changes:
