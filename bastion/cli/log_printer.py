@@ -137,6 +137,9 @@ class LogPrinter:
         """No more output comes: shows lines that never ended, and those that were held back."""
         self._joiner.finish()
         self.caught_up()
+        for stream in self._unended & set(self._cleaners):
+            # It may hold the beginning of a sequence that never ended.
+            _text(stream).buffer.write(self._cleaners[stream].clean(b"", ends=True))
         self.interrupt()
 
     def _whole(self, piece: LogPiece) -> None:
