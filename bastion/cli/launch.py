@@ -16,8 +16,8 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.job_command import check_text, command_line, draw_name, environment, masked, one_word, unwrap
 from bastion.cli.opening import open_client
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.submitting import report_submitted, wait_for_submitted
-from bastion.cli.user import choose_project, default_user, membership_note
+from bastion.cli.submitting import check_quota, define_check, report_submitted, wait_for_submitted
+from bastion.cli.user import choose_project, default_user
 from bastion.core import limits
 from bastion.core.errors import Refused
 
@@ -118,6 +118,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
+    define_check(values)
     flags.DEFINE_boolean("dry_run", False, "Show the job spec and write nothing.", flag_values=values)
     flags.DEFINE_boolean(
         "raw", False, "Keep the single quotes around a last argument that follows -c.", flag_values=values
@@ -153,10 +154,7 @@ def _run(call: Invocation) -> int:
     spec = _spec(call, client, command, arguments, variables, user, project, expected, max_wait, bundle, proxy)
     if call.flags.dry_run:
         return _show(call, client, spec)
-    if call.flags.project_id:
-        warning = membership_note(client, user, project)
-        if warning:
-            say(f"bastion: {warning}")
+    check_quota(call, client, spec)
     if bundle is not None:
         job_code.store(client, bundle)
     submitted = client.submit(spec)
@@ -240,6 +238,8 @@ def _spec(
 
 def _show(call: Invocation, client: Client, spec: JobSpec) -> int:
     """A dry run: the spec on stdout, and what the project holds."""
+    from bastion.client.startable import obstacle
+
     document: dict[str, Any] = dict(spec.document)
     variables, hidden = masked(spec.env_vars)
     if hidden:
@@ -251,6 +251,9 @@ def _show(call: Invocation, client: Client, spec: JobSpec) -> int:
         emit_json({"spec": document, "project": project, "pool": status.get("pool")})
         return 0
     emit_json(document)
+    problem = obstacle(client, spec)
+    if problem:
+        say(f"bastion: launch would refuse it: {problem}")
     for kind, amount in sorted(spec.resources.items()):
         say(f"bastion: it needs {amount} {kind}{_holdings(status, spec.project_id, kind, amount)}")
     say("bastion: this was a dry run; nothing was written")

@@ -14,13 +14,14 @@ from bastion.cli import job_proxy
 from bastion.cli.command import Command, Invocation
 from bastion.cli.opening import open_client
 from bastion.cli.output import plain
-from bastion.cli.submitting import report_submitted, wait_for_submitted
+from bastion.cli.submitting import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidSpec, Refused
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("spec", None, "The JSON file; - reads stdin.", flag_values=values)
+    define_check(values)
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
@@ -39,6 +40,7 @@ def _run(call: Invocation) -> int:
     spec = jobspec.parse(data, name=_name(path, data), bastion=client.bastion)
     if spec.runner is not None:
         job_proxy.check_place(spec.runner.proxy, target.root)
+    check_quota(call, client, spec)
     submitted = client.submit(spec, data)
     report_submitted(call, client, target, submitted, waiting=call.flags.wait)
     return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0

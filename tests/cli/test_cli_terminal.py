@@ -39,12 +39,15 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
         thread = threading.Thread(target=read)
         thread.start()
-        with os.fdopen(writer, "w", encoding="utf-8") as out, os.fdopen(os.dup(writer), "w", encoding="utf-8") as err:
-            with monkeypatch.context() as patched:
-                patched.setenv("TERM", "xterm")
-                patched.setattr(sys, "stdout", out)
-                patched.setattr(sys, "stderr", err)
-                main(list(argv))
+        with (
+            os.fdopen(writer, "w", encoding="utf-8") as out,
+            os.fdopen(os.dup(writer), "w", encoding="utf-8") as err,
+            monkeypatch.context() as patched,
+        ):
+            patched.setenv("TERM", "xterm")
+            patched.setattr(sys, "stdout", out)
+            patched.setattr(sys, "stderr", err)
+            main(list(argv))
         thread.join()
         os.close(reader)
         return b"".join(got).decode()
