@@ -121,6 +121,12 @@ def _define(values: flags.FlagValues) -> None:
     define_check(values)
     flags.DEFINE_boolean("dry_run", False, "Show the job spec and write nothing.", flag_values=values)
     flags.DEFINE_boolean(
+        "show_secrets",
+        False,
+        "With --dry_run: show the values of variables that sound secret, so that bastion submit takes the spec.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
         "raw", False, "Keep the single quotes around a last argument that follows -c.", flag_values=values
     )
 
@@ -147,13 +153,13 @@ def _run(call: Invocation) -> int:
     for hint in filter(None, (note, one_word(arguments))):
         say(f"bastion: {hint}")
     user = call.flags.user_id or default_user()
-    bundle = job_code.packed(call)
+    bundle = job_code.packed(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
     client, target = open_client(call, start=not call.flags.dry_run)
     job_proxy.check_place(proxy, target.root)
     project = call.flags.project_id or choose_project(client, user)
     spec = _spec(call, client, command, arguments, variables, user, project, expected, max_wait, bundle, proxy)
     if call.flags.dry_run:
-        return _show(call, client, spec)
+        return _show(call, client, spec, bundle)
     check_quota(call, client, spec)
     if bundle is not None:
         job_code.store(client, bundle)
@@ -236,15 +242,22 @@ def _spec(
     )
 
 
-def _show(call: Invocation, client: Client, spec: JobSpec) -> int:
+def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None) -> int:
     """A dry run: the spec on stdout, and what the project holds."""
     from bastion.client.startable import obstacle
 
     document: dict[str, Any] = dict(spec.document)
     variables, hidden = masked(spec.env_vars)
-    if hidden:
+    if hidden and call.flags.show_secrets:
+        say(f"bastion: the spec has the values of {', '.join(hidden)}; keep it private")
+    elif hidden:
         document["env_vars"] = variables
-        say(f"bastion: the values of {', '.join(hidden)} are hidden here; the job gets them")
+        say(
+            f"bastion: the values of {', '.join(hidden)} are hidden as ***, which bastion submit refuses; "
+            "--show_secrets shows them"
+        )
+    if bundle is not None:
+        say("bastion: the code is not uploaded; bastion submit, run in this folder, uploads it")
     status = client.status() or {}
     project = (status.get("projects") or {}).get(spec.project_id)
     if call.json:
