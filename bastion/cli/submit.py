@@ -85,7 +85,7 @@ def _name(path: str, data: bytes) -> str:
 SUBMIT = Command(
     summary="Submits a job spec (JSON, version 1) from a file, as it is.",
     usage="--spec=FILE [--wait]",
-    details="""`bastion launch --dry_run` makes a spec. It uploads no code: if the spec's code is not in the bucket, submit
+    details="""`bastion launch --dry_run` makes a spec. It uploads no code: if that is not in the bucket, submit
         packs this folder as launch does, and uploads it if it is the same. It hides the values of variables that
         sound secret, and submit refuses a spec in which they are hidden; --dry_run --show_secrets shows them.
 

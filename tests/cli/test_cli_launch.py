@@ -305,11 +305,15 @@ def test_a_command_line_in_one_argument_is_kept_and_noted(run, bastion) -> None:
 
 
 def test_after_its_daemon_has_ended_a_bastion_says_so_and_how_to_go_on(run, bastion) -> None:
+    assert run("list").code == 75  # none has ever run
     bastion.settle(2)
-    assert "no daemon" not in run("list").err
+    done = run("list")
+    assert (done.code, "no daemon" in done.err) == (0, False)
     bastion.daemon.close()
-    for command in (("launch", "--name=job", "--", "x"), ("list",)):
-        told = run(*command).err
+    for command, code in ((("launch", "--name=job", "--", "x"), 0), (("list",), 75), (("list", "--output=json"), 75)):
+        done = run(*command)
+        assert done.code == code
+        told = done.err
         assert "the daemon has ended; nothing starts until one runs (bastion daemon run --root=" in told
 
 
