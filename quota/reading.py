@@ -265,8 +265,12 @@ class _Reader:
             weights[project] = {}
             for kind, weight in self._table(table, title, name, project).items():
                 if kind not in kinds:
+                    # Of a type that left the pool; a file refused whole would leave a new daemon without a quota.
                     near = self.guesses.question(kind, sorted(kinds)) or "; add it there or delete it here"
-                    self.problem(f"{title} has {shown(kind)}, which total_resources lacks{near}", name, project, kind)
+                    self.warning(
+                        f"{title} has {shown(kind)}, which total_resources lacks, so it gives nothing{near}",
+                        *(name, project, kind),
+                    )
                 elif isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight >= 0:
                     self.problem(
                         f"the weight of {kind} in {title} is {shown(weight)}; write a number of at least 0, like 0.6",

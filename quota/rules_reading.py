@@ -153,7 +153,10 @@ class RulesReader:
         for kind, amount in self._table(value, f"{min(self._kinds, default='v4')} = 64", *path).items():
             if kind not in self._kinds:
                 near = self._findings.guesses.question(kind, sorted(self._kinds)) or "; add it there or delete it here"
-                self._problem(f"has {shown(kind)}, which total_resources lacks{near}", *path, kind)
+                title = f"{path[-1]} in [{'.'.join(path[:-1])}]"
+                self._findings.warning(
+                    f"{title} has {shown(kind)}, which total_resources lacks, so it limits nothing{near}", *path, kind
+                )
             elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
                 self._problem(f"is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}", *path, kind)
             else:

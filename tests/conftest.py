@@ -7,6 +7,7 @@ Property tests try the same examples in every run, so that a red run means a cha
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import Phase, settings
@@ -18,6 +19,10 @@ settings.register_profile(
 )
 settings.register_profile("soak", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: a test's Ctrl-C would do nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -20,6 +20,7 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.opening import problem_of_endpoint
+from bastion.cli.output import plain
 from bastion.cli.target import bastion_home, resolve
 from bastion.daemon_setup import SLICES, build_daemon
 from bastion.local import LocalHome, stop_emulator, stop_storage
@@ -66,7 +67,7 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _narrate(text: str) -> None:
-    print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {text}", file=sys.stderr, flush=True)
+    print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {plain(text)}", file=sys.stderr, flush=True)
 
 
 class _Narrator:

@@ -5,6 +5,10 @@ Layer: cli.
 
 from __future__ import annotations
 
+import glob
+import os
+import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +16,7 @@ from absl import flags
 
 from bastion.cli.command import Invocation
 from bastion.cli.output import plain, say
+from bastion.core import bundles, keys
 from bastion.core.errors import AccessDenied, Refused
 
 if TYPE_CHECKING:
@@ -45,8 +50,11 @@ def define(values: flags.FlagValues) -> None:
     )
 
 
-def packed(call: Invocation) -> Bundle | None:
+def packed(call: Invocation, *, without: str = "") -> Bundle | None:
     """The bundle that the flags ask for, and a line on stderr if there is none.
+
+    Args:
+        without: Path of a file that is no code: the spec itself, if it lies in the folder.
 
     Raises:
         Refused: it cannot be packed, or must not be.
@@ -67,7 +75,8 @@ def packed(call: Invocation) -> Bundle | None:
         say("bastion: no code goes along: this folder is in no git working tree (--bundle=DIR packs one)")
         return None
     try:
-        found = bundle.pack(folder, exclude=call.flags.bundle_exclude, allow=call.flags.bundle_allow)
+        exclude = [*call.flags.bundle_exclude, *_pattern_of(without, folder)]
+        found = bundle.pack(folder, exclude=exclude, allow=call.flags.bundle_allow)
     except bundle.NothingToPack:
         if asked:
             raise
@@ -82,6 +91,49 @@ def packed(call: Invocation) -> Bundle | None:
             break
         say(f"bastion: {plain(what)} is left out of the bundle")
     return found
+
+
+def file_of_stdout() -> str:
+    """Return the path of the file that stdout is redirected to; empty if it is none."""
+    try:
+        is_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+        return str(Path(f"/proc/self/fd/{sys.stdout.fileno()}").readlink()) if is_file else ""
+    except (OSError, ValueError):  # no such place on this system, or somebody has put something else there
+        return ""
+
+
+def _pattern_of(path: str, folder: Path) -> list[str]:
+    if not path:
+        return []
+    try:
+        inside = Path(path).resolve().relative_to(folder.resolve())
+    except ValueError:
+        return []
+    # A slash binds the pattern to the folder's top.
+    return [f"./{glob.escape(str(inside))}"]
+
+
+def ensure_stored(call: Invocation, client: Client, url: str | None, *, spec_file: str) -> None:
+    """Upload the code of a spec that `launch --dry_run` made, if it is not in the bucket.
+
+    Args:
+        url: The spec's `code_asset_path`.
+
+    Raises:
+        Refused: it is not in the bucket, and this folder does not have it.
+        StoreError: it cannot be stored.
+    """
+    digest = bundles.digest_in(url or "")
+    if not digest or url != f"{client.root.url}/{keys.bundle(digest)}" or client.store.head(keys.bundle(digest)):
+        return
+    bundle = packed(call, without=spec_file)
+    if bundle is None or bundle.sha256 != digest:
+        here = "there is no code here" if bundle is None else f"the code in {plain(str(bundle.folder))} is different"
+        raise Refused(
+            f"the code of this spec, {plain(url)}, is not in the bucket, and {here}; run bastion submit where bastion "
+            "launch --dry_run ran, with the same --bundle flags, or make the spec again"
+        )
+    store(client, bundle)
 
 
 def url_of(client: Client, bundle: Bundle) -> str:

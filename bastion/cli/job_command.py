@@ -17,6 +17,8 @@ from bastion.core.errors import Refused
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETERS = re.compile(r"(?:python[0-9.]*|(?:ba|da|z|k)?sh|env|time|nice|uv|poetry|exec)")
+# What stands for a hidden value.
+_HIDDEN = "***"
 _SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|_KEY\Z", re.IGNORECASE)
 
 
@@ -99,7 +101,12 @@ def environment(assignments: Sequence[str]) -> dict[str, str]:
 def masked(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The variables with the values hidden whose names sound secret, and those names."""
     hidden = sorted(name for name in variables if _SECRET.search(name))
-    return {name: "***" if name in hidden else value for name, value in variables.items()}, hidden
+    return {name: _HIDDEN if name in hidden else value for name, value in variables.items()}, hidden
+
+
+def still_masked(variables: Mapping[str, str]) -> list[str]:
+    """Return the names of variables whose values `masked` has hidden."""
+    return sorted(name for name, value in variables.items() if value == _HIDDEN and _SECRET.search(name))
 
 
 def draw_name(user: str, arguments: Sequence[str]) -> str:

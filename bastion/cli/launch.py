@@ -16,8 +16,8 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.job_command import check_text, command_line, draw_name, environment, masked, one_word, unwrap
 from bastion.cli.opening import open_client
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.submitting import report_submitted, wait_for_submitted
-from bastion.cli.user import choose_project, default_user, membership_note
+from bastion.cli.submitting import check_quota, define_check, report_submitted, wait_for_submitted
+from bastion.cli.user import choose_project, default_user
 from bastion.core import limits
 from bastion.core.errors import Refused
 
@@ -118,7 +118,14 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
+    define_check(values)
     flags.DEFINE_boolean("dry_run", False, "Show the job spec and write nothing.", flag_values=values)
+    flags.DEFINE_boolean(
+        "show_secrets",
+        False,
+        "With --dry_run: show the values of variables that sound secret, so that bastion submit takes the spec.",
+        flag_values=values,
+    )
     flags.DEFINE_boolean(
         "raw", False, "Keep the single quotes around a last argument that follows -c.", flag_values=values
     )
@@ -146,17 +153,14 @@ def _run(call: Invocation) -> int:
     for hint in filter(None, (note, one_word(arguments))):
         say(f"bastion: {hint}")
     user = call.flags.user_id or default_user()
-    bundle = job_code.packed(call)
+    bundle = job_code.packed(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
     client, target = open_client(call, start=not call.flags.dry_run)
     job_proxy.check_place(proxy, target.root)
     project = call.flags.project_id or choose_project(client, user)
     spec = _spec(call, client, command, arguments, variables, user, project, expected, max_wait, bundle, proxy)
     if call.flags.dry_run:
-        return _show(call, client, spec)
-    if call.flags.project_id:
-        warning = membership_note(client, user, project)
-        if warning:
-            say(f"bastion: {warning}")
+        return _show(call, client, spec, bundle)
+    check_quota(call, client, spec)
     if bundle is not None:
         job_code.store(client, bundle)
     submitted = client.submit(spec)
@@ -238,19 +242,31 @@ def _spec(
     )
 
 
-def _show(call: Invocation, client: Client, spec: JobSpec) -> int:
+def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None) -> int:
     """A dry run: the spec on stdout, and what the project holds."""
+    from bastion.client.startable import obstacle
+
     document: dict[str, Any] = dict(spec.document)
     variables, hidden = masked(spec.env_vars)
-    if hidden:
+    if hidden and call.flags.show_secrets:
+        say(f"bastion: the spec has the values of {', '.join(hidden)}; keep it private")
+    elif hidden:
         document["env_vars"] = variables
-        say(f"bastion: the values of {', '.join(hidden)} are hidden here; the job gets them")
+        say(
+            f"bastion: the values of {', '.join(hidden)} are hidden as ***, which bastion submit refuses; "
+            "--show_secrets shows them"
+        )
+    if bundle is not None:
+        say("bastion: the code is not uploaded; bastion submit, run in this folder, uploads it")
     status = client.status() or {}
     project = (status.get("projects") or {}).get(spec.project_id)
     if call.json:
         emit_json({"spec": document, "project": project, "pool": status.get("pool")})
         return 0
     emit_json(document)
+    problem = obstacle(client, spec)
+    if problem:
+        say(f"bastion: launch would refuse it: {problem}")
     for kind, amount in sorted(spec.resources.items()):
         say(f"bastion: it needs {amount} {kind}{_holdings(status, spec.project_id, kind, amount)}")
     say("bastion: this was a dry run; nothing was written")

@@ -14,6 +14,7 @@ from bastion.cli import words
 from bastion.cli.command import Command, Invocation
 from bastion.cli.opening import open_client, tell_absence
 from bastion.cli.output import emit_json, plain, say, table
+from bastion.core.errors import EXIT_INFRASTRUCTURE
 
 _HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
 
@@ -36,8 +37,9 @@ def _run(call: Invocation) -> int:
     results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
     if status is None:
         say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
+        code = EXIT_INFRASTRUCTURE
     else:
-        tell_absence(client, target)
+        code = EXIT_INFRASTRUCTURE if tell_absence(client, target) else 0
     live = client.entries(again=False)
     invalid = [entry for entry in (status or {}).get("invalid") or () if isinstance(entry, dict)]
     alarms = [" ".join(str(alarm).split()) for alarm in (status or {}).get("alarms") or ()]
@@ -56,7 +58,7 @@ def _run(call: Invocation) -> int:
         if call.flags.all:
             document["completed"] = [result.document for result in results]
         emit_json(document)
-        return 0
+        return code
     now = client.clock.now()
     rows = [_live(entry, now) for entry in live.values()]
     rows += [(name, "submitted", "-", "-", "-", "-", "the bastion has not read it yet") for name in unread]
@@ -68,7 +70,7 @@ def _run(call: Invocation) -> int:
         say("no jobs" if call.flags.all else "no jobs (bastion list --all shows completed ones)")
     if number > len(results):
         say(f"{len(results)} of {number} completed jobs are shown; --limit={number} shows all")
-    return 0
+    return code
 
 
 def _live(entry: Mapping[str, Any], now: float) -> Sequence[str]:
@@ -113,7 +115,10 @@ LIST = Command(
     summary="Shows the jobs: what each one does, or why it waits.",
     usage="[--all] [--output=json]",
     details="""The daemon publishes this on every change. AGE counts from when the job was queued. A job whose spec is
-        refused is shown as INVALID with the problem; `bastion why JOB` tells more of any job.""",
+        refused is shown as INVALID with the problem; `bastion why JOB` tells more of any job.
+
+        Exits with 0 if a daemon is at work. If none is, the command shows what the last one published, says so on
+        stderr, and exits with 75.""",
     examples=("bastion list", "bastion list --all --limit=200", "bastion list --output=json"),
     takes_output=True,
     define=_define,

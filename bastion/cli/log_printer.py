@@ -1,8 +1,9 @@
 """Showing a job's output: its stdout on ours, its stderr on ours, workers told apart by a prefix.
 
-Layer: cli. The bytes of the job pass as they are, control sequences included: it is the user's own program. A job on
-one host appears exactly as it wrote, unfinished lines too; with several hosts, and where only some lines are wanted,
-whole lines are shown.
+Layer: cli. Into files and pipes the output of a job on one host goes exactly as it wrote, unfinished lines too; a
+terminal gets it through `bastion.cli.terminal`. With several hosts, and where only some lines are wanted, whole lines
+are shown. Of a line that carriage returns rewrite (a progress bar) the latest state is shown, now and then until its
+end.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TextIO
 
-from bastion.cli.output import say
+from bastion.cli.output import plain, say
+from bastion.cli.terminal import OutputCleaner, clean_line
 from bastion.client.log_pieces import LineJoiner, LogPiece
 from bastion.client.log_window import LastLines, LogWindow
 
 # SGR codes that can be read on dark and on light ground; worker i always has the one at i modulo their number.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _EVERYTHING = LogWindow()
+# Unfinished lines are shown so often at most, of each worker and of all together.
+_UNFINISHED_SECONDS = 5.0
+_UNFINISHED_SECONDS_OF_EACH = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,7 @@ class LogPrinter:
         marks: Mark the attempts' beginnings; None: only of attempts after the first one.
         timestamps: Begin each line with its instant.
         window: Which lines are wanted.
+        raw: Write the job's bytes to a terminal as they are, and take a carriage return for any other character.
 
     Attributes:
         shown: Whether anything was shown.
@@ -64,6 +70,7 @@ class LogPrinter:
         marks: bool | None = None,
         timestamps: bool = False,
         window: LogWindow = _EVERYTHING,
+        raw: bool = False,
     ) -> None:
         self._wanted = prefixed
         self._prefixed = bool(prefixed)
@@ -74,9 +81,18 @@ class LogPrinter:
         self._window = window
         self._attempt = _Attempt(number=0, hosts=None, slices=1)
         self._marked = 0
-        self._joiner = LineJoiner(self._whole)
+        # Programs that read JSON get lines as they were written.
+        self._joiner = LineJoiner(self._whole, rewriting=not raw and not as_json)
         self._last: LastLines[tuple[_Attempt, LogPiece]] = LastLines(window.tail, self._line)
         self._coloured = {stream: _coloured(stream) for stream in ("stdout", "stderr")}
+        # By the stream of ours that they are for, where that is a terminal.
+        self._cleaners = {
+            stream: OutputCleaner(carriage_returns=True)
+            for stream in ("stdout", "stderr")
+            if not raw and getattr(sys, stream).isatty()
+        }
+        self._unended: set[str] = set()
+        self._caught_up = False
         self.shown = False
 
     def begin(self, attempt: int, hosts: int | None, slices: int = 1) -> None:
@@ -92,11 +108,26 @@ class LogPrinter:
                 self._joiner.add(piece)
             else:
                 self._mark(self._attempt.number)
-                self._out(piece.stream).write(piece.text + (b"\n" if piece.ends else b""))
+                self._pass_on(piece)
         _flush()
+
+    def show_unfinished(self, now: float) -> None:
+        """Show what there is of lines that take long to end; `now` in seconds of a clock that only goes forward."""
+        if self._caught_up and not self._as_json:
+            of_each = _UNFINISHED_SECONDS_OF_EACH * (self._attempt.hosts or 1)
+            self._joiner.show_unfinished(now, every=max(_UNFINISHED_SECONDS, of_each))
+            _flush()
+
+    def interrupt(self) -> None:
+        """End an unfinished line that a line of ours on stderr would be glued to."""
+        _flush()
+        if "stderr" in self._unended or ("stdout" in self._unended and _same_place()):
+            sys.stderr.write("\n")
+            self._unended.clear()
 
     def caught_up(self) -> None:
         """All that was there at first was given: shows the last lines of it, and from here on each line as it comes."""
+        self._caught_up = True
         self._last.release()
         if self._last.cut:
             say("bastion: fewer lines than --tail says, since no more than 64 MiB of them are held")
@@ -106,6 +137,10 @@ class LogPrinter:
         """No more output comes: shows lines that never ended, and those that were held back."""
         self._joiner.finish()
         self.caught_up()
+        for stream in self._unended & set(self._cleaners):
+            # It may hold the beginning of a sequence that never ended.
+            _text(stream).buffer.write(self._cleaners[stream].clean(b"", ends=True))
+        self.interrupt()
 
     def _whole(self, piece: LogPiece) -> None:
         if self._window.wants(piece):
@@ -124,18 +159,31 @@ class LogPrinter:
             }
             print(json.dumps(document))
             return
-        stream = "stdout" if piece.stream == "stdout" and not self._stdout_free else "stderr"
-        head = f"{piece.at} " if self._timestamps and piece.at else ""
+        stream = self._stream(piece)
+        head = f"{plain(piece.at)} " if self._timestamps and piece.at else ""
         if self._prefixed:
             prefix = attempt.prefix(piece.worker)
             colour = _COLOURS[piece.worker % len(_COLOURS)]
             # The reset also ends what the line before may have left on.
             head += f"\x1b[0;{colour}m{prefix[:-1]}\x1b[0m " if self._coloured[stream] else prefix
+        text = piece.text
         if piece.stream == "gap":
+            text = f"--- {plain(text.decode('utf-8', 'replace'))} ---".encode()
             sys.stdout.flush()
-            say(f"{head}--- {piece.text.decode('utf-8', 'replace')} ---")
-            return
-        self._out(piece.stream).write(head.encode() + piece.text + b"\n")
+            self.interrupt()
+        elif stream in self._cleaners:
+            text = clean_line(text)
+        _text(stream).buffer.write(head.encode("utf-8", "replace") + text + b"\n")
+
+    def _pass_on(self, piece: LogPiece) -> None:
+        stream = self._stream(piece)
+        cleaner = self._cleaners.get(stream)
+        text = piece.text if cleaner is None else cleaner.clean(piece.text, ends=piece.ends)
+        _text(stream).buffer.write(text + (b"\n" if piece.ends else b""))
+        if piece.ends:
+            self._unended.discard(stream)
+        else:
+            self._unended.add(stream)
 
     def _mark(self, attempt: int) -> None:
         self.shown = True
@@ -143,12 +191,25 @@ class LogPrinter:
             return
         self._marked = attempt
         if attempt > 1 if self._marks is None else self._marks:
-            _flush()
+            self.interrupt()
             say(f"--- attempt {attempt} ---")
 
-    def _out(self, stream: str) -> BinaryIO:
-        text = sys.stderr if stream == "stderr" or self._stdout_free else sys.stdout
-        return text.buffer
+    def _stream(self, piece: LogPiece) -> str:
+        """Which of our streams it is for."""
+        return "stdout" if piece.stream == "stdout" and not self._stdout_free else "stderr"
+
+
+def _text(stream: str) -> TextIO:
+    return sys.stdout if stream == "stdout" else sys.stderr
+
+
+def _same_place() -> bool:
+    """Whether our stdout and stderr are the same terminal, file or pipe."""
+    try:
+        out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):  # somebody has put something else in their place
+        return False
+    return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
 
 
 def _coloured(stream: str) -> bool:

@@ -64,6 +64,13 @@ def _define(values: flags.FlagValues) -> None:
         "What the storage proxy beside the job printed (bastion launch --proxy), in place of the job's own output.",
         flag_values=values,
     )
+    flags.DEFINE_boolean(
+        "raw",
+        False,
+        "Pass control sequences on to the terminal as the job wrote them. They can change its title, its clipboard and "
+        "what it shows, so use it for jobs you trust.",
+        flag_values=values,
+    )
     flags.DEFINE_string(
         "uid",
         None,
@@ -103,6 +110,7 @@ def _run(call: Invocation) -> int:
         marks=True if several else None if following else False,
         timestamps=call.flags.timestamps,
         window=window,
+        raw=call.flags.raw,
     )
     if following:
         waited = wait_for(
@@ -246,6 +254,11 @@ LOGS = Command(
         --tail act one after the other: of the lines since then, those that match, the last ones. With -f they choose
         from what is there, and --since and --grep from what comes, too. --grep searches the first 16 KiB of each line,
         and ends with an error where that takes more than 1 s of CPU time.
+
+        On a terminal, colors of the job pass and other control characters are shown as escapes, like \\x1b; --raw
+        passes them on. A file or a pipe gets the output of one host unchanged. With several hosts, a line that is
+        rewritten by carriage returns (a progress bar) appears with its latest state: with -f every 5 s at most (with
+        more than five hosts, every 1 s for each), and once when it ends.
 
         --output=json gives one JSON object per line of output: attempt, worker, at, stream, line.""",
     examples=(

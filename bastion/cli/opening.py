@@ -49,13 +49,18 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
     return Client(open_root(target.root.url), target.root, SystemClock()), target
 
 
-def tell_absence(client: Client, target: Target) -> None:
-    """Says that no daemon is at work, if one look at the lease tells: what is shown is old, and nothing will start."""
+def tell_absence(client: Client, target: Target) -> bool:
+    """Say that no daemon is at work, if one look at the lease tells: what is shown is old, and nothing will start.
+
+    Returns:
+        Whether that is so.
+    """
     from bastion.client.daemon_pulse import DaemonPulse
 
     problem = DaemonPulse(client.store, client.clock, local=target.root.local).look()
     if problem:
         say(f"bastion: {problem}; nothing starts until one runs ({start_command(target)})")
+    return bool(problem)
 
 
 def start_command(target: Target) -> str:

@@ -1,29 +1,22 @@
 """What the commands print: notes on stderr, data on stdout, and nothing that a hostile spec could do to a terminal.
 
 Layer: cli. Texts from the bucket (names, reasons, problems) pass `plain` before they are shown; the output of jobs is
-passed through as it is, because it is theirs.
+`bastion.cli.terminal`'s.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-# Control characters of C0, DEL and C1, lone surrogates, and those that reorder text or hide in it.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-
-
-def plain(text: object) -> str:
-    """The text with everything that could control a terminal shown as an escape."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
+from bastion.core.plain_text import plain as plain
 
 
 def say(text: str) -> None:
-    """A note or progress for people, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """A note or progress for people, on stderr; lines of it may end in newlines, and all else is made plain."""
+    print("\n".join(plain(line) for line in text.split("\n")), file=sys.stderr, flush=True)
 
 
 def emit_json(document: Any) -> None:

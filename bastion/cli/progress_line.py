@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 
 _CLEAR = "\r\x1b[K"
 
 
 class ProgressLine:
-    """Shows the latest progress; `clear` before anything else is printed."""
+    """Shows the latest progress; `clear` before anything else is printed.
 
-    def __init__(self) -> None:
+    Args:
+        interrupt: Called before a line is written, to end an unfinished one of somebody else.
+    """
+
+    def __init__(self, interrupt: Callable[[], None] = lambda: None) -> None:
+        self._interrupt = interrupt
         self._live = sys.stderr.isatty()
         self._shown = False
         self._last = ""
@@ -28,6 +34,7 @@ class ProgressLine:
         if text == self._last or (again and not self._live):
             return
         self._last = text
+        self._interrupt()
         if not self._live:
             print(text, file=sys.stderr, flush=True)
             return

@@ -10,17 +10,20 @@ from pathlib import Path
 
 from absl import flags
 
-from bastion.cli import job_proxy
+from bastion.cli import job_code, job_proxy
 from bastion.cli.command import Command, Invocation
+from bastion.cli.job_command import still_masked
 from bastion.cli.opening import open_client
 from bastion.cli.output import plain
-from bastion.cli.submitting import report_submitted, wait_for_submitted
+from bastion.cli.submitting import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidSpec, Refused
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("spec", None, "The JSON file; - reads stdin.", flag_values=values)
+    job_code.define(values)
+    define_check(values)
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
@@ -37,8 +40,16 @@ def _run(call: Invocation) -> int:
     jobspec.from_document(_document(path, data), name=_name(path, data))
     client, target = open_client(call, start=True)
     spec = jobspec.parse(data, name=_name(path, data), bastion=client.bastion)
+    hidden = still_masked(spec.env_vars)
+    if hidden:
+        raise Refused(
+            f"the values of {', '.join(hidden)} are hidden (***) in this spec; write them into it, or make it again "
+            "with bastion launch --dry_run --show_secrets"
+        )
     if spec.runner is not None:
         job_proxy.check_place(spec.runner.proxy, target.root)
+    check_quota(call, client, spec)
+    job_code.ensure_stored(call, client, spec.code_asset_path, spec_file="" if path == "-" else path)
     submitted = client.submit(spec, data)
     report_submitted(call, client, target, submitted, waiting=call.flags.wait)
     return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0
@@ -74,11 +85,19 @@ def _name(path: str, data: bytes) -> str:
 SUBMIT = Command(
     summary="Submits a job spec (JSON, version 1) from a file, as it is.",
     usage="--spec=FILE [--wait]",
-    details="""`bastion launch --dry_run` shows what a spec looks like. A spec whose metadata.version is one higher than
+    details="""`bastion launch --dry_run` makes a spec. It uploads no code: if that is not in the bucket, submit
+        packs this folder as launch does, and uploads it if it is the same. It hides the values of variables that
+        sound secret, and submit refuses a spec in which they are hidden; --dry_run --show_secrets shows them.
+
+        A spec whose metadata.version is one higher than
         that of the live job of the same name is an update of it; otherwise the name must be free.
 
         --wait and the exit codes are those of `bastion launch`.""",
-    examples=("bastion submit --spec=job.json --wait", "bastion launch --dry_run -- ./run.sh > job.json"),
+    examples=(
+        "bastion launch --dry_run -- ./run.sh > job.json",
+        "bastion submit --spec=job.json --wait",
+        "bastion launch --dry_run --show_secrets --env=API_KEY=... -- ./run.sh | bastion submit --spec=-",
+    ),
     takes_output=True,
     define=_define,
     run=_run,

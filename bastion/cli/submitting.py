@@ -5,6 +5,8 @@ Layer: cli.
 
 from __future__ import annotations
 
+from absl import flags
+
 from bastion.cli.command import Invocation
 from bastion.cli.log_printer import LogPrinter
 from bastion.cli.opening import start_command, tell_absence
@@ -13,6 +15,36 @@ from bastion.cli.target import Target
 from bastion.cli.waiting import next_steps, tell_end, wait_for
 from bastion.client import Client, Ended, Followed, Submitted
 from bastion.core import keys
+from bastion.core.errors import Refused
+from bastion.core.jobspec import JobSpec
+
+
+def define_check(values: flags.FlagValues) -> None:
+    """Define `--check`."""
+    flags.DEFINE_boolean(
+        "check",
+        True,
+        "Refuse a job that can never start under the present quota: an unknown project, a user who is not a member, "
+        "more than the pool has. --nocheck submits it to wait for another quota file.",
+        flag_values=values,
+    )
+
+
+def check_quota(call: Invocation, client: Client, spec: JobSpec) -> None:
+    """Refuse a job that could never start, unless --nocheck was given; say so where nothing tells.
+
+    Raises:
+        Refused: why, and what to do.
+    """
+    from bastion.client.startable import obstacle
+
+    problem = obstacle(client, spec)
+    if problem is None:
+        say("bastion: no quota is published here yet, so nobody knows whether this job can start")
+    elif problem and call.flags.check:
+        raise Refused(f"{problem}; --nocheck submits the job all the same, to wait until the quota changes")
+    elif problem:
+        say(f"bastion: {problem}; the job waits until the quota changes")
 
 
 def report_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted, *, waiting: bool) -> None:

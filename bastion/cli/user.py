@@ -75,16 +75,3 @@ def choose_project(client: Client, user: str) -> str:
         f"you ({plain(user)}) are a member of no project in the quota file {where} (it has: {known}); "
         "have its administrator add you, or give the right name with --user_id"
     )
-
-
-def membership_note(client: Client, user: str, project: str) -> str:
-    """What the daemon will say of this user in this project, if that is bad news; else nothing."""
-    try:
-        policy = client.policy()
-    except (NotFound, QuotaFileError):
-        return ""
-    if policy.is_member(user, project):
-        return ""
-    if project not in policy.projects:
-        return f"the quota file has no project {plain(project)}; the job will wait until it does"
-    return f"{plain(user)} is no member of {plain(project)} in the quota file; the job will wait until that changes"

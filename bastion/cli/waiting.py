@@ -13,7 +13,19 @@ from bastion.cli.output import plain, say
 from bastion.cli.progress_line import ProgressLine
 from bastion.cli.target import Target
 from bastion.cli.words import ending, progress
-from bastion.client import CaughtUp, Client, Ended, Event, Followed, Logged, Noted, Progressed, StartedAttempt, follow
+from bastion.client import (
+    CaughtUp,
+    Client,
+    Ended,
+    Event,
+    Followed,
+    Logged,
+    Noted,
+    Progressed,
+    Quiet,
+    StartedAttempt,
+    follow,
+)
 from bastion.core.errors import EXIT_DETACHED, EXIT_INFRASTRUCTURE
 from bastion.ports import Clock
 
@@ -52,13 +64,14 @@ def wait_for(
         printer: Shows the output; None: nobody wants it.
         hint: Say after Ctrl-C how to go on.
     """
-    line = ProgressLine()
+    line = ProgressLine(printer.interrupt if printer is not None else lambda: None)
     shown = _Shown(line, printer, client.clock)
     try:
         for event in follow(client, name, uid, generation=generation, what=what):
             shown.show(event)
     except KeyboardInterrupt:
         line.clear()
+        shown.interrupt()
         if hint:
             say(
                 f"detached; the job {name} goes on without you\n"
@@ -113,11 +126,21 @@ class _Shown:
                 self._line.clear()
                 if self._printer is not None:
                     self._printer.caught_up()
+            case Quiet():
+                pass
             case Noted(text=text):
                 self._line.clear()
+                self.interrupt()
                 say(f"bastion: {plain(text)}")
             case Ended():
                 self._line.clear()
                 if self._printer is not None:
                     self._printer.finish()
                 self.ended = event
+        if self._printer is not None and self.ended is None and isinstance(event, (Logged, Quiet)):
+            self._printer.show_unfinished(self._clock.monotonic())
+
+    def interrupt(self) -> None:
+        """A line of ours comes next."""
+        if self._printer is not None:
+            self._printer.interrupt()

@@ -80,6 +80,11 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
+class Quiet:
+    """Nothing is new, and lines are unfinished: what there is of them may be shown."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaughtUp:
     """What was there when the following began has been given; from here on output is new. Comes once."""
 
@@ -105,7 +110,7 @@ class Ended:
     message: str
 
 
-Event: TypeAlias = Progressed | StartedAttempt | Logged | CaughtUp | Noted | Ended
+Event: TypeAlias = Progressed | StartedAttempt | Logged | Quiet | CaughtUp | Noted | Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +160,8 @@ def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Fo
             if following.ended is not None:
                 yield following.ended
                 return
+            if following.unfinished and not following.news:
+                yield Quiet()
         except StoreUnavailable as error:
             most = _SLOTS_AFTER_OUTAGE_MAX
             if not silent:
@@ -174,6 +181,7 @@ class _Following:
 
     Attributes:
         news: Whether the last slot found something.
+        unfinished: Workers and streams whose last line has not ended.
         ended: The last event, when all has been said.
     """
 
@@ -202,6 +210,7 @@ class _Following:
         self._refusal_seen = -1
         self._ask_refusal = False
         self.news = False
+        self.unfinished: set[tuple[int, str]] = set()
         self.ended: Ended | None = None
 
     def slot(self) -> Iterator[Event]:
@@ -379,11 +388,20 @@ class _Following:
             return
         pieces = self._logs.poll(sparing=self._client.pace.sparing)
         if pieces:
-            yield Logged(pieces=pieces)
+            yield self._logged(pieces)
         while self._logs.behind:
             pieces = self._logs.poll()
             if pieces:
-                yield Logged(pieces=pieces)
+                yield self._logged(pieces)
+
+    def _logged(self, pieces: list[LogPiece]) -> Logged:
+        for piece in pieces:
+            place = (piece.worker, piece.stream)
+            if piece.ends:
+                self.unfinished.discard(place)
+            else:
+                self.unfinished.add(place)
+        return Logged(pieces=pieces)
 
     def _turn_to(self, number: int | None) -> Iterator[Event]:
         """Goes over to the attempt of that number, if it is newer than the one that is read."""
@@ -412,6 +430,7 @@ class _Following:
         what = self._what
         tail = None if self._caught_up else what.tail
         self._run = run
+        self.unfinished.clear()
         self._logs = self._client.logs(
             self._name, run, hosts=hosts, worker=what.worker, since=what.since, tail=tail, source=what.source
         )

@@ -1,6 +1,7 @@
 """Jobs of one bastion: submit, look, cancel.
 
-Layer: client, through the port. Nothing is cached but the status document, by its generation.
+Layer: client, through the port. Nothing is cached but the status document, by its generation,
+and where it is asked for the quota file.
 
 Invariants:
 
@@ -133,6 +134,7 @@ class Client:
         self.clock = clock
         self._status: Mapping[str, Any] | None = None
         self._status_generation = 0
+        self._policy: quota.Policy | None = None
 
     @property
     def bastion(self) -> str:
@@ -217,14 +219,19 @@ class Client:
                 results.append(read_result(answer.data, name=key.removeprefix(keys.JOBS_COMPLETE)))
         return results, len(metas)
 
-    def policy(self) -> quota.Policy:
+    def policy(self, *, again: bool = True) -> quota.Policy:
         """The quota file in the bastion's bucket.
+
+        Args:
+            again: Read it though this client has read it before.
 
         Raises:
             NotFound: there is none here (it may lie in a private bucket).
             quota.QuotaFileError: it is broken.
         """
-        return quota.load(self.store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data)
+        if self._policy is None or again:
+            self._policy = quota.load(self.store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data)
+        return self._policy
 
     # -- one job ------------------------------------------------------------------------------------------------
 

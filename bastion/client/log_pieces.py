@@ -60,32 +60,76 @@ def read_pieces(data: bytes, *, worker: int, not_before: str) -> Iterator[LogPie
 
 
 @dataclass(slots=True)
+class _Begun:
+    """A line whose end has not come.
+
+    Attributes:
+        piece: What there is of it and was not shown.
+        since: When that was first seen unfinished, or last shown; by the caller's clock.
+        told: What was shown of it last.
+    """
+
+    piece: LogPiece
+    since: float | None = None
+    told: bytes | None = None
+
+
+@dataclass(slots=True)
 class LineJoiner:
     """Joins the pieces of lines; `show` gets whole lines only, each with the instant of its last piece.
 
     Lines without an end cost no memory: one of `max_bytes` is given out as it is, and so is the longest one where all
     that have begun have more than `max_bytes_of_all`.
+
+    Attributes:
+        rewriting: A carriage return begins the line again, as on a terminal: of a progress bar only the latest state
+            is kept. Otherwise it is a character like others.
     """
 
     show: Callable[[LogPiece], None]
     max_bytes: int = 1024 * 1024
     max_bytes_of_all: int = 16 * 1024 * 1024
-    _begun: dict[tuple[int, str], LogPiece] = field(default_factory=dict)
+    rewriting: bool = False
+    _begun: dict[tuple[int, str], _Begun] = field(default_factory=dict)
     _size: int = 0
 
     def add(self, piece: LogPiece) -> None:
+        """Take the next piece of a line."""
         place = (piece.worker, piece.stream)
-        begun = self._begun.pop(place, None)
-        if begun is not None:
-            self._size -= len(begun.text)
-            piece = replace(piece, text=begun.text + piece.text)
-        if piece.ends or len(piece.text) >= self.max_bytes:
-            self.show(replace(piece, ends=True))
+        begun = self._begun.pop(place, None) or _Begun(replace(piece, text=b""))
+        self._size -= len(begun.piece.text)
+        text = begun.piece.text + piece.text
+        begun.piece = replace(piece, text=_latest_state(text) if self.rewriting else text)
+        if piece.ends or len(begun.piece.text) >= self.max_bytes:
+            self._end(begun)
             return
-        self._begun[place] = piece
-        self._size += len(piece.text)
+        self._begun[place] = begun
+        self._size += len(begun.piece.text)
         if self._size > self.max_bytes_of_all:
-            self._give_out(max(self._begun, key=lambda place: len(self._begun[place].text)))
+            self._give_out(max(self._begun, key=lambda place: len(self._begun[place].piece.text)))
+
+    def show_unfinished(self, now: float, *, every: float) -> None:
+        """Show what there is of lines that have not ended within `every` seconds.
+
+        Of a line that is rewritten that is its latest state, which may come again when it has changed; any other line
+        is continued in a line of its own.
+
+        Args:
+            now: Seconds of a clock that only goes forward, the same one in each call.
+        """
+        for place in sorted(self._begun):
+            begun = self._begun[place]
+            if begun.since is None:
+                begun.since = now
+            text = begun.piece.text
+            state = text.removesuffix(b"\r")
+            if now - begun.since < every or not state or state == begun.told:
+                continue
+            self.show(replace(begun.piece, text=state, ends=True))
+            begun.since, begun.told = now, state
+            self._size -= len(text)
+            # It may be rewritten yet; if it is continued instead, the beginning was shown.
+            begun.piece = replace(begun.piece, text=b"")
 
     def finish(self) -> None:
         """The output is over: lines that never ended are shown as they are."""
@@ -93,6 +137,25 @@ class LineJoiner:
             self._give_out(place)
 
     def _give_out(self, place: tuple[int, str]) -> None:
-        piece = self._begun.pop(place)
-        self._size -= len(piece.text)
-        self.show(replace(piece, ends=True))
+        begun = self._begun.pop(place)
+        self._size -= len(begun.piece.text)
+        self._end(begun)
+
+    def _end(self, begun: _Begun) -> None:
+        text = begun.piece.text
+        if self.rewriting:
+            text = text.removesuffix(b"\r")
+        # A line that was shown already may end with nothing more.
+        if begun.told is None or text not in (b"", begun.told):
+            self.show(replace(begun.piece, text=text, ends=True))
+
+
+def _latest_state(text: bytes) -> bytes:
+    """What a terminal would show of a line with carriage returns, the last one kept if the next text comes behind it.
+
+    A bar that clears itself with spaces is shown as it was before.
+    """
+    if b"\r" not in text:
+        return text
+    state = next((part for part in reversed(text.split(b"\r")) if part.strip(b" ")), b"")
+    return state + b"\r" if text.endswith(b"\r") else state

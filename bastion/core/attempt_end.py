@@ -13,6 +13,7 @@ from bastion.core import host_errors, limits
 from bastion.core.errors import EXIT_NO_CODE
 from bastion.core.instants import from_rfc3339
 from bastion.core.job_record import LAST_INSTANT, Cause, Ending, PastTry
+from bastion.core.plain_text import plain_line
 from bastion.core.protocol import HostPhase, Report
 from bastion.core.runs import RunPlan
 from bastion.core.slices import SliceState
@@ -69,7 +70,7 @@ def _ending(
 ) -> Ending:
     return Ending(
         cause=cause,
-        message=message[: limits.MESSAGE_MAX_CHARS],  # hosts and APIs wrote it, and every attempt keeps it
+        message=plain_line(message)[: limits.MESSAGE_MAX_CHARS],  # hosts and APIs wrote it, and every attempt keeps it
         at=now,
         grace_seconds=plan.settings.budgets.failure_grace_seconds,
         exit_code=exit_code,

@@ -18,6 +18,7 @@ from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
 from bastion.core.packed_document import PackedDocument
+from bastion.core.plain_text import plain_line
 from bastion.core.slices import Place
 
 FORMAT = 1
@@ -280,7 +281,7 @@ class JobRecord(_Part):
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:
-            line = HistoryLine(number=self.history_next, at=at, status=status, text=text)
+            line = HistoryLine(number=self.history_next, at=at, status=status, text=plain_line(text))
             changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
         if "spec" in changes:
             changes["spec"] = PackedDocument.of(changes["spec"])

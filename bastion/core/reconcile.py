@@ -26,6 +26,7 @@ from bastion.core.effects import (
 from bastion.core.instants import duration
 from bastion.core.job_record import Attempt, Cause, Ending, JobRecord, Outcome, PastAttempt
 from bastion.core.lifecycle import Status
+from bastion.core.plain_text import plain
 from bastion.core.runs import RunPlan
 from bastion.core.slices import SliceState
 from bastion.core.world import JobView, World, next_place
@@ -206,7 +207,7 @@ class _Turn:
         return self._end(record, Cause.UPDATED, f"a new spec, version {spec.version}")
 
     def _cancel(self, record: JobRecord, message: str, by: str) -> JobRecord:
-        outcome = Outcome(outcome="cancelled", exit_code=143, message=message, by=by)
+        outcome = Outcome(outcome="cancelled", exit_code=143, message=message, by=plain(by))
         record = self._evolve(record, message, status=Status.CANCELLING, outcome=outcome)
         return self._end(record, Cause.CANCELLED, message) if record.attempt else record
 

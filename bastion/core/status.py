@@ -15,6 +15,7 @@ from bastion.core.checkpoints import saved_until
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.job_record import JobRecord
 from bastion.core.lifecycle import Status
+from bastion.core.plain_text import plain_line
 from bastion.core.protocol import HostPhase
 from bastion.core.world import JobView
 from scheduler import Decision, Plan, Snapshot
@@ -48,10 +49,10 @@ def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | 
     reason = decision.reason
     return {
         "code": reason.code.value,
-        "message": reason.message,
+        "message": plain_line(reason.message),
         "since": to_rfc3339(reason.since if since is None else since),
         "holders": list(reason.holders),
-        "unblock": reason.unblock,
+        "unblock": plain_line(reason.unblock),
         "also": [code.value for code in reason.also],
     }
 
@@ -128,11 +129,11 @@ def job_entry(
         "hosts_up": len(list(reports)) if attempt else None,
         "hosts_running": sum(r.phase is HostPhase.RUNNING for r in reports) if attempt else None,
         "tier": attempt.tier if attempt else None,
-        "stopping": f"{ending.cause.value}: {ending.message}" if ending else None,
+        "stopping": plain_line(f"{ending.cause.value}: {ending.message}") if ending else None,
         "position": decision.position if decision and waiting else None,
         "position_in_project": decision.position_in_project if decision and waiting else None,
         "reason": _reason(decision, since) if waiting else None,
-        "problem": (view.frozen or view.spec_problem or None) if view else None,
+        "problem": (plain_line(view.frozen or view.spec_problem) or None) if view else None,
         # Few jobs have them, and every entry costs.
         **({} if expected is None else {"expected_duration_seconds": expected}),
         **({} if checkpointed_at is None else {"checkpointed_at": checkpointed_at}),
@@ -197,7 +198,9 @@ def build(
 ) -> dict[str, Any]:
     """The whole document; `jobs` are `JobEntries` of the same views and plan, and `idle` an `idle_document`."""
     invalid = [
-        {"name": name, "problem": view.spec_problem} for name, view in sorted(views.items()) if view.spec_problem
+        {"name": name, "problem": plain_line(view.spec_problem)}
+        for name, view in sorted(views.items())
+        if view.spec_problem
     ]
     return {
         "format": FORMAT,
@@ -205,7 +208,7 @@ def build(
         "root": root,
         "daemon": dict(daemon),
         "quota": dict(quota),
-        "alarms": sorted(set(alarms)),
+        "alarms": sorted({plain_line(alarm) for alarm in alarms}),
         "jobs": list(jobs),
         "invalid": invalid,
         "projects": {

@@ -18,6 +18,7 @@ from bastion.core import runs
 from bastion.core.effects import Effect
 from bastion.core.errors import BastionError, StoreError
 from bastion.core.job_record import JobRecord
+from bastion.core.plain_text import plain_line
 from bastion.core.provisioning import BUILT_IN, Provisioning, tiers_without_settings
 from bastion.core.published_jobs import published_holdings
 from bastion.core.reconcile import reconcile
@@ -382,7 +383,7 @@ class Daemon:
             quota={
                 "in_force": policy.policy is not None,
                 "generation": policy.generation,
-                "problem": policy.problem,
+                "problem": plain_line(policy.problem),
                 "root": self._settings.quota_root or self._settings.world.root,
             },
             alarms=problems,

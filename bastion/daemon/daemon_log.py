@@ -13,6 +13,7 @@ from collections import deque
 from bastion.core import keys, limits
 from bastion.core.errors import NotFound, ObjectTooLarge, PreconditionFailed
 from bastion.core.instants import to_rfc3339, utc_day
+from bastion.core.plain_text import plain_line
 from bastion.ports import Clock, ObjectStore
 
 _LINES_MAX = 10_000
@@ -36,7 +37,7 @@ class DaemonLog:
         if len(self._lines) >= _LINES_MAX:
             self._lines.popleft()
             self._dropped += 1
-        self._lines.append(f"{to_rfc3339(self._clock.now())} {' '.join(text.split())}\n")
+        self._lines.append(f"{to_rfc3339(self._clock.now())} {plain_line(text)}\n")
 
     def say_problems(self, problems: list[str]) -> None:
         """Says each problem when it begins and when it is over, not in every tick."""

@@ -42,6 +42,7 @@ from bastion.core.errors import (
 )
 from bastion.core.finishing import result_uid
 from bastion.core.job_record import JobRecord
+from bastion.core.plain_text import plain_line
 from bastion.core.protocol import Claim
 from bastion.core.slices import failure_of
 from bastion.daemon.crew import Crew
@@ -323,7 +324,12 @@ class Executor:
 
     def _put_invalid(self, effect: PutInvalid) -> None:
         document = documents.dumps(
-            {"format": 1, "name": effect.name, "generation": effect.spec_generation, "problem": effect.problem}
+            {
+                "format": 1,
+                "name": effect.name,
+                "generation": effect.spec_generation,
+                "problem": plain_line(effect.problem),
+            }
         )
         meta = self._store.put(keys.invalid(effect.name), document, generation=effect.generation)
         invalid = Invalid(name=effect.name, spec_generation=effect.spec_generation)

@@ -14,6 +14,7 @@ from bastion.core.job_record import read as read_record
 from bastion.core.jobspec import JobSpec
 from bastion.core.lifecycle import Status
 from bastion.core.objects import check_key
+from bastion.core.plain_text import plain
 from bastion.core.protocol import Claim, Order, Report
 from bastion.daemon.beats import Beats
 from bastion.daemon.listings import LoneObject, Shelves
@@ -42,7 +43,7 @@ def _read_wish(_name: str, data: bytes) -> tuple[bool, str, str]:
         raise InvalidDocument("a wish is a JSON object")
     uid, by = document.get("uid"), document.get("by")
     cancel = str(document.get("status", "")).upper() == Status.CANCELLING.value
-    return cancel, uid[:128] if isinstance(uid, str) else "", by[:128] if isinstance(by, str) else ""
+    return cancel, uid[:128] if isinstance(uid, str) else "", plain(by[:128]) if isinstance(by, str) else ""
 
 
 def _read_invalid(key_name: str, data: bytes) -> Invalid:

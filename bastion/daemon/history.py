@@ -14,6 +14,7 @@ from bastion.core import keys, limits
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError
 from bastion.core.instants import to_rfc3339, utc_day
 from bastion.core.job_record import HistoryLine, JobRecord
+from bastion.core.plain_text import plain_line
 from bastion.daemon.crew import Crew
 from bastion.ports import ObjectStore
 
@@ -57,7 +58,7 @@ def project_line(record: JobRecord, line: HistoryLine) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return plain_line(text)  # what an older version left in a record may not be plain
 
 
 class HistoryWriter:

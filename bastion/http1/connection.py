@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bastion.core.plain_text import plain
 from bastion.http1.head import body_length, parse_head, split_target
 from bastion.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
 from bastion.http1.messages import (
@@ -251,7 +252,7 @@ class Connection:
         try:
             keep = outgoing.send(response, method=request.method, version=request.version, keep=keep)
         except BodyFailed as error:
-            _log.exception("the answer to %s %s could not be sent", request.method, request.path)
+            _log.exception("the answer to %s %s could not be sent", request.method, plain(request.path))
             if outgoing.begun:
                 # A reset, because an end could pass for the end of a body without a length.
                 raise Disconnect(reset=True) from error
@@ -268,7 +269,7 @@ class Connection:
         except BadRequest as error:
             return _refusal(error), False
         except Exception:  # noqa: BLE001 - one request that hits a mistake of ours must not end the server for all
-            _log.exception("%s %s failed", request.method, request.path)
+            _log.exception("%s %s failed", request.method, plain(request.path))
             return _failure(), True
 
     def _linger(self) -> None:

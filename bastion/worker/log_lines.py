@@ -120,6 +120,8 @@ class LineCutter:
 
     not_before: float = 0.0
     _partials: dict[str, _Partial] = field(default_factory=dict)
+    # Streams whose last record ends within a line: the same process may go on with it, and nobody else.
+    _unended: set[str] = field(default_factory=set)
 
     def feed(self, stream: str, data: bytes, *, at: float, monotonic: float) -> list[LogRecord]:
         """Adds bytes that were read from `stream` ("stdout" or "stderr").
@@ -128,6 +130,8 @@ class LineCutter:
             at: Instant for the record, seconds since the epoch; an earlier one than the last is raised to it.
             monotonic: Seconds of the clock that idle flushing uses.
         """
+        if stream not in self._partials and stream in self._unended:
+            data = b"\n" + data  # of another process, which must not be glued to the last one's line
         partial = self._partials.setdefault(stream, _Partial())
         if partial.data:
             data = partial.data + data
@@ -172,6 +176,8 @@ class LineCutter:
     def note(self, text: str, *, at: float) -> LogRecord:
         """A line of the agent's own, shown as stderr."""
         line = "bastion: " + text.replace("\n", " ") + "\n"
+        if "stderr" in self._unended:
+            line = "\n" + line
         return self._record("stderr", line.encode("utf-8", "replace"), at)
 
     def gap(self, lost_bytes: int | None, reason: str, *, at: float) -> LogRecord:
@@ -183,6 +189,10 @@ class LineCutter:
         return self.not_before
 
     def _record(self, stream: str, data: bytes, at: float) -> LogRecord:
+        if data.endswith(b"\n"):
+            self._unended.discard(stream)
+        else:
+            self._unended.add(stream)
         return LogRecord(stream=stream, at=self._instant(at), data=data)
 
 

@@ -77,7 +77,7 @@ def test_completed_jobs_are_shown_when_asked_for_the_newest_first(run, bastion) 
 def test_without_a_daemon_the_list_says_so_and_shows_what_was_submitted(run, bastion) -> None:
     bastion.submit("job")
     done = run("list")
-    assert done.code == 0
+    assert done.code == 75
     assert "no daemon has published the state of" in done.err
     assert "job" in done.out
 

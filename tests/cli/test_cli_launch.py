@@ -199,11 +199,66 @@ def test_a_broken_quota_file_is_explained_with_its_line(run, bastion) -> None:
     assert "bastion quota check FILE" in done.err
 
 
-def test_a_project_that_will_refuse_the_user_is_noted(run, bastion) -> None:
-    done = run("launch", "--project_id=b", "--", "x")
+_HUGE = ("--instance_type=tpu-v4-512", "--num_replicas=256")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--project_id=b",), "user alice is not a member of project b; choose --project_id=a, or ask"),
+        (("--project_id=zz",), "the quota file has no project zz (it has: a, b); correct --project_id"),
+        (_HUGE, "the job needs 131072 v4, and the whole pool has 64; choose a smaller"),
+        (("--instance_type=tpu-v5p-8",), "the job needs v5p, which the pool does not have (it has: v4)"),
+    ],
+)
+def test_a_job_that_can_never_start_is_refused_unless_it_may_wait_for_another_quota(
+    run, bastion, flags, message
+) -> None:
+    for _ in ("before a daemon ran", "after it has published"):
+        done = run("launch", "--name=job", *flags, "--", "x")
+        assert (done.code, done.out) == (64, "")
+        assert message in done.err
+        assert "--nocheck submits the job all the same" in done.err
+        assert bastion.listed("jobs/active/") == []
+        bastion.settle(2)
+    done = run("launch", "--name=job", "--nocheck", *flags, "--", "x")
     assert done.code == 0
-    assert "alice is no member of b in the quota file; the job will wait" in done.err
-    assert "has no project zz" in run("launch", "--project_id=zz", "--", "x").err
+    assert message in done.err
+    assert bastion.listed("jobs/active/") == ["jobs/active/job"]
+
+
+def test_a_spec_from_a_file_that_can_never_start_is_refused(run, bastion, tmp_path: Path) -> None:
+    made = run("launch", "--name=job", "--project_id=zz", "--dry_run", "--", "x")
+    assert made.code == 0
+    assert "launch would refuse it: the quota file has no project zz" in made.err
+    (tmp_path / "job.json").write_text(made.out)
+    assert run("submit", "--spec=job.json").code == 64
+    assert run("submit", "--spec=job.json", "--nocheck").code == 0
+
+
+def test_a_share_that_no_limit_lets_grow_is_the_most_a_job_may_ask_for(run, bastion) -> None:
+    bastion.write_quota(
+        bastion.store.get(keys.PROJECT_QUOTAS).data + b"[project_rules.a]\nborrowing_limit = {v4 = 0}\n"
+    )
+    done = run("launch", "--instance_type=tpu-v4-64", "--", "x")
+    assert (done.code, "project a can never hold more than 32" in done.err) == (64, True)
+    assert run("launch", "--instance_type=tpu-v4-32", "--", "x").code == 0
+
+
+def test_where_the_file_cannot_be_read_the_status_tells(run, bastion) -> None:
+    bastion.settle(2)
+    bastion.store.delete(keys.PROJECT_QUOTAS, generation=bastion.store.head(keys.PROJECT_QUOTAS).generation)
+    bastion.settle(2)
+    for flags in (("--project_id=zz",), ("--project_id=a", *_HUGE), ("--project_id=a", "--instance_type=tpu-v5p-8")):
+        assert run("launch", *flags, "--", "x").code == 64
+    assert run("launch", "--project_id=a", "--instance_type=tpu-v4-8", "--", "x").code == 0
+
+
+def test_where_nothing_is_published_the_job_is_submitted_with_a_warning(run, bastion) -> None:
+    bastion.store.delete(keys.PROJECT_QUOTAS, generation=bastion.store.head(keys.PROJECT_QUOTAS).generation)
+    done = run("launch", "--project_id=zz", *_HUGE, "--", "x")
+    assert done.code == 0
+    assert "no quota is published here yet, so nobody knows whether this job can start" in done.err
 
 
 def test_settings_give_user_and_project(run, bastion) -> None:
@@ -215,7 +270,7 @@ def test_settings_give_user_and_project(run, bastion) -> None:
 
 def test_a_login_name_with_odd_characters_becomes_a_user_id(run, bastion, monkeypatch) -> None:
     monkeypatch.setenv("LOGNAME", "DOMAIN\\al ice")
-    assert run("launch", "--name=job", "--project_id=a", "--", "x").code == 0
+    assert run("launch", "--name=job", "--project_id=a", "--nocheck", "--", "x").code == 0
     assert spec(bastion, "job").user_id == "DOMAIN-al-ice"
 
 
@@ -250,11 +305,15 @@ def test_a_command_line_in_one_argument_is_kept_and_noted(run, bastion) -> None:
 
 
 def test_after_its_daemon_has_ended_a_bastion_says_so_and_how_to_go_on(run, bastion) -> None:
+    assert run("list").code == 75  # none has ever run
     bastion.settle(2)
-    assert "no daemon" not in run("list").err
+    done = run("list")
+    assert (done.code, "no daemon" in done.err) == (0, False)
     bastion.daemon.close()
-    for command in (("launch", "--name=job", "--", "x"), ("list",)):
-        told = run(*command).err
+    for command, code in ((("launch", "--name=job", "--", "x"), 0), (("list",), 75), (("list", "--output=json"), 75)):
+        done = run(*command)
+        assert done.code == code
+        told = done.err
         assert "the daemon has ended; nothing starts until one runs (bastion daemon run --root=" in told
 
 

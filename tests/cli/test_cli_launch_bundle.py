@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,50 @@ def test_a_dry_run_shows_where_the_code_would_be_and_stores_nothing(run, bastion
     done = run("launch", "--dry_run", "--", "true")
     assert bundles.digest_in(json.loads(done.out)["code_asset_path"])
     assert stored(bastion) == []
+
+
+# -- a dry run, then submit --------------------------------------------------------------------------------------------
+
+
+def made_in(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """`bastion launch --dry_run > job.json`, by a shell."""
+    command = [sys.executable, "-m", "bastion.cli.main", "launch", "--dry_run", "--name=job", "--project_id=a", *flags]
+    shell = f"{shlex.join([*command, '--', 'python3', 'train.py'])} > job.json"
+    return subprocess.run(["bash", "-c", shell], cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+
+
+def test_a_dry_run_into_a_file_of_the_folder_can_be_submitted_with_its_code(run, bastion, tree) -> None:
+    assert "bastion submit, run in this folder, uploads it" in made_in(tree).stderr
+    done = run("submit", "--spec=job.json")
+    assert done.code == 0, done.err
+    assert f"2 files of {tree} go along (uploaded" in done.err
+    assert stored(bastion) == [keys.bundle(bundles.digest_in(spec(bastion).code_asset_path or ""))]
+    (tree / "train.py").unlink()
+    assert run("cancel", "job").code == 0
+    bastion.run_until(lambda: bastion.result("job"))
+    assert run("submit", "--spec=job.json").code == 0  # the code is in the bucket
+
+
+def test_a_spec_whose_code_is_nowhere_is_refused(run, bastion, tree, tmp_path, monkeypatch) -> None:
+    made_in(tree)
+    (tree / "train.py").write_text("print(2)\n")
+    done = run("submit", "--spec=job.json")
+    assert done.code == 64
+    assert f"is not in the bucket, and the code in {tree} is different; run bastion submit where" in done.err
+    monkeypatch.chdir(tmp_path)
+    assert "is not in the bucket, and there is no code here" in run("submit", f"--spec={tree}/job.json").err
+    assert (bastion.listed("jobs/active/"), stored(bastion)) == ([], [])
+
+
+def test_a_spec_with_hidden_secrets_is_refused_and_one_with_secrets_is_taken(run, bastion, tree) -> None:
+    assert "hunter2" not in made_in(tree, "--env=API_KEY=hunter2").stderr + (tree / "job.json").read_text()
+    done = run("submit", "--spec=job.json")
+    assert done.code == 64
+    assert "the values of API_KEY are hidden (***) in this spec; write them into it, or make it again with" in done.err
+    assert bastion.listed("jobs/active/") == []
+    made_in(tree, "--env=API_KEY=hunter2", "--env=A=***", "--show_secrets")
+    assert run("submit", "--spec=job.json").code == 0
+    assert dict(spec(bastion).env_vars) == {"A": "***", "API_KEY": "hunter2"}
 
 
 @pytest.mark.parametrize("flag", ["--bundle=", "--bundle_exclude=", "--bundle_allow=", "--bundle=missing"])

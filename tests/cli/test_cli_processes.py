@@ -93,6 +93,20 @@ def test_ctrl_c_while_waiting_returns_130_and_leaves_the_job(root: Path) -> None
     assert (root / "jobs/active/job").exists()
 
 
+def test_the_suite_gives_its_programs_the_usual_sigint_though_it_was_started_without() -> None:
+    """As a shell starts it in the background: what reads Ctrl-C in a test would otherwise wait for ever."""
+    test = "test_programs_that_a_test_starts_get_the_usual_sigint"
+    pytest_again = f'trap "" INT; exec {sys.executable} -m pytest -n 0 -q -p no:cacheprovider {__file__}::{test}'
+    done = subprocess.run(["bash", "-c", pytest_again], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_programs_that_a_test_starts_get_the_usual_sigint() -> None:
+    program = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True\n"
+
+
 def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
     shell = f"{sys.executable} -m bastion.cli.main instance-types | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=True)

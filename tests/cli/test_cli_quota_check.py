@@ -128,3 +128,18 @@ def test_many_are_counted() -> None:
     assert told[:2] == ["", "Jobs: 33"]
     assert told[-1] == "  and 3 more (--output=json has all)"
     assert len(told) == 33
+
+
+def test_a_type_that_has_left_the_pool_is_warned_of_and_keeps_the_file_in_force(run, bastion, tmp_path) -> None:
+    text = FILE.replace("mystery = 64\n", "")
+    (tmp_path / "new.toml").write_text(text)
+    done = run("quota", "check", "new.toml")
+    assert done.code == 0
+    assert "[project_resources.a] has 'mystery', which total_resources lacks, so it gives nothing" in done.out
+    # A daemon that knows nothing yet has no last good file to go on with.
+    bastion.write_quota(text.encode())
+    bastion.restart_daemon()
+    bastion.submit("job", instance_type="tpu-v4-8")
+    bastion.settle(4)
+    assert bastion.status("job") == "ACTIVE"
+    assert bastion.json(keys.STATUS)["quota"]["problem"] == ""

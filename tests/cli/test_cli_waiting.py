@@ -51,6 +51,32 @@ def test_workers_of_a_slice_are_told_apart_and_hosts_are_counted(run, bastion) -
     assert done.err.endswith("job succeeded: every worker exited with 0\n")
 
 
+def test_progress_bars_of_several_hosts_appear_in_time_each_state_in_a_line_of_its_host(run, bastion) -> None:
+    bastion.hosts.scripts["job"] = runs_for(60)
+    states = iter(range(1, 40))
+
+    def write() -> None:
+        record = bastion.record("job")
+        if record is not None and record.attempt is not None and record.attempt.running_since is not None:
+            step = next(states, 40)
+            for worker in (0, 1) if step < 40 else ():
+                bastion.write_log("job", bastion.attempt("job"), worker, step, f"stderr P \rw{worker}: {step}/39")
+
+    bastion.on_sleep.append(write)
+    shown = []
+    bastion.on_sleep.append(lambda: shown.append(run.capture.readouterr().err))
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x")
+    assert done.code == 0
+    before = "".join(shown)
+    for worker in (0, 1):
+        lines = [line for line in before.splitlines() if f"w{worker}: " in line]
+        assert len(lines) >= 3, before  # long before they end
+        assert len(lines) <= 60 / 5 + 1
+        assert all(line.startswith(f"[w0{worker}] w{worker}: ") for line in lines)
+        assert f"[w0{worker}] w{worker}: 39/39\n" in before + done.err
+    assert "\r" not in before + done.err
+
+
 def test_output_that_comes_with_the_end_is_all_shown_before_returning(run, bastion) -> None:
     bastion.hosts.scripts["job"] = runs_for(1)
 

@@ -379,6 +379,58 @@ def test_a_line_without_an_end_is_shown_at_last_and_costs_bounded_memory() -> No
     assert texts(shown) == ["123456789012", "other"]
 
 
+def bar(text: bytes, *, worker: int = 0, ends: bool = False) -> LogPiece:
+    return LogPiece(worker=worker, at="", stream="stderr", ends=ends, text=text)
+
+
+def test_a_progress_bar_is_shown_now_and_then_and_once_when_it_ends() -> None:
+    shown: list[LogPiece] = []
+    joiner = LineJoiner(shown.append, rewriting=True)
+    for second in range(31):
+        joiner.add(bar(b"\r%d%%" % second))
+        joiner.show_unfinished(float(second), every=10.0)
+    assert texts(shown) == ["10%", "20%", "30%"]
+    joiner.show_unfinished(90.0, every=10.0)
+    assert texts(shown) == ["10%", "20%", "30%"]  # nothing is new
+    joiner.add(bar(b"\r99%\r100%", ends=True))
+    assert texts(shown)[3:] == ["100%"]
+    joiner.add(bar(b"\r1%\r      \rdone", ends=True))
+    joiner.add(bar(b"\r50%\r\x20\x20\x20", ends=True))
+    assert texts(shown)[4:] == ["done", "50%"]
+
+
+def test_a_bar_whose_last_state_was_shown_is_not_shown_again_at_its_end() -> None:
+    shown: list[LogPiece] = []
+    joiner = LineJoiner(shown.append, rewriting=True)
+    joiner.add(bar(b"100%\r"))
+    for now in (0.0, 5.0, 50.0):
+        joiner.show_unfinished(now, every=5.0)
+    joiner.add(bar(b"", ends=True))
+    joiner.finish()
+    assert texts(shown) == ["100%"]
+
+
+def test_a_line_that_takes_long_to_end_is_continued_in_one_of_its_own() -> None:
+    shown: list[LogPiece] = []
+    joiner = LineJoiner(shown.append, rewriting=True)
+    joiner.add(bar(b"loading ... "))
+    joiner.add(bar(b"whole", worker=1, ends=True))
+    joiner.show_unfinished(0.0, every=5.0)
+    assert texts(shown) == ["whole"]
+    joiner.show_unfinished(5.0, every=5.0)
+    joiner.add(bar(b"done", ends=True))
+    joiner.add(bar(b"", ends=True))
+    assert texts(shown) == ["whole", "loading ... ", "done", ""]
+
+
+def test_without_rewriting_a_carriage_return_is_a_character() -> None:
+    shown: list[LogPiece] = []
+    joiner = LineJoiner(shown.append)
+    joiner.add(bar(b"\r1%"))
+    joiner.add(bar(b"\r2%\r", ends=True))
+    assert texts(shown) == ["\r1%\r2%\r"]
+
+
 # -- the daemon's pulse ------------------------------------------------------------------------------------------------
 
 

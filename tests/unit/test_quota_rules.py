@@ -142,8 +142,6 @@ def test_the_most_a_project_may_hold_follows_from_its_limit_and_from_what_the_ot
         ("borrowing_limit = { v4 = -1 }", "whole number"),
         ("lending_limit = { v4 = 1.5 }", "whole number"),
         ("lending_limit = { v4 = true }", "whole number"),
-        ("lending_limit = { v5 = 1 }", "has 'v5', which total_resources lacks; did you mean v5p?"),
-        ("lending_limit = { tpu = 1 }", "has 'tpu', which total_resources lacks; add it there or delete it here"),
         ("user_weights = 2", "write a table, like user_weights = { alice = 2.0 }"),
         ("user_weights = { alice = 0 }", "from 0.001 to 1000"),
         ("user_weights = { a.b = 1 }", "needs quotes"),
@@ -162,6 +160,16 @@ def test_a_wrong_rule_is_told_with_its_line_and_what_to_write(table: str, rule: 
     assert line == FIRST + 2
     assert part.replace("TABLE", table) in message
     assert table in message
+
+
+@pytest.mark.parametrize("table", ["project_rules", "project_rules.research"])
+@pytest.mark.parametrize(("kind", "end"), [("v5", "did you mean v5p?"), ("tpu", "add it there or delete it here")])
+def test_a_limit_of_a_type_that_the_pool_lacks_limits_nothing_and_is_warned_of(table: str, kind: str, end: str) -> None:
+    policy = load(f"[{table}]\nlending_limit = {{ v4 = 7, {kind} = 1 }}\n")
+    assert dict(policy.rules("research").lending_limit) == {"v4": 7}
+    (warning,) = policy.warnings
+    message = f"lending_limit in [{table}] has '{kind}', which total_resources lacks, so it limits nothing; {end}"
+    assert (warning.line, warning.message) == (FIRST + 1, message)
 
 
 @pytest.mark.parametrize(

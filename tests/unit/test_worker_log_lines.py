@@ -138,6 +138,34 @@ def test_a_note_of_the_agent_is_one_line():
     assert line == ("stderr", "F", b"bastion: two lines")
 
 
+def test_a_note_is_not_glued_to_an_unfinished_line_of_the_command():
+    cutter = LineCutter()
+    feed(cutter, b"oops", stream="stderr")
+    cut = cutter.flush_idle(at=AT, monotonic=10.0)
+    cut += [cutter.note("told to stop", at=AT), *feed(cutter, b" again\n", stream="stderr")]
+    assert lines(cut) == [
+        ("stderr", "P", b"oops"),
+        ("stderr", "F", b""),
+        ("stderr", "F", b"bastion: told to stop"),
+        ("stderr", "F", b" again"),
+    ]
+    assert lines([cutter.note("once more", at=AT)]) == [("stderr", "F", b"bastion: once more")]
+
+
+def test_the_next_process_does_not_continue_the_unfinished_line_of_the_last_one():
+    cutter = LineCutter()
+    feed(cutter, b"try 1")
+    cut = (
+        cutter.close("stdout", at=AT) + feed(cutter, b"try 2\n") + cutter.close("stdout", at=AT) + feed(cutter, b"3\n")
+    )
+    assert lines(cut) == [
+        ("stdout", "P", b"try 1"),
+        ("stdout", "F", b""),
+        ("stdout", "F", b"try 2"),
+        ("stdout", "F", b"3"),
+    ]
+
+
 def test_raw_bytes_are_those_of_the_command():
     assert raw_of(feed(LineCutter(), b"a\r\n\xff\n")[0]) == b"a\r\n\xff\n"
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from bastion.core.errors import StoreError
+from bastion.core.plain_text import plain
 from bastion.emulator.gcs import json_api, xml_api
 from bastion.emulator.gcs.buckets import Buckets
 from bastion.emulator.gcs.calls import Call
@@ -44,7 +45,7 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
         except StorageError as error:
             return render(of_storage(error))
         except StoreError as error:
-            _log.warning("%s %s: %s", request.method, request.path, error)
+            _log.warning("%s %s: %s", request.method, plain(request.path), error)
             return render(of_store(error))
         except Refusal as refusal:
             return render(refusal)
