@@ -17,7 +17,14 @@ from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.routes import Action, route
 from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream
-from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
+from bastion.proxy.sealed.segments import (
+    SEGMENT_BYTES,
+    plain_capacity,
+    plain_offset,
+    sealed_offset,
+    sealed_size,
+    segment_of,
+)
 from bastion.proxy.service.targets import requeried
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.proxy.uploads.resumables import Session, Slot, Spoiled
@@ -309,6 +316,7 @@ class _Turn:
 
     def _last(self, plaintext: Plaintext, total: int) -> Response:
         """Takes the rest of the bytes; then the object is there."""
+        self._check_end(total)
         self._watch_md5()
         stream = self._session.stream()
         return self._send_last(self._rest(stream, plaintext, total), total)
@@ -337,6 +345,7 @@ class _Turn:
                     break
                 sealed.append(bytes(session.note(stream, stream.seal())))
             if plaintext.ended and last:
+                self._check_end(stream.plain_size + len(stream.plain))
                 if session.total not in (None, stream.plain_size + len(stream.plain)):
                     raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
                 sealed.append(bytes(self._seal_last(stream)))
@@ -346,6 +355,21 @@ class _Turn:
             if plaintext.ended:
                 session.tail = bytes(stream.plain)
                 return incomplete(session.received)
+
+    def _check_end(self, total: int) -> None:
+        """
+        Args:
+            total: Bytes of plaintext of the whole object.
+
+        Raises:
+            Spoiled: 410, no byte is left for the last segment: the service has the segment before it, which was not
+                sealed as the last one because this process' predecessor had more bytes.
+        """
+        index = self._session.edge.index
+        if index and total <= plain_offset(index):
+            raise Spoiled(
+                410, "gone", "The upload cannot end here: the proxy restarted and lost its last bytes; begin it anew."
+            )
 
     def _watch_md5(self) -> None:
         if self._declared.md5 is not None and not self._session.watch_md5():
