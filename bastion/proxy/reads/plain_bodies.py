@@ -7,7 +7,7 @@ body, so that a body never ends as if it were whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bastion.proxy.sealed.sealing import SealBroken, Sealing
 from bastion.proxy.sealed.segments import HEADER_BYTES, SEGMENT_BYTES, TAG_BYTES, SealedRange, segment_count
@@ -23,13 +23,23 @@ class PlainBody:
     The constructor reads and authenticates the first segment. A piece is good until the next one is asked for.
     """
 
-    def __init__(self, answer: Answer, sealing: Sealing, wanted: SealedRange, *, length: int, plain: int) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        sealing: Sealing,
+        wanted: SealedRange,
+        *,
+        length: int,
+        plain: int,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
         """
         Args:
             answer: Its body is the sealed bytes that `wanted` describes.
             wanted: Whole segments.
             length: Of the range, bytes of plaintext.
             plain: Of the object, bytes of plaintext.
+            on_end: Called when the object's last segment was authenticated, and so `plain`.
 
         Raises:
             SealBroken: the first segment is not what was sealed.
@@ -39,6 +49,7 @@ class PlainBody:
         self._sealing = sealing
         self._wanted = wanted
         self._last_of_object = segment_count(plain) - 1
+        self._on_end = on_end
         self._sealed_left = wanted.length
         self._plain_left = length
         at_once = min(wanted.last - wanted.first + 1, _SEGMENTS_AT_ONCE)
@@ -85,6 +96,8 @@ class PlainBody:
             )
             filled += length
             self._next += 1
+        if self._next > self._last_of_object and self._on_end is not None:
+            self._on_end()
         return self._plain[:filled]
 
     def _without_header(self, segment: memoryview) -> memoryview:

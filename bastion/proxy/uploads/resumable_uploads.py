@@ -67,7 +67,7 @@ def begin(call: Call, description: Description) -> Response:
     total = natural_number("X-Upload-Content-Length", length) if length else None
     check_size(total)
     refuse_packed(call.request.headers)
-    envelope, key = new_envelope(call, description)
+    envelope, key = new_envelope(call, description, total)
     query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})
     try:
         answer = begin_session(call, description, envelope, query, total)

@@ -34,7 +34,7 @@ from bastion.proxy.uploads.service_sessions import (
     send_part,
     session_target,
 )
-from bastion.proxy.uploads.stored import Sealed, confirm, finished, shown
+from bastion.proxy.uploads.stored import Sealed, confirm, described_by, finished, shown
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.storage_api.declared_sums import crc32c_text
 
@@ -63,7 +63,7 @@ def store(call: Call, description: Description, plaintext: Plaintext, *, length:
     """
     check_size(length)
     refuse_packed(call.request.headers)
-    envelope, key = new_envelope(call, description)
+    envelope, key = new_envelope(call, description, length)
     stream = SealedStream(Sealing(key, envelope.header), md5=md5_for(description.declared), most=length)
     upload = _Upload(call, description, envelope, key, stream)
     sealed = stream.rest(plaintext, description.declared)
@@ -77,8 +77,11 @@ def store(call: Call, description: Description, plaintext: Plaintext, *, length:
     return upload.inserted(begun)
 
 
-def new_envelope(call: Call, description: Description) -> tuple[Envelope, bytes]:
+def new_envelope(call: Call, description: Description, size: int | None) -> tuple[Envelope, bytes]:
     """Envelope and key for an object in a mapped place.
+
+    Args:
+        size: Of the plaintext; None: nobody knows.
 
     Raises:
         KmsUnavailable, KmsRefused: as the key service did.
@@ -88,7 +91,8 @@ def new_envelope(call: Call, description: Description) -> tuple[Envelope, bytes]
     if kek is None:
         raise AssertionError("only what lies in a mapped place is sealed")
     envelope, key = call.parts.envelopes.new(kek, bucket, name)
-    return replace(envelope, content_encoding=description.content_encoding), key
+    envelope = replace(envelope, content_encoding=description.content_encoding)
+    return envelope if size is None else call.parts.envelopes.with_size(envelope, key, size), key
 
 
 class _Upload:
@@ -106,7 +110,7 @@ class _Upload:
     def inserted(self, sealed: list[bytes]) -> Json:
         """In one request."""
         call, edge = self._call, self._stream.edge
-        envelope = call.parts.envelopes.with_sums(self._envelope, self._key, edge.plain_crc32c)
+        envelope = described_by(call, self._envelope, self._key, edge.plain_crc32c, self._stream.plain_size)
         resource = self._description.resource(envelope.to_metadata())
         resource["crc32c"] = crc32c_text(edge.sealed_crc32c)
         boundary = f"bastion-{secrets.token_hex(20)}"
