@@ -3,7 +3,7 @@
 Layer: http1. Pure. Lenient as real storage clients need it: bare line feeds, any bytes in values, absolute targets,
 `Transfer-Encoding: identity`, chunked together with a Content-Length (chunked wins). What could make two readers see
 different requests is refused: contradicting lengths, names that are none, bare carriage returns, transfer codings
-nobody here can undo, and a request with several `Host` fields, or with different values for another field that has one value.
+nobody here can undo, several `Host` fields, different values for another field that has one value.
 """
 
 from __future__ import annotations
