@@ -1,7 +1,7 @@
 """What `bastion proxy doctor` looks at: the environment of storage clients, the proxy that it names, and its keys.
 
-Layer: wiring. A connection counts only if the proxy's own authority vouches for what it shows: through any other CONNECT
-proxy a storage host's certificate verifies, too, and nothing on that way is encrypted.
+Layer: wiring. A connection counts only if the proxy's own authority vouches for what it shows: through any other proxy
+a storage host's certificate verifies, too, and nothing on that way is encrypted.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _see_end(call: Call, dialect: Dialect, known: Known, *, described: bool) -> 
         return refused(answer, call.request)
     try:
         _check_brought(answer, known, wanted)
-        _plain_body(call, answer, known, wanted, length)
+        _plain_body(call, answer, known, wanted, length).close()
     finally:
         answer.close()
     return replace(known, end_seen=True)
@@ -228,7 +228,13 @@ def _plain_body(call: Call, answer: Answer, known: Known, wanted: SealedRange, l
         call.parts.objects.remember(replace(known, end_seen=True))
 
     return PlainBody(
-        answer, known.opened.sealing, wanted, length=length, plain=known.plain_bytes, on_end=remember
+        answer,
+        known.opened.sealing,
+        wanted,
+        length=length,
+        plain=known.plain_bytes,
+        memory=call.parts.memory,
+        on_end=remember,
     )
 
 

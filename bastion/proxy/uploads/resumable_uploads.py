@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from bastion.http1 import Body, Headers, Response
 from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
+from bastion.proxy.memory import Gathering
 from bastion.proxy.routes import Action, route
 from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream
 from bastion.proxy.sealed.segments import (
@@ -42,7 +43,7 @@ from bastion.proxy.uploads.service_sessions import (
     session_target,
 )
 from bastion.proxy.uploads.stored import Sealed, answered, current, finished, shown
-from bastion.proxy.uploads.storing import PIECE_SEGMENTS, new_envelope
+from bastion.proxy.uploads.storing import LEAST_SEGMENTS, PIECE_SEGMENTS, new_envelope
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_api.declared_sums import both_declared, declared_in_headers
@@ -333,28 +334,39 @@ class _Turn:
 
     def _unmeasured(self, plaintext: Plaintext, *, last: bool) -> Response:
         """Takes bytes of which nobody knows how many come."""
-        session = self._session
         if last:
             self._watch_md5()
-        while True:
-            stream = session.stream()
-            sealed: list[bytes] = []
-            while len(sealed) < PIECE_SEGMENTS:
-                stream.read(plaintext)
-                if plaintext.ended:
-                    break
-                sealed.append(bytes(session.note(stream, stream.seal())))
-            if plaintext.ended and last:
-                self._check_end(stream.plain_size + len(stream.plain))
-                if session.total not in (None, stream.plain_size + len(stream.plain)):
-                    raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
-                sealed.append(bytes(self._seal_last(stream)))
-                return self._send_last(sealed, stream.plain_size)
-            if sealed:
-                self._send(stream, sealed, len(sealed) * SEGMENT_BYTES)
-            if plaintext.ended:
-                session.tail = bytes(stream.plain)
-                return incomplete(session.received)
+        with Gathering(self._call.parts.memory, most=PIECE_SEGMENTS, least=LEAST_SEGMENTS) as gathering:
+            while True:
+                response = self._next_piece(gathering, plaintext, last=last)
+                if response is not None:
+                    return response
+                gathering.clear()
+
+    def _next_piece(self, gathering: Gathering, plaintext: Plaintext, *, last: bool) -> Response | None:
+        """Gathers and sends; None: more comes."""
+        session = self._session
+        stream = session.stream()
+        ended = False
+        while not gathering.full:
+            stream.read(plaintext)
+            ended = plaintext.ended
+            if ended:
+                break
+            gathering.add(session.note(stream, stream.seal()))
+        if ended and last:
+            size = stream.plain_size + len(stream.plain)
+            self._check_end(size)
+            if session.total not in (None, size):
+                raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
+            gathering.add(self._seal_last(stream))
+            return self._send_last(gathering.segments, stream.plain_size)
+        if gathering.size:
+            self._send(stream, gathering.segments, gathering.size)
+        if not ended:
+            return None
+        session.tail = bytes(stream.plain)
+        return incomplete(session.received)
 
     def _check_end(self, total: int) -> None:
         """
