@@ -1,6 +1,7 @@
 """What `bastion proxy doctor` looks at: the environment of storage clients, the proxy that it names, and its keys.
 
-Layer: wiring.
+Layer: wiring. A connection counts only if the proxy's own authority vouches for what it shows: through any other proxy
+a storage host's certificate verifies, too, and nothing on that way is encrypted.
 """
 
 from __future__ import annotations
@@ -10,22 +11,20 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
+from bastion.core import proxy_clients, proxy_contract
 from bastion.core.errors import BastionError
+from bastion.proxy.service.intercepted import is_storage
+from bastion.proxy.serving.authority import AUTHORITY_NAME
 
 _STORAGE_HOST = "storage.googleapis.com"
 _SECONDS = 5.0
-# Which client reads which variable.
-_AUTHORITIES = {
-    "REQUESTS_CA_BUNDLE": "google-cloud-storage",
-    "SSL_CERT_FILE": "gcsfs and most others",
-    "CURL_CA_BUNDLE": "TensorFlow",
-    "TENSORSTORE_CA_BUNDLE": "tensorstore",
-}
-_METADATA_HOSTS = ("metadata.google.internal", "169.254.169.254")
+_Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +40,28 @@ class Finding:
     advice: str = ""
 
 
+class _NoProxyError(Exception):
+    """There is no proxy to go through; the arguments are those of a finding."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(what)
+        self.finding = Finding(what, False, advice)
+
+
 def examine(environment: Mapping[str, str]) -> list[Finding]:
     """Everything, in the order in which a client would stumble."""
-    findings = [*_proxy_variable(environment), *_authorities(environment), *_exceptions(environment)]
+    findings = [*_proxy_variable(environment), *_exceptions(environment), *_clients(environment)]
     address = _address(environment)
     if address is not None:
-        findings += _connection(address, environment)
-    return [*findings, *_keys(environment)]
+        try:
+            findings += _connection(address, environment)
+        except _NoProxyError as error:
+            findings.append(error.finding)
+            address = None
+    return [*findings, *_bundles(environment, address), *_keys(environment)]
 
 
-def _address(environment: Mapping[str, str]) -> tuple[str, int] | None:
+def _address(environment: Mapping[str, str]) -> _Address | None:
     try:
         parts = urlsplit(environment.get("https_proxy", ""))
         return (parts.hostname, parts.port) if parts.hostname and parts.port else None
@@ -73,62 +84,160 @@ def _proxy_variable(environment: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _authorities(environment: Mapping[str, str]) -> Iterator[Finding]:
-    for name, client in _AUTHORITIES.items():
-        file = environment.get(name, "")
-        if not file:
-            yield Finding(
-                f"{name} is not set", False, f"{client} will not trust the proxy; set it to the proxy's bundle"
-            )
-            continue
-        try:
-            ssl.create_default_context(cafile=file)
-        except (OSError, ssl.SSLError) as error:
-            yield Finding(f"{name} is {file}", False, f"it cannot be read as certificates: {error}")
-        else:
-            yield Finding(f"{name} is {file}", True)
-
-
 def _exceptions(environment: Mapping[str, str]) -> Iterator[Finding]:
-    text = environment.get("no_proxy", environment.get("NO_PROXY", ""))
-    names = [name.strip().lstrip(".").lower() for name in text.split(",") if name.strip()]
-    if any(name == "*" or name == _STORAGE_HOST or _STORAGE_HOST.endswith(f".{name}") for name in names):
-        yield Finding(
-            f"no_proxy is {text}", False, f"it lets clients reach {_STORAGE_HOST} past the proxy; take that out"
-        )
-    missing = [host for host in _METADATA_HOSTS if host not in names]
+    names: list[str] = []
+    for variable in ("no_proxy", "NO_PROXY"):
+        entries = proxy_clients.split_exemptions(environment.get(variable, ""))
+        names += [entry.lstrip(".").lower() for entry in entries]
+        if led := [entry for entry in entries if proxy_clients.is_storage_exempt(entry)]:
+            yield Finding(
+                f"{variable} is {environment[variable]}",
+                False,
+                f"clients store plaintext: {', '.join(led)} leads them past the proxy; take that out",
+            )
+    missing = [host for host in proxy_clients.METADATA_HOSTS if host not in names]
     if missing:
         what = f"no_proxy does not name {' and '.join(missing)}"
         yield Finding(what, False, "on a VM clients ask there for credentials; add them")
 
 
-def _connection(address: tuple[str, int], environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Through the proxy to the storage host, as far as its certificate."""
+def _clients(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """What single clients read."""
+    for name in proxy_clients.ELSEWHERE:
+        value = environment.get(name, "")
+        if value and not _is_storage_url(value):
+            yield Finding(f"{name} is {value}", False, "clients speak with that, past the proxy; unset it")
+    if not proxy_clients.heeds_proxy(environment.get(proxy_clients.FSSPEC, "")):
+        advice = (
+            """gcsfs ignores https_proxy, and stores plaintext; set it to {"session_kwargs": {"trust_env": true}}"""
+        )
+        yield Finding(f"{proxy_clients.FSSPEC} does not set trust_env", False, advice)
+    if environment.get(proxy_clients.GCSFS_GRPC, "true").lower() in ("true", "1"):
+        advice = "gcsfs asks over gRPC what a bucket is, and waits 90 s because no answer comes; set it to false"
+        yield Finding(f"{proxy_clients.GCSFS_GRPC} is not false", False, advice)
+
+
+def _is_storage_url(value: str) -> bool:
+    try:
+        return is_storage(urlsplit(value if "://" in value else f"//{value}").hostname or "")
+    except ValueError:
+        return False
+
+
+def _connection(address: _Address, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Through the proxy to the storage host, as far as its certificate.
+
+    Raises:
+        _NoProxyError: there is no way.
+    """
+    where = f"{address[0]}:{address[1]}"
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    try:
+        leaf = x509.load_der_x509_certificate(_shown(address, unverified))
+    except (OSError, ValueError) as error:
+        raise _NoProxyError(f"nothing answers TLS through {where}", f"{error}; start `bastion proxy run`") from error
+    yield Finding(f"a proxy answers on {where}", True)
+    issuer = leaf.issuer.rfc4514_string()
+    if any(_vouches(authority, leaf) for authority in _own_authorities(environment)):
+        yield Finding(f"it shows a certificate for {_STORAGE_HOST} by {issuer}", True)
+    elif AUTHORITY_NAME in issuer:
+        yield Finding(
+            f"it shows a certificate for {_STORAGE_HOST} by another proxy's authority of the same name ({issuer})",
+            False,
+            "the bundles belong to another proxy, or to one before it was set up anew; use those in PROXY_CERT_PATH",
+        )
+    else:
+        yield Finding(
+            f"it shows a certificate for {_STORAGE_HOST} by {issuer}, which is not the encrypting proxy's authority",
+            False,
+            "what listens there passes on what clients store, and does not encrypt it; start `bastion proxy run`",
+        )
+
+
+def _shown(address: _Address, context: ssl.SSLContext) -> bytes:
+    """The certificate that a client sees for the storage host, in DER.
+
+    Raises:
+        _NoProxyError: what listens there is no proxy, or lets nobody in.
+        OSError: nothing listens there, or what it shows does not verify (`ssl.SSLError`).
+    """
     where = f"{address[0]}:{address[1]}"
     try:
-        with socket.create_connection(address, _SECONDS) as plain:
-            answer = b""
-            with contextlib.suppress(ConnectionError):
-                plain.sendall(f"CONNECT {_STORAGE_HOST}:443 HTTP/1.1\r\nHost: {_STORAGE_HOST}:443\r\n\r\n".encode())
-                answer = plain.recv(4096)
-            if not answer:
-                advice = "if it is a proxy that another user runs, its GCS_PROXY_USERS must name yours (`id -u`)"
-                yield Finding(f"what listens on {where} ends the connection at once", False, advice)
-                return
-            if b" 200 " not in answer.split(b"\r\n", 1)[0] + b" ":
-                yield Finding(f"what listens on {where} is no proxy", False, "start `bastion proxy run` there")
-                return
-            yield Finding(f"a proxy answers on {where}", True)
-            context = ssl.create_default_context(cafile=environment.get("SSL_CERT_FILE") or None)
-            with context.wrap_socket(plain, server_hostname=_STORAGE_HOST) as secure:
-                shown = secure.getpeercert(binary_form=True) or b""
-                issuer = x509.load_der_x509_certificate(shown).issuer.rfc4514_string()
-                yield Finding(f"it shows a certificate for {_STORAGE_HOST} by {issuer}", True)
+        connection = socket.create_connection(address, _SECONDS)
+    except OSError as error:
+        raise _NoProxyError(f"nothing answers on {where}", f"{error}; start `bastion proxy run`") from error
+    with connection as plain:
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            plain.sendall(f"CONNECT {_STORAGE_HOST}:443 HTTP/1.1\r\nHost: {_STORAGE_HOST}:443\r\n\r\n".encode())
+            answer = plain.recv(4096)
+        if not answer:
+            advice = "if it is a proxy that another user runs, its GCS_PROXY_USERS must name yours (`id -u`)"
+            raise _NoProxyError(f"what listens on {where} ends the connection at once", advice)
+        if b" 200 " not in answer.split(b"\r\n", 1)[0] + b" ":
+            raise _NoProxyError(f"what listens on {where} is no proxy", "start `bastion proxy run` there")
+        with context.wrap_socket(plain, server_hostname=_STORAGE_HOST) as secure:
+            return secure.getpeercert(binary_form=True) or b""
+
+
+def _own_authorities(environment: Mapping[str, str]) -> list[x509.Certificate]:
+    """The authorities of that name which the clients of this environment trust; the published one, if it is named."""
+    published = environment.get(proxy_contract.CERT_PATH, "")
+    files = [str(Path(published) / proxy_contract.CA_FILE)] if published else []
+    if not files:
+        files = [environment[name] for name in proxy_clients.BUNDLES if environment.get(name)]
+    found = []
+    for file in dict.fromkeys(files):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        with contextlib.suppress(OSError):
+            context.load_verify_locations(cafile=file)
+        found += [data for data in context.get_ca_certs(binary_form=True) if AUTHORITY_NAME.encode() in data]
+    return [x509.load_der_x509_certificate(data) for data in dict.fromkeys(found)]
+
+
+def _vouches(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def _bundles(environment: Mapping[str, str], address: _Address | None) -> Iterator[Finding]:
+    """Each file of authorities, and whether a client that reads it can connect.
+
+    Args:
+        address: Of the proxy; None: there is none to connect to.
+    """
+    for name, client in proxy_clients.BUNDLES.items():
+        if environment.get(name):
+            yield _bundle(name, client, environment[name], address)
+        elif name not in proxy_clients.BUNDLES_OF_TOOLS:
+            yield Finding(
+                f"{name} is not set", False, f"{client} will not trust the proxy; set it to the proxy's bundle"
+            )
+
+
+def _bundle(name: str, client: str, file: str, address: _Address | None) -> Finding:
+    what = f"{name} is {file}"
+    try:
+        context = ssl.create_default_context(cafile=file)
+    except (OSError, ssl.SSLError) as error:
+        return Finding(what, False, f"it cannot be read as certificates: {error}")
+    if address is None:
+        return Finding(what, True)
+    try:
+        _shown(address, context)
     except ssl.SSLError as error:
-        advice = f"the bundle is not this proxy's ({error.reason}); it is published where PROXY_CERT_PATH says"
-        yield Finding(f"the certificate for {_STORAGE_HOST} cannot be verified", False, advice)
-    except (OSError, ValueError) as error:
-        yield Finding(f"nothing answers on {where}", False, f"{error}; start `bastion proxy run`")
+        advice = f"{client} cannot connect ({error.reason}); set it to the proxy's bundle, which PROXY_CERT_PATH has"
+        return Finding(f"{what}, which does not vouch for the proxy", False, advice)
+    except _NoProxyError as error:
+        return error.finding
+    except OSError as error:
+        return Finding(what, False, f"{client} cannot connect ({error})")
+    return Finding(f"{what}, and {client} can connect with it", True)
 
 
 def _keys(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import os
 import resource
+import shlex
 import socket
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from bastion.adapters.key_service import open_kms
 from bastion.adapters.system_clock import SystemClock
+from bastion.core import proxy_clients
 from bastion.core.errors import KmsRefused, Refused
 from bastion.http1 import HttpServer
 from bastion.http1.server import Admit
@@ -118,7 +120,7 @@ def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], No
         with _listening(host, port) as listener:
             published = settings.cert_path or state / "certs"
             authority.publish(published)
-            _tell(settings, _address(host, listener.getsockname()[1]), published, say)
+            _tell(settings, environment, _address(host, listener.getsockname()[1]), published, say)
             grace_seconds = _GRACE_SECONDS
             prefork.distribute(listener)
             return 0
@@ -215,7 +217,9 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _tell(settings: ProxySettings, address: str, published: Path, say: Callable[[str], None]) -> None:
+def _tell(
+    settings: ProxySettings, environment: Mapping[str, str], address: str, published: Path, say: Callable[[str], None]
+) -> None:
     """What a person who started it needs to know; and what must not be overlooked."""
     for entry in settings.mapping.entries:
         what = "is encrypted" if settings.encrypt else "is NOT encrypted: GCS_PROXY_DISABLE_ENCRYPTION is set"
@@ -227,6 +231,7 @@ def _tell(settings: ProxySettings, address: str, published: Path, say: Callable[
     _log.info("ready on %s; %s", address, published / CA_FILE)
     say(f"export https_proxy=http://{address} HTTPS_PROXY=http://{address}")
     say("export no_proxy=metadata.google.internal,169.254.169.254,localhost,127.0.0.1")
-    names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "TENSORSTORE_CA_BUNDLE")
-    for name in names:
+    for name in proxy_clients.BUNDLES:
         say(f"export {name}={published / BUNDLE_FILE}")
+    for name, value in proxy_clients.defaults(environment).items():
+        say(f"export {name}={shlex.quote(value)}")

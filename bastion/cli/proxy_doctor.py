@@ -29,8 +29,9 @@ DOCTOR = Command(
     summary="Checks that storage clients started from here would reach a working proxy, and what they would lack.",
     usage="",
     details="""Looks at the environment of this shell as a client would, connects through the proxy that it names,
-        verifies the certificate that the proxy shows for storage.googleapis.com, and, where the proxy's own variables
-        are set as well, tries every key. Writes nothing to any bucket. Exits with 1 if something is wrong.""",
+        verifies the certificate that it shows for storage.googleapis.com against the bundle of each client, and demands
+        that the encrypting proxy's own authority has issued it. Where the proxy's own variables are set as well, it
+        tries every key. Writes nothing to any bucket. Exits with 1 if something is wrong.""",
     examples=("bastion proxy doctor", "bastion proxy doctor --output=json"),
     takes_target=False,
     takes_output=True,

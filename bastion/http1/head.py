@@ -3,7 +3,7 @@
 Layer: http1. Pure. Lenient as real storage clients need it: bare line feeds, any bytes in values, absolute targets,
 `Transfer-Encoding: identity`, chunked together with a Content-Length (chunked wins). What could make two readers see
 different requests is refused: contradicting lengths, names that are none, bare carriage returns, transfer codings
-nobody here can undo.
+nobody here can undo, several `Host` fields, different values for another field that has one value.
 """
 
 from __future__ import annotations
@@ -19,6 +19,15 @@ BLANKS = " \t\r"
 
 # Larger than any object, and far from where sizes stop fitting into 64 bits.
 LENGTH_MAX_BYTES = 1 << 50
+
+# Fields that have one value. Two readers of different values could take a request for two different ones.
+_SINGLETONS = frozenset(
+    (
+        *("authorization", "content-range", "content-type", "host", "if-modified-since", "if-range"),
+        *("if-unmodified-since", "proxy-authorization", "range", "x-goog-copy-source", "x-goog-resumable"),
+        *("x-http-method-override", "x-upload-content-length", "x-upload-content-type"),
+    )
+)
 
 _STATUS_LINE = re.compile(r"(HTTP/1\.[01]) +([1-9][0-9][0-9])(?: (.*))?")
 # What RFC 9110 calls a token. Some readers trim, others do not; of such a name nothing can be trimmed.
@@ -74,7 +83,9 @@ def parse_head(data: bytes) -> Head:
         raise BadRequest("the request line is not METHOD TARGET HTTP/1.1")
     if _CONTROL.search(target):
         raise BadRequest("the request target has control characters in it")
-    return Head(method=method, target=target, version=version, headers=_fields(lines[1:]))
+    headers = _fields(lines[1:])
+    _check_singletons(headers)
+    return Head(method=method, target=target, version=version, headers=headers)
 
 
 def parse_answer(data: bytes) -> AnswerHead:
@@ -106,6 +117,21 @@ def _fields(lines: list[str]) -> Headers:
             raise BadRequest("a header's value has a carriage return or a zero byte in it")
         fields.append((name, value))
     return Headers(fields)
+
+
+def _check_singletons(headers: Headers) -> None:
+    """
+    Raises:
+        BadRequest: the request has several hosts, or a field that has one value comes with several.
+    """
+    found: dict[str, str] = {}
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower not in _SINGLETONS:
+            continue
+        if lower in found and (lower == "host" or found[lower] != value):
+            raise BadRequest(f"the request has several {name} fields; send one")
+        found[lower] = value
 
 
 def split_target(target: str, host: str) -> tuple[str, str, str]:

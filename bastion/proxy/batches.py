@@ -59,7 +59,7 @@ def _concerns(call: Call, found: Route) -> bool:
         return True
     if found.action is Action.NOT_UNDERSTOOD and not found.buckets:
         return True
-    return any(map(call.parts.mapping.covers, found.buckets))
+    return any(map(call.parts.mapping.covers, (*found.buckets, *found.suspects)))
 
 
 def _completed(headers: Headers, outer: Headers) -> Headers:

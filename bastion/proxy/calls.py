@@ -11,6 +11,7 @@ from typing import Any
 
 from bastion.http1 import Body, Headers, Request, Response
 from bastion.http1.messages import PIECE_BYTES
+from bastion.proxy.memory import MemoryBudget
 from bastion.proxy.objects import KnownObjects
 from bastion.proxy.routes import Route
 from bastion.proxy.sealed.envelopes import Envelopes
@@ -41,6 +42,7 @@ class Parts:
     Attributes:
         encrypt: Whether what is stored in mapped buckets is encrypted; what is ciphertext is decrypted either way.
         allow_plaintext: Whether plaintext that lies in a mapped bucket may be read.
+        memory: For the buffers of uploads and downloads.
     """
 
     mapping: KeyMapping
@@ -49,6 +51,7 @@ class Parts:
     resumables: Resumables
     upstream: Upstream
     siblings: Siblings = field(default_factory=Siblings)
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
     encrypt: bool = True
     allow_plaintext: bool = False
 

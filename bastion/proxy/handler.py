@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from bastion.core.errors import KmsRefused, KmsUnavailable
 from bastion.http1 import Request, Response
@@ -79,25 +80,28 @@ def handler(parts: Parts) -> Handler:
         if found.action is Action.NOT_UNDERSTOOD and not found.buckets:
             raise _not_understood(found)
         if found.action is Action.PASS or not any(map(call.parts.mapping.covers, found.buckets)):
-            _check_upload(call)
+            _check_passing(call)
             return call.pass_on()
         if found.action is Action.NOT_UNDERSTOOD:
             raise _not_understood(found)
         if found.action in _WHOLE_UPLOADS and not call.parts.encrypt:
             return call.pass_on()
         if found.action in _OF_ONE_OBJECT and call.parts.mapping.key_for(found.bucket, found.name) is None:
+            _check_passing(call)
             return call.pass_on()
         return _kept_here(_ANSWERS[found.action](call))
 
     return answer
 
 
-def _check_upload(call: Call) -> None:
+def _check_passing(call: Call) -> None:
     """
     Raises:
-        Refusal: 400, a request that would pass untouched names an upload that is sealed: the service knows an upload by
-            its name alone, whatever the path says.
+        Refusal: 501, a request that would pass untouched could change a mapped bucket all the same; 400, it names an
+            upload that is sealed: the service knows an upload by its name alone, whatever the path says.
     """
+    if call.parts.encrypt and any(map(call.parts.mapping.covers, call.route.suspects)):
+        raise _not_understood(replace(call.route, why="a path that names an encrypted bucket at another host"))
     if any(map(call.parts.resumables.is_sealed, call.query.all("upload_id"))):
         raise invalid("This upload was begun for an encrypted bucket; its requests go to that bucket's path.")
 

@@ -31,10 +31,12 @@ class Opened:
 
     Attributes:
         crc32c: Of the plaintext; None: it was not known when the object was stored.
+        size: Bytes of the plaintext, authenticated; None: the envelope does not say.
     """
 
     sealing: Sealing = field(repr=False)
     crc32c: int | None
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class Known:
         cache_control: As its owner set it; empty: the service's default.
         envelope: None: it is plaintext.
         opened: None: its key has not been needed yet.
+        end_seen: Whether its last segment was authenticated, and so `plain_bytes`.
     """
 
     bucket: str
@@ -58,6 +61,12 @@ class Known:
     cache_control: str
     envelope: Envelope | None
     opened: Opened | None = field(default=None, repr=False)
+    end_seen: bool = False
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether `plain_bytes` is authenticated; of an object that `KnownObjects.opened` has returned."""
+        return self.end_seen or (self.opened is not None and self.opened.size is not None)
 
     @classmethod
     def of_resource(cls, resource: Mapping[str, Any]) -> Known:
@@ -145,7 +154,11 @@ class Known:
         if self.envelope is None:
             return self
         key = envelopes.open(self.envelope, self.bucket, self.name)
-        opened = Opened(sealing=Sealing(key, self.envelope.header), crc32c=envelopes.crc32c(self.envelope, key))
+        opened = Opened(
+            sealing=Sealing(key, self.envelope.header),
+            crc32c=envelopes.crc32c(self.envelope, key),
+            size=envelopes.size(self.envelope, key),
+        )
         return replace(self, opened=opened)
 
 
@@ -177,8 +190,13 @@ class KnownObjects:
         with self._lock:
             present = self._known.get(place)
             if present is not None:
-                if known.opened is None and present.envelope == known.envelope:
-                    known = replace(known, opened=present.opened)
+                if present.envelope == known.envelope:
+                    same = (present.generation, present.stored_bytes) == (known.generation, known.stored_bytes)
+                    known = replace(
+                        known,
+                        opened=known.opened or present.opened,
+                        end_seen=known.end_seen or (same and present.end_seen),
+                    )
                 if _version(present) > _version(known):
                     return known
             self._known[place] = known
@@ -191,10 +209,19 @@ class KnownObjects:
         """Keeps it with `opened`, if it is encrypted, and returns it so.
 
         Raises:
-            EnvelopeBroken, KmsUnavailable, KmsRefused: as `Envelopes.open`.
+            EnvelopeBroken: as `Envelopes.open`, or the object is not as long as its envelope says.
+            KmsUnavailable, KmsRefused: as `Envelopes.open`.
         """
         known = self.remember(known)
-        return known if known.envelope is None or known.opened is not None else self.remember(known.opening(envelopes))
+        if known.envelope is not None and known.opened is None:
+            known = self.remember(known.opening(envelopes))
+        size = None if known.opened is None else known.opened.size
+        if size not in (None, known.plain_bytes):
+            raise EnvelopeBroken(
+                f"{known.name!r} in {known.bucket} has {known.plain_bytes} bytes, and {size} were stored: somebody "
+                "without the key cut or replaced it"
+            )
+        return known
 
     def forget(self, bucket: str, name: str) -> None:
         with self._lock:

@@ -7,9 +7,11 @@ refuses it rather than let it pass, unless it is plain that no mapped bucket is 
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from urllib.parse import unquote
 
 from bastion.http1 import Headers
 from bastion.proxy.service.intercepted import bucket_in, is_shared
@@ -32,9 +34,11 @@ _ONCE = ("alt", "uploadType")
 # Signed addresses: what they sign is what was sent, so nothing about the request may change.
 _SIGNED = ("X-Goog-Signature", "X-Amz-Signature", "Signature")
 _SIGNATURES = ("AWS", "GOOG1", "GOOG4")
+_STRANGE_PATH = "this path of the storage service"
 # Wider than what the service takes for a bucket; but one that could be read as a bucket and more (`vault%2Fa`) is none.
 _BUCKET = re.compile(r"[A-Za-z0-9._:-]+")
 _PART_OF_BUCKET = re.compile(r"[A-Za-z]{2,}")
+_READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Action(Enum):
@@ -67,6 +71,8 @@ class Route:
         source: Bucket and name that a copy reads.
         why: Of NOT_UNDERSTOOD: what is not supported, for the client's person.
         is_xml: Whether it came through the XML API, and is answered in its words.
+        suspects: Of a request that changes something: further names that a service could take for the bucket's. Host
+            and path name a bucket in several ways, and which of them counts at which host is the service's decision.
     """
 
     action: Action
@@ -75,6 +81,7 @@ class Route:
     source: tuple[str, str] = ("", "")
     why: str = ""
     is_xml: bool = False
+    suspects: tuple[str, ...] = ()
 
     @property
     def buckets(self) -> tuple[str, ...]:
@@ -100,9 +107,11 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
         found = _of_json(method, path, query)
         if found is not None and (bucket := bucket_in(host)):
             # There it is an object's name; who takes it for a call must not be served either.
-            return _refused(found, "a path of the JSON API at a bucket's own host", source=(bucket, ""))
+            found = _refused(found, "a path of the JSON API at a bucket's own host", source=(bucket, ""))
         if found is None:
             found = _of_others(method, host, path, query, headers)
+            if method not in _READING:
+                found = replace(found, suspects=_suspects(path))
     except Refusal:
         return Route(action=Action.NOT_UNDERSTOOD, why="a path that is not percent-encoded UTF-8")
     if not all(map(_BUCKET.fullmatch, found.buckets)):
@@ -213,10 +222,10 @@ def _of_others(method: str, host: str, path: str, query: Query, headers: Headers
     word = decoded(first)
     if is_shared(host):
         # Storage has its own prefixes here; a path that only resembles them may mean it.
-        like = any(part in ("storage", "b") for part in decoded(path).lower().split("/"))
-        return Route(action=Action.NOT_UNDERSTOOD if like else Action.PASS, why="this path of the storage service")
+        like = any(part in ("storage", "b") for text in _readings(path) for part in text.lower().split("/"))
+        return Route(action=Action.NOT_UNDERSTOOD if like else Action.PASS, why=_STRANGE_PATH)
     if path.startswith("//") or word in _RESERVED:
-        return Route(action=Action.NOT_UNDERSTOOD, why="this path of the storage service")
+        return Route(action=Action.NOT_UNDERSTOOD, why=_STRANGE_PATH)
     bucket = bucket_in(host)
     if bucket:
         return _xml(method, bucket, decoded(path[1:]), query, headers)
@@ -225,6 +234,19 @@ def _of_others(method: str, host: str, path: str, query: Query, headers: Headers
         action = Action.PASS if method in ("GET", "HEAD", "OPTIONS") else Action.NOT_UNDERSTOOD
         return Route(action=action, why=f"{method} of no bucket")
     return _xml(method, word, decoded(rest), query, headers)
+
+
+def _readings(path: str) -> tuple[str, str]:
+    """A path decoded once, and as somebody reads it who decodes twice."""
+    once = unquote(path)
+    return once, unquote(once)
+
+
+def _suspects(path: str) -> tuple[str, ...]:
+    """The names in a path that could be a bucket's by some reading of it: the first one, and what follows a `b`."""
+    names = [re.findall(r"[A-Za-z0-9._:-]*[A-Za-z0-9_]", text.lower()) for text in _readings(path)]
+    found = [name for words in names for before, name in itertools.pairwise(["b", *words]) if before == "b"]
+    return tuple(dict.fromkeys(found))
 
 
 def _place(source: str) -> tuple[str, str]:

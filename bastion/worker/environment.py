@@ -17,6 +17,7 @@ from pathlib import Path
 from bastion.core import keys
 from bastion.core.keys import Run
 from bastion.core.protocol import Order
+from bastion.core.proxy_clients import EMULATOR, GCSFS_GRPC
 from bastion.worker.identity import HostIdentity
 from bastion.worker.proxy_place import ProxyPlace, client_variables
 
@@ -84,6 +85,9 @@ def command_environment(
     # What a Python program prints is seen at once, and not lost when the program is killed, unless the user wants else.
     variables["PYTHONUNBUFFERED"] = "1"
     variables.update(order.env)
+    if EMULATOR in variables:
+        # Such an endpoint answers no gRPC either.
+        variables.setdefault(GCSFS_GRPC, "false")
     ours = _bastion_variables(order, identity, facts)
     if VM_MARKER in base:
         # Everything of this host is found, and ended, by it.

@@ -7,31 +7,20 @@ Invariant: nothing of what a job sets leads its clients around the proxy. What w
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bastion.core import proxy_clients as clients
 from bastion.core import proxy_contract as contract
 from bastion.core.protocol import Order
 from bastion.worker.identity import HostIdentity
 
 # By which an agent finds the proxy that another one left.
 PROXY_MARKER = "BASTION_PROXY"
-_METADATA = ("metadata.google.internal", "169.254.169.254")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # Hosts of other slices than this one's: nobody here knows them one by one.
 _PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-_STORAGE_HOSTS = ("storage.googleapis.com", "www.googleapis.com")
-_BUNDLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "TENSORSTORE_CA_BUNDLE")
-# With one of them, clients speak with that endpoint, not with the storage hosts that the proxy stands for.
-_EMULATOR = "STORAGE_EMULATOR_HOST"
-_ELSEWHERE = (_EMULATOR, "TENSORSTORE_GCS_HTTP_URL")
-# TensorFlow's: behind a proxy on the same host, what fails once fails for good, and others do the repeating.
-_RETRIES = "GCS_RETRY_CONFIG_MAX_RETRIES"
-# gcsfs takes notice of a proxy only if it is told to; fsspec reads this as what `gs://` file systems are made with.
-_FSSPEC = "FSSPEC_GS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,51 +93,26 @@ def client_variables(
         given: What it would have without one.
         coordinator: `host:port` of host 0 of slice 0, or empty.
     """
-    ours = {name: str(place.bundle) for name in _BUNDLES}
+    ours = {name: str(place.bundle) for name in clients.BUNDLES}
     ours |= {"https_proxy": place.url, "HTTPS_PROXY": place.url, contract.CERT_PATH: str(place.certificates)}
-    hosts = [*_METADATA, *_LOCAL, *identity.peers]
+    hosts = [*clients.METADATA_HOSTS, *_LOCAL, *identity.peers]
     if coordinator:
         hosts.append(coordinator.rpartition(":")[0])
     if identity.arguments.num_slices > 1:
         hosts += [*_PRIVATE_NETWORKS, *(("127.0.0.0/8",) if emulated else ())]
     if given.get("GCE_METADATA_HOST"):
         hosts.append(given["GCE_METADATA_HOST"].rpartition(":")[0] or given["GCE_METADATA_HOST"])
-    asked = [part for name in ("no_proxy", "NO_PROXY") for part in re.split(r"[,\s]+", given.get(name, "")) if part]
-    refused = [part for part in asked if _names_storage(part)]
+    asked = [part for name in ("no_proxy", "NO_PROXY") for part in clients.split_exemptions(given.get(name, ""))]
+    refused = [part for part in asked if clients.is_storage_exempt(part)]
     without = ",".join(dict.fromkeys([*hosts, *(part for part in asked if part not in refused)]))
     notes = []
     if refused:
         notes.append(f"no_proxy without {', '.join(refused)}: storage is reached through the proxy only")
-    gone = tuple(name for name in _ELSEWHERE if name in given)
+    gone = tuple(name for name in clients.ELSEWHERE if name in given)
     if gone:
         notes.append(f"{', '.join(gone)} would lead around the storage proxy; the command does not have it")
-    others = {
-        "no_proxy": without,
-        "NO_PROXY": without,
-        _RETRIES: given.get(_RETRIES, "0"),
-        _FSSPEC: _trusting_environment(given.get(_FSSPEC, "")),
-    }
+    others = {"no_proxy": without, "NO_PROXY": without, **clients.defaults(given)}
     return ClientVariables(ours=ours, others=others, gone=gone, notes=tuple(notes))
-
-
-def _trusting_environment(given: str) -> str:
-    """Settings of fsspec in which gcsfs heeds `https_proxy`, whatever else the job sets there."""
-    try:
-        settings = json.loads(given or "{}")
-    except ValueError:
-        return given  # fsspec says what is wrong with it
-    if not isinstance(settings, dict) or not isinstance(settings.get("session_kwargs", {}), dict):
-        return given
-    session = {**settings.get("session_kwargs", {}), "trust_env": True}
-    return json.dumps({**settings, "session_kwargs": session})
-
-
-def _names_storage(part: str) -> bool:
-    """Whether an entry of `no_proxy` takes in a storage host, by the widest reading of any client."""
-    if part.count(":") > 1:
-        return False  # an address
-    name = part.lower().partition(":")[0].lstrip("*.")
-    return any(host.endswith(name) or name.endswith(f".{host}") for host in _STORAGE_HOSTS)
 
 
 def proxy_variables(place: ProxyPlace, base: Mapping[str, str], order: Order, *, marker: str) -> dict[str, str]:
@@ -159,7 +123,7 @@ def proxy_variables(place: ProxyPlace, base: Mapping[str, str], order: Order, *,
     """
     variables = dict(base)
     # On a machine with a storage endpoint of its own in place of the cloud, that is what lies behind the proxy.
-    endpoint = variables.pop(_EMULATOR, "")
+    endpoint = variables.pop(clients.EMULATOR, "")
     if endpoint:
         variables[contract.UPSTREAM] = endpoint if "://" in endpoint else f"http://{endpoint}"
     variables |= {

@@ -84,7 +84,6 @@ class Machine:
             # The endpoint asks for no credentials; clients would look for some.
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any",
             "FSSPEC_GS": json.dumps({"token": "anon"}),
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         }
         self.run(
             "launch", f"--name={name}", "--instance_type=tpu-v4-32", "--bundle=none", f"--proxy={BUCKET}:{KEY}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,8 @@ class Proxied:
             "GCS_PROXY_UPSTREAM": self.endpoint,
             "PROXY_CERT_PATH": str(certificates),
             "DEBUG_LEVEL": "1",
+            # A client's own setting, which the proxy's exports keep.
+            "FSSPEC_GS": json.dumps({"token": "anon"}),
         }
         with self.log.open("wb") as log:
             self.proxy = subprocess.Popen(
@@ -69,17 +72,14 @@ class Proxied:
         wait_for(lambda: self.proxy.poll() is not None or (certificates / "mitmproxy-ca-cert.pem").exists())
         assert self.proxy.poll() is None, self.log.read_text()
         assert self.proxy.stdout is not None
-        told = [self.proxy.stdout.readline().decode() for _ in range(6)]
-        exported = dict(pair.split("=", 1) for line in told for pair in line.removeprefix("export ").split())
+        told = [self.proxy.stdout.readline().decode() for _ in range(11)]
+        exported = dict(pair.split("=", 1) for line in told for pair in shlex.split(line.removeprefix("export ")))
         self.environment = {
             **base,
             **exported,
             # Whoever finds this looks for no credentials; the address is that of the service itself.
             "STORAGE_EMULATOR_HOST": "https://storage.googleapis.com",
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a-secret-token",
-            "FSSPEC_GS": json.dumps({"token": "anon", "session_kwargs": {"trust_env": True}}),
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
-            "GCS_RETRY_CONFIG_MAX_RETRIES": "0",
         }
 
     def run(self, part: str) -> None:

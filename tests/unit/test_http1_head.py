@@ -191,3 +191,25 @@ def test_headers_compare_names_without_case_and_keep_their_order() -> None:
     headers.add("B", "5")
     headers.remove("missing")
     assert headers.items() == [("b", "2"), ("A", "4"), ("B", "5")]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Host: a\r\nHost: b",
+        b"Host: a\r\nhost: a",
+        b"Host: a\r\nRange: bytes=0-1\r\nrange: bytes=2-3",
+        b"Host: a\r\nContent-Range: bytes 0-1/*\r\nContent-Range: bytes 0-1/2",
+        b"Host: a\r\nContent-Type: a/b\r\nContent-Type: application/grpc",
+        b"Host: a\r\nX-HTTP-Method-Override: GET\r\nX-HTTP-Method-Override: PUT",
+    ],
+)
+def test_a_field_that_has_one_value_comes_once(lines: bytes) -> None:
+    with pytest.raises(BadRequest, match="several") as caught:
+        parse_head(b"GET / HTTP/1.1\r\n" + lines + b"\r\n\r\n")
+    assert caught.value.status == 400
+
+
+def test_a_field_may_repeat_its_value_unless_it_is_the_host() -> None:
+    lines = b"Host: a\r\nContent-Type: a/b\r\ncontent-type: a/b\r\nVia: x\r\nVia: y\r\n\r\n"
+    assert parse_head(b"GET / HTTP/1.1\r\n" + lines).headers.get("content-type") == "a/b"

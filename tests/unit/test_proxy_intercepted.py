@@ -24,6 +24,12 @@ from bastion.proxy.service.intercepted import is_storage, split_authority
         "content-storage.googleapis.com",
         "commondatastorage.googleapis.com",
         "bucket.commondatastorage.googleapis.com",
+        "storage.some.future.kind.googleapis.com",
+        "bucket.storage.some.future.kind.googleapis.com",
+        "storage-future.googleapis.com",
+        "private.googleapis.com",
+        "restricted.googleapis.com",
+        "firebasestorage.googleapis.com",
     ],
 )
 def test_the_storage_services_hosts_are_known(host: str) -> None:

@@ -367,3 +367,30 @@ def test_the_first_bytes_come_before_the_whole_object_was_read(tmp_path: Path) -
     assert answer.position <= 22 * SEGMENT
     response.close()
     assert answer.closed
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_content_range_of_an_answer_with_200_is_ignored_and_its_length_is_not(stage: Stage, known: bool) -> None:
+    data = content(FIRST + 100)
+    store(stage, "a", data)
+    if known:
+        stage.content("a")
+    sent = "bytes 0-99/100"
+
+    def answered(asked: Asked, answer: InProcessAnswer) -> None:
+        if "alt=media" in asked.target:
+            answer.headers.set("Content-Range", sent)
+
+    stage.upstream.after = answered
+    response = stage.get("a")
+    assert response.status == 200
+    assert "Content-Range" not in response.headers
+    assert body_of(response) == data
+
+    def shortened(asked: Asked, answer: InProcessAnswer) -> None:
+        answered(asked, answer)
+        if "alt=media" in asked.target:
+            answer.replace(answer.content[:-1])
+
+    stage.upstream.after = shortened
+    assert stage.get("a").status == 503

@@ -220,3 +220,28 @@ def _others(upload: Uploader, amount: int) -> None:
         else:
             assert answer.status in (400, 410, 503)
         upload.asked()
+
+
+@pytest.mark.parametrize("way", ["bytes */N", "the last chunk", "all of it", "a chunked body", "in one request"])
+def test_an_upload_that_would_end_before_the_bytes_that_a_restart_lost_is_begun_anew(stage: Stage, way: str) -> None:
+    data = noise(512 * KIB)
+    upload = Uploader(stage, data, total=None)
+    assert upload.send(0, len(data)).status == 308
+    stage.restart()
+    held = upload.asked()
+    assert held == plain_offset(2) == 524216
+    fields, body = {
+        "bytes */N": ([("Content-Range", f"bytes */{held}")], b""),
+        "the last chunk": ([("Content-Range", f"bytes 262144-{held - 1}/{held}")], data[262144:held]),
+        "all of it": ([("Content-Range", f"bytes 0-{held - 1}/{held}")], data[:held]),
+        "a chunked body": ([], PieceBody([data[:held]], None)),
+        "in one request": ([], data[:held]),
+    }[way]
+
+    stage.forget_asked()
+    assert reason(stage.ask("PUT", upload.target, body, headers=fields)) == (410, "gone")
+
+    # Nothing that could end the upload reaches the service.
+    assert not [asked for asked, _ in stage.upstream.asked if "524288-" in asked.headers.get("Content-Range")]
+    assert reason(stage.ask("PUT", upload.target, headers=[("Content-Range", "bytes */*")])) == (410, "gone")
+    assert nothing_stored(stage)

@@ -215,3 +215,61 @@ def test_what_is_not_understood_of_an_unmapped_bucket_passes(stage: Stage) -> No
     stage.forget_asked()
     assert reason(stage.ask("POST", "/storage/v1/b/lake/o/a/restore"))[0] == 501
     assert stage.requests == ["POST /storage/v1/b/lake/o/a/restore"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "www.googleapis.com",
+        "content.googleapis.com",
+        "private.googleapis.com",
+        "WWW.GoogleAPIs.com.:443",
+        "lake.storage.googleapis.com",
+        "lake.us-central1-storage.googleapis.com",
+        "lake.storage.us-central1.rep.googleapis.com",
+        "cellar.commondatastorage.googleapis.com",
+    ],
+)
+@pytest.mark.parametrize("call", ["PUT {}/a", "POST {}/a", "DELETE {}/a", "PUT {}/a?uploadId=x", "PATCH {}/a"])
+@pytest.mark.parametrize("name", ["/vault", "//vault", "/%76ault", "/%2576ault", "/vault%2F", "/Vault", "/\\vault"])
+def test_nothing_that_could_change_a_mapped_bucket_passes_at_another_host(
+    stage: Stage, host: str, call: str, name: str
+) -> None:
+    stage.forget_asked()
+    method, _, target = call.format(name).partition(" ")
+    response = stage.ask(method, target, b"a body", host=host)
+    assert response.status == 501, body_of(response)
+    assert stage.requests == []
+
+
+def test_outside_of_a_mapped_prefix_a_path_may_not_name_another_mapped_bucket_either(stage: Stage) -> None:
+    stage.forget_asked()
+    assert stage.ask("PUT", "/vault/a", b"a body", host="attic.storage.googleapis.com").status == 501
+    assert stage.requests == []
+
+
+@pytest.mark.parametrize("host", ["www.googleapis.com", "lake.storage.googleapis.com", "attic.storage.googleapis.com"])
+def test_what_names_no_mapped_bucket_or_changes_nothing_passes_at_another_host(stage: Stage, host: str) -> None:
+    stage.forget_asked()
+    for call in ("PUT /cellar/a", "GET /vault/a", "HEAD /vault/a", "PUT /a/vault"):
+        method, _, target = call.partition(" ")
+        stage.ask(method, target, b"a body", host=host).close()
+    assert stage.requests == ["PUT /cellar/a", "GET /vault/a", "HEAD /vault/a", "PUT /a/vault"]
+
+
+def test_a_call_of_firebase_may_change_any_bucket(stage: Stage) -> None:
+    stage.forget_asked()
+    assert stage.ask("POST", "/v0/b/vault/o?name=a", b"a body", host="firebasestorage.googleapis.com").status == 501
+    assert stage.requests == []
+
+
+def test_a_path_at_another_host_is_looked_at_in_a_batch_too(stage: Stage) -> None:
+    part = b"--edge\r\nContent-Type: application/http\r\n\r\nPUT /vault/a HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi"
+    headers = [("Content-Type", "multipart/mixed; boundary=edge")]
+    stage.forget_asked()
+    response = stage.ask(
+        "POST", "/batch/storage/v1", part + b"\r\n--edge--\r\n", host="www.googleapis.com", headers=headers
+    )
+    assert response.status == 200
+    assert b"501" in body_of(response)
+    assert stage.requests == []

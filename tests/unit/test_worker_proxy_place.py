@@ -15,6 +15,7 @@ from bastion.worker.proxy_place import place_of, proxy_variables
 RUN = "abcdefghij-1"
 FOLDER = Path("/state/run.1")
 STORAGE = "storage.googleapis.com"
+GCSFS_GRPC = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 
 
 def identity(*, slices: int = 1) -> HostIdentity:
@@ -26,13 +27,18 @@ def identity(*, slices: int = 1) -> HostIdentity:
 
 
 def build(
-    *, base: dict[str, str] | None = None, env: dict[str, str] | None = None, slices: int = 1, emulated: bool = True
+    *,
+    base: dict[str, str] | None = None,
+    env: dict[str, str] | None = None,
+    slices: int = 1,
+    emulated: bool = True,
+    with_proxy: bool = True,
 ) -> CommandEnvironment:
     who = identity(slices=slices)
     order = Order(run=RUN, action=OrderAction.RUN, command="x", env=env or {}, proxy="lake:k")
     facts = HostFacts(
         marker="m", preempt_file="/p", checkpoint_file="/c", coordinator="127.100.9.1:20123", emulated=emulated, cpus=2,
-        interpreter="/opt/bin/python", proxy=place_of(who, FOLDER, emulated=emulated),
+        interpreter="/opt/bin/python", proxy=place_of(who, FOLDER, emulated=emulated) if with_proxy else None,
     )  # fmt: skip
     return command_environment(base or {"PATH": "/usr/bin"}, order, who, facts)
 
@@ -46,7 +52,14 @@ def test_every_kind_of_client_finds_the_proxy_and_trusts_it() -> None:
     found = build(env={"https_proxy": "http://mine:1", "CURL_CA_BUNDLE": "/mine"})
     for name in ("https_proxy", "HTTPS_PROXY"):
         assert found.variables[name] == "http://127.100.3.2:9080"
-    for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "TENSORSTORE_CA_BUNDLE"):
+    for name in (
+        "REQUESTS_CA_BUNDLE",
+        "SSL_CERT_FILE",
+        "CURL_CA_BUNDLE",
+        "TENSORSTORE_CA_BUNDLE",
+        "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+        "HTTPLIB2_CA_CERTS",
+    ):
         assert found.variables[name] == "/state/run.1/proxy-certificates/ca-bundle.pem"
     assert found.variables["PROXY_CERT_PATH"] == "/state/run.1/proxy-certificates"
     assert found.overridden == ("CURL_CA_BUNDLE", "https_proxy")
@@ -70,7 +83,20 @@ def test_hosts_of_other_slices_are_reached_directly_by_their_networks() -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    ["*", ".googleapis.com", "googleapis.com:443", "*.com", STORAGE, f"x.{STORAGE}", "Storage.GoogleAPIs.com"],
+    [
+        "*",
+        ".googleapis.com",
+        "googleapis.com:443",
+        "*.com",
+        STORAGE,
+        f"x.{STORAGE}",
+        "Storage.GoogleAPIs.com",
+        "www.googleapis.com",
+        "storage.mtls.googleapis.com",
+        "commondatastorage.googleapis.com",
+        "us-central1-storage.googleapis.com",
+        "lake.storage.us-central1.rep.googleapis.com",
+    ],
 )
 def test_a_job_cannot_lead_its_clients_around_by_no_proxy(entry: str) -> None:
     found = build(env={"NO_PROXY": f"a.example,{entry}"})
@@ -129,6 +155,27 @@ def test_the_machines_own_storage_endpoint_is_the_upstream_unless_the_job_names_
 )
 def test_gcsfs_is_told_to_heed_the_proxy_and_keeps_what_the_job_set(given: str, expected: object) -> None:
     assert json.loads(build(env={"FSSPEC_GS": given} if given else {}).variables["FSSPEC_GS"]) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "false"), ({GCSFS_GRPC: "true"}, "true")])
+def test_gcsfs_asks_nothing_over_grpc_unless_the_job_wants_it(given: dict[str, str], expected: str) -> None:
+    assert build(env=given).variables[GCSFS_GRPC] == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "false"), ({GCSFS_GRPC: "true"}, "true")])
+def test_gcsfs_asks_an_endpoint_in_place_of_the_cloud_nothing_over_grpc_either(
+    given: dict[str, str], expected: str
+) -> None:
+    base = {"PATH": "/usr/bin", "STORAGE_EMULATOR_HOST": "http://127.0.0.1:4443"}
+    assert build(base=base, env=given, with_proxy=False).variables[GCSFS_GRPC] == expected
+    assert GCSFS_GRPC not in build(with_proxy=False).variables
+
+
+@pytest.mark.parametrize("name", ["API_ENDPOINT_OVERRIDE", "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE"])
+def test_no_variable_leads_a_client_to_another_endpoint(name: str) -> None:
+    found = build(env={name: "https://storage.example"})
+    assert name not in found.variables
+    assert found.notes == (f"{name} would lead around the storage proxy; the command does not have it",)
 
 
 @pytest.mark.parametrize("given", ["{", "[]", '{"session_kwargs": 1}'])

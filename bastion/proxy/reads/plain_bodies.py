@@ -1,35 +1,51 @@
 """The plaintext of an answer that brings sealed segments, as a response's body.
 
-Layer: proxy. Two buffers of a few segments are filled again and again, so memory does not grow with the object.
-Nothing is given on that was not authenticated. What comes wrong or too short raises, at the latest in the middle of the
-body, so that a body never ends as if it were whole.
+Layer: proxy. Two buffers of a few segments (of one, while many bodies are under way) are filled again and again, so
+memory does not grow with the object. Nothing is given on that was not authenticated. What comes wrong or too short
+raises, at the latest in the middle of the body, so that a body never ends as if it were whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from bastion.proxy.memory import MemoryBudget
 from bastion.proxy.sealed.sealing import SealBroken, Sealing
 from bastion.proxy.sealed.segments import HEADER_BYTES, SEGMENT_BYTES, TAG_BYTES, SealedRange, segment_count
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 
 # Larger pieces cost memory and are hardly faster.
 _SEGMENTS_AT_ONCE = 4
+# A segment, and its plaintext.
+_EACH_BYTES = 2 * SEGMENT_BYTES
 
 
 class PlainBody:
     """A range of an object's plaintext; it owns the answer.
 
-    The constructor reads and authenticates the first segment. A piece is good until the next one is asked for.
+    The constructor reads and authenticates the first segment; where it raises, the answer is closed. A piece is good
+    until the next one is asked for.
     """
 
-    def __init__(self, answer: Answer, sealing: Sealing, wanted: SealedRange, *, length: int, plain: int) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        sealing: Sealing,
+        wanted: SealedRange,
+        *,
+        length: int,
+        plain: int,
+        memory: MemoryBudget | None = None,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
         """
         Args:
             answer: Its body is the sealed bytes that `wanted` describes.
             wanted: Whole segments.
             length: Of the range, bytes of plaintext.
             plain: Of the object, bytes of plaintext.
+            memory: Lends the buffers, until the body is closed; None: they are not counted.
+            on_end: Called when the object's last segment was authenticated, and so `plain`.
 
         Raises:
             SealBroken: the first segment is not what was sealed.
@@ -39,14 +55,22 @@ class PlainBody:
         self._sealing = sealing
         self._wanted = wanted
         self._last_of_object = segment_count(plain) - 1
+        self._on_end = on_end
         self._sealed_left = wanted.length
         self._plain_left = length
-        at_once = min(wanted.last - wanted.first + 1, _SEGMENTS_AT_ONCE)
-        size = min(wanted.length, at_once * SEGMENT_BYTES)
+        self._memory = memory or MemoryBudget()
+        segments = min(wanted.last - wanted.first + 1, _SEGMENTS_AT_ONCE)
+        self._borrowed = self._memory.borrow(most=segments * _EACH_BYTES, least=_EACH_BYTES, step=_EACH_BYTES)
+        self._at_once = self._borrowed // _EACH_BYTES
+        size = min(wanted.length, self._at_once * SEGMENT_BYTES)
         self._sealed = memoryview(bytearray(size))
         self._plain = memoryview(bytearray(size))
         self._next = wanted.first
-        self._first = self._opened(1)[wanted.skip :][:length]
+        try:
+            self._first = self._opened(1)[wanted.skip :][:length]
+        except BaseException:
+            self.close()
+            raise
 
     def __iter__(self) -> Iterator[memoryview]:
         piece = self._first
@@ -57,10 +81,13 @@ class PlainBody:
             missing = self._wanted.last - self._next + 1
             if missing <= 0:
                 break
-            piece = self._opened(min(missing, _SEGMENTS_AT_ONCE))[: self._plain_left]
+            piece = self._opened(min(missing, self._at_once))[: self._plain_left]
 
     def close(self) -> None:
+        """Closes the answer, and gives the memory back; may be called twice."""
         self._answer.close()
+        borrowed, self._borrowed = self._borrowed, 0
+        self._memory.give_back(borrowed)
 
     @property
     def beginning(self) -> memoryview:
@@ -85,6 +112,8 @@ class PlainBody:
             )
             filled += length
             self._next += 1
+        if self._next > self._last_of_object and self._on_end is not None:
+            self._on_end()
         return self._plain[:filled]
 
     def _without_header(self, segment: memoryview) -> memoryview:

@@ -1,6 +1,9 @@
 """Reads of objects, whichever API they come through: which segments to ask for, and what the answer must be.
 
-Layer: proxy. An object that is not known is described first, under the client's conditions, and then read by the
+Layer: proxy. Invariant: an answer to a range states only a total that is authenticated, by the envelope or by the
+object's last segment (ADR 33).
+
+An object that is not known is described first, under the client's conditions, and then read by the
 generation that was described. A known one is read at once, under the condition that it still is what is known of it;
 if it is not, it is forgotten and described. So no read is staler than the same read without the proxy.
 """
@@ -8,6 +11,7 @@ if it is not, it is forgotten and described. So no read is staler than the same 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol, cast
 
 from bastion.core.errors import SealBroken
@@ -17,7 +21,7 @@ from bastion.proxy.objects import Known
 from bastion.proxy.reads.entity_tags import shown_tag
 from bastion.proxy.reads.plain_bodies import PlainBody
 from bastion.proxy.sealed.envelope import PREFIX, EnvelopeBroken
-from bastion.proxy.sealed.segments import SealedRange, sealed_range
+from bastion.proxy.sealed.segments import SealedRange, sealed_range, segment_count
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.proxy.settings import ALLOW_PLAINTEXT
 from bastion.storage_api.declared_sums import crc32c_text
@@ -101,8 +105,14 @@ def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Res
     assert known.envelope is not None
     headers = call.request.headers
     unpacked = is_decompressed(known.envelope.content_encoding, known.cache_control, headers)
-    whole = unpacked or "if-range" in headers
-    asked = None if whole else read_range(headers.get("range"), known.plain_bytes)
+    # Of HEAD a range means nothing.
+    whole = unpacked or "if-range" in headers or call.request.method == "HEAD"
+    text = "" if whole else headers.get("range")
+    if not known.is_sized and _states_total_first(text, known.plain_bytes):
+        seen = _see_end(call, dialect, known, described=described)
+        if not isinstance(seen, Known):
+            return seen
+    asked = read_range(text, known.plain_bytes)
     start, length = asked or (0, known.plain_bytes)
     wanted = sealed_range(start, length, known.plain_bytes)
     answer = dialect.media(call, known, _asking(call, known, wanted), described=described)
@@ -119,6 +129,41 @@ def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Res
     if unpacked:
         return _unpacked(shown, body)
     return Response(status=200 if asked is None else 206, headers=shown, body=body)
+
+
+def _states_total_first(text: str, plain: int) -> bool:
+    """Whether the answer to a range would state the total before the last segment was authenticated."""
+    try:
+        asked = read_range(text, plain)
+    except Refusal:
+        return True  # it states the total, too
+    return asked is not None and sealed_range(*asked, plain).first < segment_count(plain) - 1
+
+
+def _see_end(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Known | Response | None:
+    """Reads the last segment, which no other segment can stand in for: so no object that was cut has one.
+
+    Returns:
+        The object with `end_seen`; an answer of the service that is a refusal; None: the object
+        is another one by now.
+
+    Raises:
+        SealBroken: the object was cut.
+    """
+    length = min(1, known.plain_bytes)
+    wanted = sealed_range(known.plain_bytes - length, length, known.plain_bytes)
+    answer = dialect.media(call, known, _asking(call, known, wanted), described=described)
+    if _is_gone(answer, known):
+        answer.close()
+        return None
+    if answer.status not in (200, 206):
+        return refused(answer, call.request)
+    try:
+        _check_brought(answer, known, wanted)
+        _plain_body(call, answer, known, wanted, length).close()
+    finally:
+        answer.close()
+    return replace(known, end_seen=True)
 
 
 def check_plaintext(call: Call, known: Known) -> None:
@@ -159,18 +204,38 @@ def _is_gone(answer: Answer, known: Known) -> bool:
 
 
 def _body(call: Call, answer: Answer, known: Known, wanted: SealedRange, length: int) -> Iterable[bytes]:
-    assert known.opened is not None
     if call.request.method == "HEAD":
         answer.close()
         return ()
     try:
         _check_brought(answer, known, wanted)
-        body = PlainBody(answer, known.opened.sealing, wanted, length=length, plain=known.plain_bytes)
+        body = _plain_body(call, answer, known, wanted, length)
     except (SealBroken, UpstreamUnavailable):
         answer.close()
         raise
     # Views of bytes are sent as bytes are.
     return cast("Iterable[bytes]", body)
+
+
+def _plain_body(call: Call, answer: Answer, known: Known, wanted: SealedRange, length: int) -> PlainBody:
+    """
+    Raises:
+        SealBroken, UpstreamUnavailable: as `PlainBody`.
+    """
+    assert known.opened is not None
+
+    def remember() -> None:
+        call.parts.objects.remember(replace(known, end_seen=True))
+
+    return PlainBody(
+        answer,
+        known.opened.sealing,
+        wanted,
+        length=length,
+        plain=known.plain_bytes,
+        memory=call.parts.memory,
+        on_end=remember,
+    )
 
 
 def _unpacked(shown: Headers, body: Iterable[bytes]) -> Response:
@@ -203,13 +268,13 @@ def _check_brought(answer: Answer, known: Known, wanted: SealedRange) -> None:
     Raises:
         UpstreamUnavailable: the answer does not bring the bytes that were asked for.
     """
-    whole = wanted.length == known.stored_bytes
-    content_range = "" if whole else f"bytes {wanted.start}-{wanted.start + wanted.length - 1}/{known.stored_bytes}"
-    good = (
-        answer.status == (200 if whole else 206)
-        and answer.headers.get("content-range") == content_range
-        and answer.length in (wanted.length, None)
-    )
+    if wanted.length == known.stored_bytes:
+        # Content-Range has no meaning in a 200 (RFC 9110, 14.4), and some services send one.
+        brought = answer.status == 200
+    else:
+        content_range = f"bytes {wanted.start}-{wanted.start + wanted.length - 1}/{known.stored_bytes}"
+        brought = answer.status == 206 and answer.headers.get("content-range") == content_range
+    good = brought and answer.length in (wanted.length, None)
     if not good:
         raise UpstreamUnavailable(
             f"the service answered {answer.status} with {answer.length} bytes where {wanted.length} of "

@@ -29,6 +29,7 @@ _SESSION = PREFIX + "session-key"
 _OBJECT = PREFIX + "object-key"
 _HEADER = PREFIX + "header"
 _SUMS = PREFIX + "sums"
+_SIZE = PREFIX + "size"
 _CONTENT_ENCODING = PREFIX + "content-encoding"
 
 # Far above what a key service makes of 32 bytes; the storage service keeps 8 KiB of custom metadata at most.
@@ -48,6 +49,7 @@ class Envelope:
         wrapped_object: The object's key under the session key, bound to bucket and name.
         header: The first 40 bytes of the sealed content, so that a range needs no look at them.
         sums: Checksums of the plaintext, sealed under a key derived from the object's; empty: none are known.
+        size: Length of the plaintext, sealed under another such key; empty: it was not known.
         content_encoding: As the client set it; empty: none. The service must not see it: it would try to unpack
             ciphertext.
     """
@@ -59,6 +61,7 @@ class Envelope:
     wrapped_object: bytes = field(repr=False)
     header: bytes = field(repr=False)
     sums: bytes = field(default=b"", repr=False)
+    size: bytes = field(default=b"", repr=False)
     content_encoding: str = ""
 
     def to_metadata(self) -> dict[str, str]:
@@ -73,6 +76,8 @@ class Envelope:
         }
         if self.sums:
             entries[_SUMS] = _text(self.sums)
+        if self.size:
+            entries[_SIZE] = _text(self.size)
         if self.content_encoding:
             entries[_CONTENT_ENCODING] = self.content_encoding
         return entries
@@ -104,6 +109,7 @@ class Envelope:
             wrapped_object=_bytes(ours, _OBJECT),
             header=_bytes(ours, _HEADER),
             sums=_bytes(ours, _SUMS) if _SUMS in ours else b"",
+            size=_bytes(ours, _SIZE) if _SIZE in ours else b"",
             content_encoding=ours.get(_CONTENT_ENCODING, ""),
         )
         envelope._check()

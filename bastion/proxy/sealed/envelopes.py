@@ -1,4 +1,4 @@
-"""Makes and opens the envelopes of objects: key service → session key → object key → sums.
+"""Makes and opens the envelopes of objects: key service → session key → object key → sums, size.
 
 Layer: proxy. The key service wraps a session key, which is used for new objects for five minutes and stays in memory
 that long; the session key wraps a key for each object. The latter wrapping is bound to bucket and name, so objects that
@@ -30,8 +30,10 @@ SESSION_CONTEXT = b"bastion proxy 1 session key"
 SESSION_SECONDS = 300.0
 
 _SUMS_INFO = b"bastion proxy 1 sums"
+_SIZE_INFO = b"bastion proxy 1 size"
 _NONCE_BYTES = 12
 _SUMS_BYTES = 4
+_SIZE_BYTES = 8
 # Each is a session of some proxy in some five minutes; about 300 bytes.
 _SESSIONS_KEPT = 4096
 
@@ -125,7 +127,7 @@ class Envelopes:
         """
         key = self.open(envelope, *source)
         fresh = self._under(self._session(kek), kek, key, *destination, envelope.header)
-        return replace(fresh, sums=envelope.sums, content_encoding=envelope.content_encoding)
+        return replace(fresh, sums=envelope.sums, size=envelope.size, content_encoding=envelope.content_encoding)
 
     def rewrapped(self, envelope: Envelope, bucket: str, name: str, kek: str) -> Envelope | None:
         """The envelope under the primary version of `kek`; None: that is what it is under.
@@ -147,13 +149,15 @@ class Envelopes:
             return None
         key = self.open(envelope, bucket, name)
         fresh = self._under(session, kek, key, bucket, name, envelope.header)
-        return replace(fresh, sums=envelope.sums, content_encoding=envelope.content_encoding)
+        return replace(fresh, sums=envelope.sums, size=envelope.size, content_encoding=envelope.content_encoding)
 
     def with_sums(self, envelope: Envelope, object_key: bytes, crc32c: int) -> Envelope:
         """The envelope with the plaintext's crc32c in it, sealed."""
-        nonce = self._random(_NONCE_BYTES)
-        sealed = _sums_cipher(object_key).encrypt(nonce, crc32c.to_bytes(_SUMS_BYTES, "big"), None)
-        return replace(envelope, sums=nonce + sealed)
+        return replace(envelope, sums=self._sealed(object_key, _SUMS_INFO, crc32c.to_bytes(_SUMS_BYTES, "big")))
+
+    def with_size(self, envelope: Envelope, object_key: bytes, size: int) -> Envelope:
+        """The envelope with the plaintext's length in it, sealed."""
+        return replace(envelope, size=self._sealed(object_key, _SIZE_INFO, size.to_bytes(_SIZE_BYTES, "big")))
 
     def crc32c(self, envelope: Envelope, object_key: bytes) -> int | None:
         """The plaintext's crc32c; None: it was not known when the object was stored.
@@ -161,16 +165,19 @@ class Envelopes:
         Raises:
             EnvelopeBroken: the sums are not this object's.
         """
-        if not envelope.sums:
-            return None
-        nonce, sealed = envelope.sums[:_NONCE_BYTES], envelope.sums[_NONCE_BYTES:]
-        try:
-            data = _sums_cipher(object_key).decrypt(nonce, sealed, None)
-        except (InvalidTag, ValueError):
-            data = b""
-        if len(data) != _SUMS_BYTES:
-            raise EnvelopeBroken("the object's checksums are another object's, or were changed")
-        return int.from_bytes(data, "big")
+        return _unsealed(object_key, _SUMS_INFO, envelope.sums, _SUMS_BYTES)
+
+    def size(self, envelope: Envelope, object_key: bytes) -> int | None:
+        """The plaintext's length in bytes; None: it was not known, or the object is older than this entry.
+
+        Raises:
+            EnvelopeBroken: the size is not this object's.
+        """
+        return _unsealed(object_key, _SIZE_INFO, envelope.size, _SIZE_BYTES)
+
+    def _sealed(self, object_key: bytes, info: bytes, data: bytes) -> bytes:
+        nonce = self._random(_NONCE_BYTES)
+        return nonce + _derived_cipher(object_key, info).encrypt(nonce, data, None)
 
     def _session(self, kek: str) -> _Session:
         """The session to wrap with, at most five minutes old."""
@@ -217,5 +224,22 @@ def _place(bucket: str, name: str) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def _sums_cipher(object_key: bytes) -> AESGCM:
-    return AESGCM(HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=_SUMS_INFO).derive(object_key))
+def _unsealed(object_key: bytes, info: bytes, sealed: bytes, length: int) -> int | None:
+    """The number in an entry of so many bytes; None: the entry is empty.
+
+    Raises:
+        EnvelopeBroken: it is not this object's.
+    """
+    if not sealed:
+        return None
+    try:
+        data = _derived_cipher(object_key, info).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+    except (InvalidTag, ValueError):
+        data = b""
+    if len(data) != length:
+        raise EnvelopeBroken("the object's checksums or its size are another object's, or were changed")
+    return int.from_bytes(data, "big")
+
+
+def _derived_cipher(object_key: bytes, info: bytes) -> AESGCM:
+    return AESGCM(HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=info).derive(object_key))

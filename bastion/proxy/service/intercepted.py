@@ -11,13 +11,13 @@ import re
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z_.-]+))(?::([0-9]{1,5}))?")
 _STORAGE = re.compile(
     r"""(?:(?P<bucket>.+)\.)?(?:              # a bucket's own name may stand in front
-        (?:[a-z0-9-]+-)?storage(?:-download|-upload)?\.googleapis\.com  # us-central1-storage, content-storage
-      | commondatastorage\.googleapis\.com
-      | storage\.mtls\.googleapis\.com
-      | storage\.[a-z0-9-]+(?:\.p)?\.rep\.googleapis\.com
+        (?:[a-z0-9-]+-)?storage(?:-[a-z0-9-]+)?\.googleapis\.com  # us-central1-storage, storage-download
+      | storage(?:\.[a-z0-9-]+)+\.googleapis\.com  # storage.mtls, storage.us-central1.rep
       | storage-[a-z0-9-]+\.p\.googleapis\.com
+      | commondatastorage\.googleapis\.com
       )
-      | (?P<shared>(?:www|content)\.(?:mtls\.)?googleapis\.com)  # paths tell storage from the rest
+      # Paths tell storage from the rest.
+      | (?P<shared>(?:www|content|private|restricted)\.(?:mtls\.)?googleapis\.com|firebasestorage\.googleapis\.com)
     """,
     re.VERBOSE,
 )

@@ -24,8 +24,10 @@ from bastion.core.errors import Refused
 from bastion.core.proxy_contract import BUNDLE_FILE, CA_FILE
 from bastion.proxy.service.roots import roots
 
-__all__ = ["BUNDLE_FILE", "CA_FILE", "ProxyAuthority"]
+__all__ = ["AUTHORITY_NAME", "BUNDLE_FILE", "CA_FILE", "ProxyAuthority"]
 
+# By which a client's person, and `bastion proxy doctor`, tell it from others.
+AUTHORITY_NAME = "bastion storage proxy CA"
 _KEPT_FILE = "authority.pem"
 _DOMAIN = "googleapis.com"
 _LIFETIME = datetime.timedelta(days=800)
@@ -139,7 +141,7 @@ def _kept(folder: Path, now: datetime.datetime) -> Authority:
             return authority
     except ValueError:
         pass
-    authority = Authority.new("bastion storage proxy CA", now=now, lifetime=_LIFETIME, only_below=[_DOMAIN])
+    authority = Authority.new(AUTHORITY_NAME, now=now, lifetime=_LIFETIME, only_below=[_DOMAIN])
     try:
         _replace(file, authority.private_pem, mode=0o600)
     except OSError as error:

@@ -15,9 +15,17 @@ from collections.abc import Iterable, Iterator
 from bastion.http1 import Body, Headers, Response
 from bastion.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
+from bastion.proxy.memory import Gathering
 from bastion.proxy.routes import Action, route
 from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream
-from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_capacity, sealed_offset, sealed_size, segment_of
+from bastion.proxy.sealed.segments import (
+    SEGMENT_BYTES,
+    plain_capacity,
+    plain_offset,
+    sealed_offset,
+    sealed_size,
+    segment_of,
+)
 from bastion.proxy.service.targets import requeried
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.proxy.uploads.resumables import Session, Slot, Spoiled
@@ -35,7 +43,7 @@ from bastion.proxy.uploads.service_sessions import (
     session_target,
 )
 from bastion.proxy.uploads.stored import Sealed, answered, current, finished, shown
-from bastion.proxy.uploads.storing import PIECE_SEGMENTS, new_envelope
+from bastion.proxy.uploads.storing import LEAST_SEGMENTS, PIECE_SEGMENTS, new_envelope
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_api.declared_sums import both_declared, declared_in_headers
@@ -60,7 +68,7 @@ def begin(call: Call, description: Description) -> Response:
     total = natural_number("X-Upload-Content-Length", length) if length else None
     check_size(total)
     refuse_packed(call.request.headers)
-    envelope, key = new_envelope(call, description)
+    envelope, key = new_envelope(call, description, total)
     query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})
     try:
         answer = begin_session(call, description, envelope, query, total)
@@ -309,6 +317,7 @@ class _Turn:
 
     def _last(self, plaintext: Plaintext, total: int) -> Response:
         """Takes the rest of the bytes; then the object is there."""
+        self._check_end(total)
         self._watch_md5()
         stream = self._session.stream()
         return self._send_last(self._rest(stream, plaintext, total), total)
@@ -325,27 +334,54 @@ class _Turn:
 
     def _unmeasured(self, plaintext: Plaintext, *, last: bool) -> Response:
         """Takes bytes of which nobody knows how many come."""
-        session = self._session
         if last:
             self._watch_md5()
-        while True:
-            stream = session.stream()
-            sealed: list[bytes] = []
-            while len(sealed) < PIECE_SEGMENTS:
-                stream.read(plaintext)
-                if plaintext.ended:
-                    break
-                sealed.append(bytes(session.note(stream, stream.seal())))
-            if plaintext.ended and last:
-                if session.total not in (None, stream.plain_size + len(stream.plain)):
-                    raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
-                sealed.append(bytes(self._seal_last(stream)))
-                return self._send_last(sealed, stream.plain_size)
-            if sealed:
-                self._send(stream, sealed, len(sealed) * SEGMENT_BYTES)
-            if plaintext.ended:
-                session.tail = bytes(stream.plain)
-                return incomplete(session.received)
+        with Gathering(self._call.parts.memory, most=PIECE_SEGMENTS, least=LEAST_SEGMENTS) as gathering:
+            while True:
+                response = self._next_piece(gathering, plaintext, last=last)
+                if response is not None:
+                    return response
+                gathering.clear()
+
+    def _next_piece(self, gathering: Gathering, plaintext: Plaintext, *, last: bool) -> Response | None:
+        """Gathers and sends; None: more comes."""
+        session = self._session
+        stream = session.stream()
+        ended = False
+        while not gathering.full:
+            stream.read(plaintext)
+            ended = plaintext.ended
+            if ended:
+                break
+            gathering.add(session.note(stream, stream.seal()))
+        if ended and last:
+            size = stream.plain_size + len(stream.plain)
+            self._check_end(size)
+            if session.total not in (None, size):
+                raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
+            gathering.add(self._seal_last(stream))
+            return self._send_last(gathering.segments, stream.plain_size)
+        if gathering.size:
+            self._send(stream, gathering.segments, gathering.size)
+        if not ended:
+            return None
+        session.tail = bytes(stream.plain)
+        return incomplete(session.received)
+
+    def _check_end(self, total: int) -> None:
+        """
+        Args:
+            total: Bytes of plaintext of the whole object.
+
+        Raises:
+            Spoiled: 410, no byte is left for the last segment: the service has the segment before it, which was not
+                sealed as the last one because this process' predecessor had more bytes.
+        """
+        index = self._session.edge.index
+        if index and total <= plain_offset(index):
+            raise Spoiled(
+                410, "gone", "The upload cannot end here: the proxy restarted and lost its last bytes; begin it anew."
+            )
 
     def _watch_md5(self) -> None:
         if self._declared.md5 is not None and not self._session.watch_md5():

@@ -75,8 +75,14 @@ def confirm(call: Call, resource: Mapping[str, Any], edge: Edge, plain_size: int
     )
 
 
+def described_by(call: Call, envelope: Envelope, key: bytes, crc32c: int, size: int) -> Envelope:
+    """The envelope with what is known of a plaintext at its end."""
+    summed = call.parts.envelopes.with_sums(envelope, key, crc32c)
+    return summed if summed.size else call.parts.envelopes.with_size(summed, key, size)
+
+
 def finished(call: Call, resource: Json, sealed: Sealed, *, md5: bytes | None) -> Json:
-    """The end of an upload through a session: compares, and adds the plaintext's checksum to the metadata.
+    """The end of an upload through a session: compares, and adds the plaintext's checksum and size to the metadata.
 
     That needs the right to change objects, which a client that may only create them lacks. The object is whole
     and readable without it, so the upload succeeds all the same; later answers then lack the checksum.
@@ -93,7 +99,7 @@ def finished(call: Call, resource: Json, sealed: Sealed, *, md5: bytes | None) -
     """
     confirm(call, resource, sealed.edge, sealed.plain_size)
     known = sealed.envelope.to_metadata()
-    summed = call.parts.envelopes.with_sums(sealed.envelope, sealed.key, sealed.edge.plain_crc32c)
+    summed = described_by(call, sealed.envelope, sealed.key, sealed.edge.plain_crc32c, sealed.plain_size)
     entries = {name: value for name, value in summed.to_metadata().items() if known.get(name) != value}
     changed = _changed(call, resource, entries)
     if changed is None:

@@ -1,8 +1,8 @@
 """Stores one object whose plaintext comes in one request.
 
-Layer: proxy. What is small is sealed in memory and goes up in one request with everything that is to be said of it.
-What is larger streams through a resumable session of the service: begin, send, and one change of the metadata, because
-the plaintext's checksum is known only at the end. Invariants:
+Layer: proxy. What is small is sealed in memory (as far as there is some) and goes up in one request with everything
+that is to be said of it. What is larger streams through a resumable session of the service: begin, send, and one
+change of the metadata, because the plaintext's checksum is known only at the end. Invariants:
 
 * Nothing is asked of the service before the object's key is there, so a key service that is down leaves no trace.
 * The object comes into being only from a whole plaintext that is what the client declared.
@@ -13,15 +13,16 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from bastion.http1 import Headers
 from bastion.proxy.calls import Call
+from bastion.proxy.memory import Gathering
 from bastion.proxy.sealed.envelope import Envelope
 from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream, md5_for
 from bastion.proxy.sealed.sealing import Sealing
-from bastion.proxy.sealed.segments import sealed_size
+from bastion.proxy.sealed.segments import sealed_size, segment_count
 from bastion.proxy.service.targets import insert_target, requeried
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.proxy.uploads.service_sessions import (
@@ -34,14 +35,16 @@ from bastion.proxy.uploads.service_sessions import (
     send_part,
     session_target,
 )
-from bastion.proxy.uploads.stored import Sealed, confirm, finished, shown
+from bastion.proxy.uploads.stored import Sealed, confirm, described_by, finished, shown
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.storage_api.declared_sums import crc32c_text
 
 # Plaintext up to here goes up in one request.
 SMALL_BYTES = 8 * 1024 * 1024
-# Of a plaintext whose size nobody knows, so many segments are sealed (16 MiB) before they are sent.
+# Of a plaintext whose size nobody knows, so many segments are sealed (16 MiB) before they are sent; fewer where many
+# uploads are under way.
 PIECE_SEGMENTS = 64
+LEAST_SEGMENTS = 4
 
 
 def store(call: Call, description: Description, plaintext: Plaintext, *, length: int | None) -> Json:
@@ -63,22 +66,36 @@ def store(call: Call, description: Description, plaintext: Plaintext, *, length:
     """
     check_size(length)
     refuse_packed(call.request.headers)
-    envelope, key = new_envelope(call, description)
+    envelope, key = new_envelope(call, description, length)
     stream = SealedStream(Sealing(key, envelope.header), md5=md5_for(description.declared), most=length)
     upload = _Upload(call, description, envelope, key, stream)
     sealed = stream.rest(plaintext, description.declared)
     if length is not None and length > SMALL_BYTES:
         return upload.streamed(sealed, length)
-    begun: list[bytes] = []
-    for segment in sealed:
-        begun.append(bytes(segment))
-        if stream.plain_size > SMALL_BYTES and not stream.complete:
-            return upload.streamed(itertools.chain(begun, sealed), None)
-    return upload.inserted(begun)
+    most = PIECE_SEGMENTS if length is None else segment_count(length)
+    if length is None and call.request.body.length is not None:
+        most = min(most, segment_count(call.request.body.length))
+    with Gathering(call.parts.memory, most=most, least=LEAST_SEGMENTS) as gathering:
+        if length is not None and gathering.capacity < most:
+            gathering.close()
+            return upload.streamed(sealed, length)
+        _gather(gathering, sealed)
+        if stream.complete and stream.plain_size <= SMALL_BYTES:
+            return upload.inserted(gathering)
+        return upload.sent(gathering, sealed)
 
 
-def new_envelope(call: Call, description: Description) -> tuple[Envelope, bytes]:
+def _gather(gathering: Gathering, sealed: Iterator[memoryview]) -> None:
+    """Fills what is lent with the next segments, less only at the end."""
+    for segment in itertools.islice(sealed, gathering.capacity):
+        gathering.add(segment)
+
+
+def new_envelope(call: Call, description: Description, size: int | None) -> tuple[Envelope, bytes]:
     """Envelope and key for an object in a mapped place.
+
+    Args:
+        size: Of the plaintext; None: nobody knows.
 
     Raises:
         KmsUnavailable, KmsRefused: as the key service did.
@@ -88,7 +105,8 @@ def new_envelope(call: Call, description: Description) -> tuple[Envelope, bytes]
     if kek is None:
         raise AssertionError("only what lies in a mapped place is sealed")
     envelope, key = call.parts.envelopes.new(kek, bucket, name)
-    return replace(envelope, content_encoding=description.content_encoding), key
+    envelope = replace(envelope, content_encoding=description.content_encoding)
+    return envelope if size is None else call.parts.envelopes.with_size(envelope, key, size), key
 
 
 class _Upload:
@@ -103,10 +121,10 @@ class _Upload:
         self._key = key
         self._stream = stream
 
-    def inserted(self, sealed: list[bytes]) -> Json:
-        """In one request."""
+    def inserted(self, gathering: Gathering) -> Json:
+        """In one request, of all that was gathered."""
         call, edge = self._call, self._stream.edge
-        envelope = call.parts.envelopes.with_sums(self._envelope, self._key, edge.plain_crc32c)
+        envelope = described_by(call, self._envelope, self._key, edge.plain_crc32c, self._stream.plain_size)
         resource = self._description.resource(envelope.to_metadata())
         resource["crc32c"] = crc32c_text(edge.sealed_crc32c)
         boundary = f"bastion-{secrets.token_hex(20)}"
@@ -114,7 +132,7 @@ class _Upload:
             f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
             f"--{boundary}\r\nContent-Type: {self._description.content_type}\r\n\r\n"
         )
-        body = [head.encode(), *sealed, f"\r\n--{boundary}--\r\n".encode()]
+        body: list[bytes | memoryview] = [head.encode(), *gathering.segments, f"\r\n--{boundary}--\r\n".encode()]
         length = sum(map(len, body))
         headers = forwarded_headers(call)
         headers.set("Content-Type", f"multipart/related; boundary={boundary}")
@@ -124,15 +142,28 @@ class _Upload:
         confirm(call, document, edge, self._stream.plain_size)
         return shown(call, document, self._description.declared.md5)
 
-    def streamed(self, sealed: Iterator[bytes | memoryview], length: int | None) -> Json:
-        """Through a session."""
+    def streamed(self, sealed: Iterator[bytes | memoryview], length: int) -> Json:
+        """Through a session, as it comes.
+
+        Args:
+            length: Of the plaintext.
+        """
+        return self._through(lambda target: self._send_whole(target, sealed, sealed_size(length)), length)
+
+    def sent(self, gathering: Gathering, sealed: Iterator[memoryview]) -> Json:
+        """Through a session, piece by piece.
+
+        Args:
+            gathering: Has the first piece.
+            sealed: What comes after that.
+        """
+        return self._through(lambda target: self._send_pieces(target, gathering, sealed), None)
+
+    def _through(self, send: Callable[[str], Json], length: int | None) -> Json:
         target = self._begin(length)
         ended = False
         try:
-            if length is None:
-                document = self._send_pieces(target, sealed)
-            else:
-                document = self._send_whole(target, sealed, sealed_size(length))
+            document = send(target)
             ended = True
         finally:
             if not ended:
@@ -155,11 +186,10 @@ class _Upload:
         headers.set("Content-Range", f"bytes 0-{size - 1}/{size}")
         return self._last(target, headers, sealed, size)
 
-    def _send_pieces(self, target: str, sealed: Iterator[bytes | memoryview]) -> Json:
+    def _send_pieces(self, target: str, gathering: Gathering, sealed: Iterator[memoryview]) -> Json:
         offset = 0
         while True:
-            piece = [bytes(segment) for segment in itertools.islice(sealed, PIECE_SEGMENTS)]
-            size = sum(map(len, piece))
+            piece, size = gathering.segments, gathering.size
             total = str(offset + size) if self._stream.complete else "*"
             headers = forwarded_headers(self._call)
             headers.set("Content-Range", f"bytes {offset}-{offset + size - 1}/{total}")
@@ -168,6 +198,8 @@ class _Upload:
             offset += size
             if send_part(self._call, target, headers, piece, size) != offset:
                 raise UpstreamUnavailable("The storage service did not keep all that was sent to it; try again.")
+            gathering.clear()
+            _gather(gathering, sealed)
 
     def _last(self, target: str, headers: Headers, sealed: Iterable[bytes | memoryview], size: int) -> Json:
         try:
