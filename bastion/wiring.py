@@ -6,6 +6,7 @@ that `bastion --help` stays quick.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -155,6 +156,18 @@ def _check_asset_size(url: str, size: int) -> None:
 
 
 def make_folders(root: Root) -> None:
-    """Makes the folders that people copy files into, in a folder as bucket."""
-    for folder in _FOLDERS_OF_USERS if root.local else ():
-        (Path(root.url) / folder).mkdir(parents=True, exist_ok=True)
+    """Makes the folders that people copy files into, in a folder as bucket, and closes a bastion's folder to others."""
+    if not root.local:
+        return
+    from bastion.directory import files
+    from bastion.directory.keys import HIDDEN_FOLDER
+
+    for folder in _FOLDERS_OF_USERS:
+        path = Path(root.url)
+        for name in ("", *folder.split("/")):
+            path = path / name
+            path.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+    # An earlier version, or a hand, may have made them for everybody.
+    for name in (root.bastion, HIDDEN_FOLDER):
+        with contextlib.suppress(OSError):
+            files.close_to_others(f"{root.bucket}/{name}")

@@ -156,8 +156,9 @@ class BastionHostProvisioner:
         new = self._directory / f".new-{node.marker}"
         new.mkdir(mode=0o700)
         (new / "state").mkdir(mode=0o700)
-        (new / "arguments.json").write_text(request.agent_arguments, "utf-8")
-        (new / "node.json").write_text(json.dumps(asdict(node)), "utf-8")
+        # Both hold the run's token.
+        _write_private(new / "arguments.json", request.agent_arguments)
+        _write_private(new / "node.json", json.dumps(asdict(node)))
         try:
             with self._locked():
                 # Atomic, and refused where a folder with something in it lies already.
@@ -306,3 +307,9 @@ class BastionHostProvisioner:
         except OSError:
             return ""
         return f"; its last words: {text.splitlines()[-1]}" if text else ""
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a new file that only this user may read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -190,7 +190,7 @@ class DirectoryStore:
     def _create(self) -> None:
         folder = Path(self._path)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise StoreError(f"{self._path} cannot be a bucket: a file is in the way; give a folder") from error
         except OSError as error:

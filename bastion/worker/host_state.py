@@ -40,7 +40,9 @@ class HostState:
         Raises:
             OSError: the disk refuses.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        # What lies below (the environment of a command, its outputs) is nobody else's on this machine.
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
         # Not inherited by children (PEP 446): only this agent holds it.
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
