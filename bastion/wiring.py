@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bastion.core import limits
+from bastion.core import keys, limits
 from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
 from bastion.ports import ObjectStore
 
@@ -92,14 +92,20 @@ def open_root(url: str) -> ObjectStore:
         from bastion.adapters.directory_store import DirectoryStore
 
         kept = [f"{root.bastion}/{folder}" for folder in _FOLDERS_OF_USERS]
-        return PrefixedStore(DirectoryStore(Path(root.bucket), kept_folders=kept), f"{root.bastion}/")
+        prefix = f"{root.bastion}/"
+        store: ObjectStore = DirectoryStore(
+            Path(root.bucket),
+            kept_folders=kept,
+            may_use_reserve=lambda key: key.startswith(prefix) and keys.is_vital(key.removeprefix(prefix)),
+        )
+        return PrefixedStore(store, prefix)
     from bastion.adapters.gcs_store import GcsStore
 
     bucket, _, folder = root.url.removeprefix("gs://").partition("/")
     # The emulator takes any number of writes to one object in a second; the service takes one.
     interval = 0.0 if storage_emulator() else 1.0
-    store = GcsStore(bucket, parts_prefix=f"{folder}/{_APPEND_PARTS}", write_interval_seconds=interval)
-    return PrefixedStore(store, f"{folder}/")
+    gcs = GcsStore(bucket, parts_prefix=f"{folder}/{_APPEND_PARTS}", write_interval_seconds=interval)
+    return PrefixedStore(gcs, f"{folder}/")
 
 
 def fetch_asset(url: str) -> bytes:

@@ -110,8 +110,8 @@ GCS = Command(
         "For google-cloud-storage, gcsfs, tensorstore and gsutil without a cloud account: generations, preconditions, "
         "checksums, resumable uploads, listings, compose, batches. It prints how to point them at it. Objects are "
         "plain files in the bucket's folder, and a file that is copied there is an object.\n\n"
-        "It listens on 127.0.0.1 and answers processes of this user and of root only, and no web page. Faults can be changed while it "
-        "runs: GET, PUT (a JSON list) and DELETE of /_emulator/faults."
+        "It listens on 127.0.0.1 and answers processes of this user and of root only, and no web page. Faults can be "
+        "changed while it runs: GET, PUT (a JSON list) and DELETE of /_emulator/faults."
     ),
     examples=(
         "bastion emulator gcs --bucket=team",

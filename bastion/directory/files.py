@@ -18,7 +18,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from bastion.core.errors import AccessDenied, StoreError, StoreUnavailable
+from bastion.core.errors import AccessDenied, StoreError, StoreFull, StoreUnavailable
 from bastion.core.objects import ObjectMeta
 
 STAMP_BITS = 10
@@ -273,7 +273,7 @@ def explain(error: OSError, *, doing: str, path: str, needs: str) -> StoreError:
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return AccessDenied(f"{what}; it needs {needs}")
         case errno.ENOSPC | errno.EDQUOT:
-            return StoreUnavailable(f"{what}; free some space (or raise the quota) on its file system, then try again")
+            return StoreFull(f"{what}; free some space (or raise the quota) on its file system, then try again")
         case errno.EIO | errno.ESTALE:
             return StoreUnavailable(f"{what}; check the disk or remount the file system, then try again")
         case errno.EMFILE | errno.ENFILE:
