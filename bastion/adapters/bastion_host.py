@@ -129,8 +129,9 @@ class BastionHostProvisioner:
                 node = self._read(self._directory / ref.name)
                 if node is None:
                     return
-                # On disk, so that a daemon that restarts now goes on with it.
-                (self._directory / ref.name / "deleting").touch()
+                # On disk, so that a daemon that restarts now goes on with it. On a full disk only this one does.
+                with contextlib.suppress(OSError):
+                    (self._directory / ref.name / "deleting").touch()
         except OSError as error:
             raise ProvisionerUnavailable(f"{ref.name} could not be marked as deleted: {error}") from error
         self._end_in_background(node)

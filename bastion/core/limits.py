@@ -157,3 +157,8 @@ INFRASTRUCTURE_RESET_SECONDS = 600.0
 HISTORY_TAIL_BYTES = 4 * 1024 * 1024
 # Entries of some hundred thousand jobs; a larger status is a foreign file and is not downloaded.
 STATUS_MAX_BYTES = 256 * 1024 * 1024
+# Of a disk that carries jobs: below so much free space (or a twentieth of a small disk), the job with the most files is
+# ended. Enough for the logs and states of all jobs while that one ends.
+DISK_FLOOR_BYTES = 256 * 1024 * 1024
+# Kept in a folder bucket for states, orders, requests and results (or a fiftieth of a small disk): thousands of them.
+DISK_RESERVE_BYTES = 64 * 1024 * 1024
