@@ -1,7 +1,7 @@
 """Watches the disk on which this machine's jobs keep their files, and gives the job up that fills it.
 
-Layer: wiring, beside `bastion.local`. Jobs without a slice and emulated hosts share a disk with the daemon, and in local
-mode with the bucket. A full disk would stop all of them: no state, result or request could be written.
+Layer: wiring, beside `bastion.local`. Jobs without a slice and emulated hosts share a disk with the daemon, and in
+local mode with the bucket. A full disk would stop all of them: no state, result or request could be written.
 
     every second     free space of the disk; the reserve of a folder bucket is filled up
     below the floor  the job whose files take the most is told to end (`bastion.core.disk_limit`), one at a time
@@ -120,9 +120,11 @@ class DiskWatch:
         """Make one pass.
 
         Raises:
-            OSError: the home folder is gone.
+            OSError: the disk cannot be looked at.
         """
         self._fill_reserve()
+        if not self._home.path.is_dir():
+            return  # no job has been here
         disk = DiskSpace.of(self._home.path)
         full = disk.free < disk.floor
         self._low = disk.free < 4 * disk.floor
