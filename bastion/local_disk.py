@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,12 +87,21 @@ class DiskWatch:
         home: Where the hosts of jobs are.
         root: Whose bucket gets a reserve, if it is a folder.
         job_limit_bytes: The most that the files of one job may take; 0: only the disk's floor counts.
+        space_of: Measures the file system of a folder.
     """
 
-    def __init__(self, home: LocalHome, root: Root, *, job_limit_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        home: LocalHome,
+        root: Root,
+        *,
+        job_limit_bytes: int = 0,
+        space_of: Callable[[Path], DiskSpace] = DiskSpace.of,
+    ) -> None:
         self._home = home
         self._root = root
         self._job_limit = job_limit_bytes
+        self._space_of = space_of
         self._thread: threading.Thread | None = None
         self._told: dict[str, float] = {}
         self._alarms: dict[str, tuple[float, str]] = {}
@@ -125,7 +134,7 @@ class DiskWatch:
         self._fill_reserve()
         if not self._home.path.is_dir():
             return  # no job has been here
-        disk = DiskSpace.of(self._home.path)
+        disk = self._space_of(self._home.path)
         full = disk.free < disk.floor
         self._low = disk.free < 4 * disk.floor
         now = time.monotonic()
@@ -178,7 +187,7 @@ class DiskWatch:
             return
         bucket = Path(self._root.bucket)
         try:
-            disk, reserve = DiskSpace.of(bucket), Reserve(bucket)
+            disk, reserve = self._space_of(bucket), Reserve(bucket)
             wanted = reserve_bytes(disk.total, most=limits.DISK_RESERVE_BYTES)
             if reserve.held_bytes != wanted and disk.free - (wanted - reserve.held_bytes) >= disk.floor:
                 reserve.fill(wanted)

@@ -89,6 +89,10 @@ class BastionHostProvisioner:
         self._children: list[subprocess.Popen[bytes]] = []
         self._deleting: dict[str, threading.Thread] = {}
         self._lock = threading.Lock()
+        # What a daemon that was killed had begun to remove; it may be all that fills the disk.
+        gone = list(directory.glob(".gone-*"))
+        if gone:
+            threading.Thread(target=_remove_all, args=(gone,), name="remove-gone", daemon=True).start()
 
     def create(self, request: SliceRequest) -> None:
         if request.accelerator_type:
@@ -308,6 +312,11 @@ class BastionHostProvisioner:
         except OSError:
             return ""
         return f"; its last words: {text.splitlines()[-1]}" if text else ""
+
+
+def _remove_all(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_private(path: Path, text: str) -> None:
