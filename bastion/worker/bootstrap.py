@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
                 raise
             disk = os.statvfs(folder)
             free, total = (blocks * disk.f_frsize >> 20 for blocks in (disk.f_bavail, disk.f_blocks))
-            _say(f"no space left on device: installing the agent in {folder} left {free} MiB of {total} MiB free")
+            _say(f"no space left on device: {free} MiB of {total} MiB are free while installing the agent in {folder}")
             return 5
         finally:
             shutil.rmtree(work, ignore_errors=True)

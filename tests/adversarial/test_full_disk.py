@@ -20,7 +20,9 @@ Fill = Callable[[], None]
 
 
 @pytest.fixture(params=["mounted", "simulated"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Fill]]:
+def disk(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Path, Fill]]:
     """A bucket with a reserve of 1 MiB, and what fills the disk around it."""
     if request.param == "mounted":
         with small_disk(tmp_path / "disk", mib=8) as folder:

@@ -22,9 +22,8 @@ HOME_MARKER = "BASTION_LOCAL_HOME"
 INHERITED = (HOME_MARKER, "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL")
 
 
-# Of a problem that is noted, and of one on a full disk (ext4 keeps 59 bytes in the inode).
-_PROBLEM_CHARS = 240
-_PROBLEM_CHARS_FULL = 40
+# Of a problem that is noted, and of one on a full disk: tmpfs takes no room for 127 bytes, ext4 for 59.
+_PROBLEM_BYTES = (400, 120, 59)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +121,10 @@ class HostFolder:
                 noted.unlink()
                 return
             following.unlink(missing_ok=True)
-            try:
-                following.symlink_to(text[:_PROBLEM_CHARS])
-            except OSError:
-                following.symlink_to(text[:_PROBLEM_CHARS_FULL])
+            for most in _PROBLEM_BYTES:
+                with contextlib.suppress(OSError):
+                    following.symlink_to(text.encode()[:most].decode("utf-8", "ignore"))
+                    break
             following.replace(noted)
 
     @property
