@@ -272,7 +272,7 @@ exec sleep 1000
         assert status is not None
         return status.message
 
-    eventually(lambda: message() == "worker 0: no space left on device: \\033[2Jinstalling the agent")
+    eventually(lambda: message() == "worker 0: no space left on device:  [2Jinstalling the agent")
     (state,) = machine.folder.glob("vms/*/0/state")
     (state / "go").touch()
     eventually(lambda: message() == "")

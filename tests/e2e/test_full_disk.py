@@ -22,7 +22,7 @@ from tests.adversarial.full_disk import fill, small_disk
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 # Takes what there is, does not mind that nothing is left, and waits for more.
-FILLS_THE_DISK = 'i=0; while :; do head -c 5000000 /dev/zero > "$((i++))" || sleep 0.2; done'
+FILLS_THE_DISK = 'i=0; while :; do i=$((i+1)); head -c 5000000 /dev/zero > "$i" || sleep 0.2; done'
 PATIENCE_SECONDS = 90.0
 
 
