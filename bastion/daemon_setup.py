@@ -30,12 +30,16 @@ from bastion.daemon.daemon import Daemon, DaemonSettings
 from bastion.daemon.observe import Provisioners
 from bastion.emulator.tpu.address import EmulatorAddress, locate
 from bastion.local import LocalHome, start_emulator
+from bastion.local_disk import DiskWatch
 from bastion.ports import ObjectStore, Provisioner
 from bastion.wiring import Root, make_folders, open_root, parse_root, storage_emulator
 
 # An emulator that will not start is not tried again in every tick.
 _EMULATOR_RETRY_SECONDS = 15.0
 
+
+# The most that the files of one job may take on this machine, in MiB.
+JOB_DISK_VARIABLE = "BASTION_JOB_DISK_MIB"
 
 # Where slices come from; the settings `config/daemon.toml` say what from the cloud.
 SLICES = ("cloud", "emulated", "none")
@@ -136,7 +140,20 @@ def build_daemon(
         entropy=lambda: os.urandom(16),
         narrate=narrate,
         heed=cloud.heed if cloud else lambda _: "",
+        machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).alarms,
     )
+
+
+def _job_limit_bytes() -> int:
+    """How much of this machine's disk one job's files may take.
+
+    Raises:
+        Refused: the variable is not a number.
+    """
+    text = os.environ.get(JOB_DISK_VARIABLE, "").strip() or "0"
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise Refused(f"{JOB_DISK_VARIABLE}={text!r} is not a valid number of MiB; use digits only, 0 for no limit")
+    return int(text) * 1024 * 1024
 
 
 def open_slices(

@@ -6,6 +6,7 @@ that `bastion --help` stays quick.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bastion.core import limits
+from bastion.core import keys, limits
 from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
 from bastion.ports import ObjectStore
 
@@ -91,14 +92,20 @@ def open_root(url: str) -> ObjectStore:
         from bastion.adapters.directory_store import DirectoryStore
 
         kept = [f"{root.bastion}/{folder}" for folder in _FOLDERS_OF_USERS]
-        return PrefixedStore(DirectoryStore(Path(root.bucket), kept_folders=kept), f"{root.bastion}/")
+        prefix = f"{root.bastion}/"
+        store: ObjectStore = DirectoryStore(
+            Path(root.bucket),
+            kept_folders=kept,
+            may_use_reserve=lambda key: key.startswith(prefix) and keys.is_vital(key.removeprefix(prefix)),
+        )
+        return PrefixedStore(store, prefix)
     from bastion.adapters.gcs_store import GcsStore
 
     bucket, _, folder = root.url.removeprefix("gs://").partition("/")
     # The emulator takes any number of writes to one object in a second; the service takes one.
     interval = 0.0 if storage_emulator() else 1.0
-    store = GcsStore(bucket, parts_prefix=f"{folder}/{_APPEND_PARTS}", write_interval_seconds=interval)
-    return PrefixedStore(store, f"{folder}/")
+    gcs = GcsStore(bucket, parts_prefix=f"{folder}/{_APPEND_PARTS}", write_interval_seconds=interval)
+    return PrefixedStore(gcs, f"{folder}/")
 
 
 def fetch_asset(url: str) -> bytes:
@@ -155,6 +162,18 @@ def _check_asset_size(url: str, size: int) -> None:
 
 
 def make_folders(root: Root) -> None:
-    """Makes the folders that people copy files into, in a folder as bucket."""
-    for folder in _FOLDERS_OF_USERS if root.local else ():
-        (Path(root.url) / folder).mkdir(parents=True, exist_ok=True)
+    """Makes the folders that people copy files into, in a folder as bucket, and closes a bastion's folder to others."""
+    if not root.local:
+        return
+    from bastion.directory import files
+    from bastion.directory.keys import HIDDEN_FOLDER
+
+    for folder in _FOLDERS_OF_USERS:
+        path = Path(root.url)
+        for name in ("", *folder.split("/")):
+            path = path / name
+            path.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+    # An earlier version, or a hand, may have made them for everybody.
+    for name in (root.bastion, HIDDEN_FOLDER):
+        with contextlib.suppress(OSError):
+            files.close_to_others(f"{root.bucket}/{name}")

@@ -89,6 +89,10 @@ class BastionHostProvisioner:
         self._children: list[subprocess.Popen[bytes]] = []
         self._deleting: dict[str, threading.Thread] = {}
         self._lock = threading.Lock()
+        # What a daemon that was killed had begun to remove; it may be all that fills the disk.
+        gone = list(directory.glob(".gone-*"))
+        if gone:
+            threading.Thread(target=_remove_all, args=(gone,), name="remove-gone", daemon=True).start()
 
     def create(self, request: SliceRequest) -> None:
         if request.accelerator_type:
@@ -129,8 +133,9 @@ class BastionHostProvisioner:
                 node = self._read(self._directory / ref.name)
                 if node is None:
                     return
-                # On disk, so that a daemon that restarts now goes on with it.
-                (self._directory / ref.name / "deleting").touch()
+                # On disk, so that a daemon that restarts now goes on with it. On a full disk only this one does.
+                with contextlib.suppress(OSError):
+                    (self._directory / ref.name / "deleting").touch()
         except OSError as error:
             raise ProvisionerUnavailable(f"{ref.name} could not be marked as deleted: {error}") from error
         self._end_in_background(node)
@@ -156,8 +161,9 @@ class BastionHostProvisioner:
         new = self._directory / f".new-{node.marker}"
         new.mkdir(mode=0o700)
         (new / "state").mkdir(mode=0o700)
-        (new / "arguments.json").write_text(request.agent_arguments, "utf-8")
-        (new / "node.json").write_text(json.dumps(asdict(node)), "utf-8")
+        # Both hold the run's token.
+        _write_private(new / "arguments.json", request.agent_arguments)
+        _write_private(new / "node.json", json.dumps(asdict(node)))
         try:
             with self._locked():
                 # Atomic, and refused where a folder with something in it lies already.
@@ -306,3 +312,14 @@ class BastionHostProvisioner:
         except OSError:
             return ""
         return f"; its last words: {text.splitlines()[-1]}" if text else ""
+
+
+def _remove_all(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a new file that only this user may read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -7,6 +7,7 @@ Layer: adapters. The parts: `bastion.directory.keys` (which path), `places` (whe
     <folder>/.objects/<sha256>     an object whose key cannot be a file; `<sha256>.key` beside it holds the key
     <folder>/.objects/locks/<xx>   locks of writers; must not be removed while one runs
     <folder>/.objects/tmp/         files being written; those of dead writers are removed after an hour
+    <folder>/.objects/reserve      room for writes that must not fail on a full disk (`bastion.directory.reserve`)
 
 Invariants:
 
@@ -26,18 +27,25 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from bastion.core import limits
-from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
+from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreFull, StoreUnavailable
 from bastion.core.objects import ObjectMeta, check_key, check_read_size
 from bastion.directory import files, listing, places
 from bastion.directory.keys import HIDDEN_FOLDER, stripe
 from bastion.directory.lock import HighWaterMark, locked
+from bastion.directory.reserve import Reserve
 from bastion.ports import StoredObject
 
 _LEFTOVER_NS = 3600 * 1_000_000_000
 # Reads without the lock; each fails only if somebody was writing into the file meanwhile.
 _READS = 20
+
+# A writer that competes for the room that it gave back does not try for ever.
+_RELEASES = 100
+
+T = TypeVar("T")
 
 _READING = "read permission on it and search permission (x) on its folders"
 _WRITING = "write and search permission on its folder and on the bucket's .objects, for an append also on the file"
@@ -56,6 +64,7 @@ class DirectoryStore:
         now_ns: The clock from which our writers take generations, in nanoseconds since the epoch.
         lock_timeout_seconds: How long a mutation waits for other writers of the same key.
         kept_folders: Folders that stay when their last object goes, because people copy files into them.
+        may_use_reserve: Whether a write of that key may use the bucket's reserve when the disk is full.
 
     Raises:
         StoreError: there is no such folder, or it is a file.
@@ -71,9 +80,12 @@ class DirectoryStore:
         now_ns: Callable[[], int] = time.time_ns,
         lock_timeout_seconds: float = 10.0,
         kept_folders: Collection[str] = (),
+        may_use_reserve: Callable[[str], bool] = lambda _key: False,
     ) -> None:
         self._kept_folders = frozenset(kept_folders)
         self._path = str(Path(path).absolute())
+        self._reserve = Reserve(self._path)
+        self._may_use_reserve = may_use_reserve
         self._fsync = fsync
         self._now_ns = now_ns
         self._lock_timeout_seconds = lock_timeout_seconds
@@ -126,6 +138,9 @@ class DirectoryStore:
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         check_key(key)
+        return self._with_reserve(key, len(data), lambda: self._put(key, data, generation))
+
+    def _put(self, key: str, data: bytes, generation: int) -> ObjectMeta:
         with self._explained("writing", key, _WRITING), self._root() as root, self._objects(root) as objects:
             # Checked once more under the lock; here it saves writing a large object in vain.
             with self._expected(root, key, generation):
@@ -143,6 +158,9 @@ class DirectoryStore:
         if generation == 0:
             return self.put(key, data, generation=0)
         check_key(key)
+        return self._with_reserve(key, len(data), lambda: self._append(key, data, generation))
+
+    def _append(self, key: str, data: bytes, generation: int) -> ObjectMeta:
         with (
             self._explained("appending to", key, _WRITING),
             self._root() as root,
@@ -171,6 +189,9 @@ class DirectoryStore:
         check_key(key)
         if self.head(key) is None:
             return
+        self._with_reserve(key, 0, lambda: self._delete(key, generation))
+
+    def _delete(self, key: str, generation: int) -> None:
         with (
             self._explained("deleting", key, _WRITING),
             self._root() as root,
@@ -188,10 +209,19 @@ class DirectoryStore:
             if place.natural:
                 places.remove_empty_folders(root, key, kept=self._kept_folders)
 
+    def _with_reserve(self, key: str, needed: int, write: Callable[[], T]) -> T:
+        """Do a write that has no effect if it finds the disk full; where the key allows it, with the reserve's room."""
+        for _ in range(_RELEASES if self._may_use_reserve(key) else 0):
+            with contextlib.suppress(StoreFull):
+                return write()
+            if not self._reserve.release(needed):
+                break
+        return write()
+
     def _create(self) -> None:
         folder = Path(self._path)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise StoreError(f"{self._path} cannot be a bucket: a file is in the way; give a folder") from error
         except OSError as error:

@@ -56,6 +56,13 @@ def _define(values: flags.FlagValues) -> None:
         0.0,
         flag_values=values,
     )
+    flags.DEFINE_multi_string(
+        "allowed_host",
+        [],
+        "Answer requests for this host name, too, for clients that reach the endpoint under a name of your own; "
+        "repeatable.",
+        flag_values=values,
+    )
     flags.DEFINE_bool("fsync", False, "What was acknowledged survives a power cut; slower.", flag_values=values)
 
 
@@ -76,6 +83,7 @@ def _run(call: Invocation) -> int:
         faults=Faults([parse_flag(text) for text in given.fault], seed=given.fault_seed),
         writes_per_object_second=given.writes_per_object_second,
         fsync=given.fsync,
+        allowed_hosts=given.allowed_host,
     )
     try:
         serve(endpoint, say=lambda line: print(line, flush=True))
@@ -102,8 +110,8 @@ GCS = Command(
         "For google-cloud-storage, gcsfs, tensorstore and gsutil without a cloud account: generations, preconditions, "
         "checksums, resumable uploads, listings, compose, batches. It prints how to point them at it. Objects are "
         "plain files in the bucket's folder, and a file that is copied there is an object.\n\n"
-        "It listens on 127.0.0.1 and answers processes of this user and of root only. Faults can be changed while it "
-        "runs: GET, PUT (a JSON list) and DELETE of /_emulator/faults."
+        "It listens on 127.0.0.1 and answers processes of this user and of root only, and no web page. Faults can be "
+        "changed while it runs: GET, PUT (a JSON list) and DELETE of /_emulator/faults."
     ),
     examples=(
         "bastion emulator gcs --bucket=team",

@@ -93,7 +93,9 @@ def progress(phase: str, entry: Mapping[str, Any] | None, now: float) -> str:
             return f"provisioning: {waiting(entry, now)}{again}"
         case "provisioning":
             up = entry.get("hosts_up") or 0
-            return f"provisioning {up}/{hosts} hosts{again}" if hosts else f"provisioning{again}"
+            problem = entry.get("host_problem")
+            why = f": {plain(problem)}" if problem else ""
+            return f"provisioning {up}/{hosts} hosts{again}{why}" if hosts else f"provisioning{again}{why}"
         case "running":
             return f"running on {count(hosts, 'host')}{again}" if hosts else f"running{again}"
         case "stopping":

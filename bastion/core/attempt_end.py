@@ -170,6 +170,8 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
         text = f"only {len(view.reports)} of {plan.hosts} hosts came up within {patience:.0f} s"
         if came_up:
             text = f"no host passed the gate within {patience:.0f} s, though all came up"
+        elif view.node is not None and view.node.message:
+            text = f"{text}: {view.node.message}"
         return _ending(plan, Cause.INFRASTRUCTURE, text, now)
     return None
 

@@ -62,6 +62,10 @@ class StoreUnavailable(StoreError):
     exit_code = EXIT_INFRASTRUCTURE
 
 
+class StoreFull(StoreUnavailable):
+    """The store has no room; nothing was written."""
+
+
 class AccessDenied(StoreError):
     """The store refuses this identity; the message names the missing permission."""
 

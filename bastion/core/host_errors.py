@@ -32,6 +32,8 @@ BUNDLE_INVALID: Final = "BundleInvalid"
 PROXY_REFUSED: Final = "ProxyRefused"
 # The encrypting storage proxy did not come up, or did not stay; without it nothing is stored.
 PROXY_FAILED: Final = "ProxyFailed"
+# The job's files filled the disk, or exceeded their limit.
+DISK_LIMIT: Final = "DiskLimit"
 
 # The user's own doing, with an exit code as a command has one. All others are the infrastructure's.
-OF_THE_USER: Final = frozenset({SETUP_FAILED, BUNDLE_MISSING, BUNDLE_INVALID, PROXY_REFUSED})
+OF_THE_USER: Final = frozenset({SETUP_FAILED, BUNDLE_MISSING, BUNDLE_INVALID, PROXY_REFUSED, DISK_LIMIT})

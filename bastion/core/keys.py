@@ -33,12 +33,20 @@ RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
 FORMER_QUOTAS = "project-quotas/former/"
 
+# What may be large, and can wait until there is room again.
+_BULK = ("logs/", "outputs/", "bundles/", "agents/")
+
 # What we create; uppercase is accepted on reading, because the ancestor's clients write it.
 _NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _READ_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 # Endings that mean something else in the logs folder: worker folders, cleanup logs, rolled logs.
 _RESERVED_ENDING = re.compile(r"(?:\.d|\.cleanup|[-.](?:19|20)\d{6}(?:\.\d+)?)")
 _RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
+
+
+def is_vital(key: str) -> bool:
+    """Whether jobs cannot be started, ended or cancelled without writing this key: it may use a disk's last room."""
+    return not key.startswith(_BULK)
 
 
 def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:

@@ -199,3 +199,8 @@ FAILED_TICK_ALARM_SECONDS = 3600.0
 STATUS_MAX_BYTES = 256 * 1024 * 1024
 # Keys, values and containers of it: some 80 of each job.
 STATUS_MAX_VALUES = 8_000_000
+# Of a disk that carries jobs: below so much free space (or a twentieth of a small disk), the job with the most files is
+# ended. Enough for the logs and states of all jobs while that one ends.
+DISK_FLOOR_BYTES = 256 * 1024 * 1024
+# Kept in a folder bucket for states, orders, requests and results (or a fiftieth of a small disk): thousands of them.
+DISK_RESERVE_BYTES = 64 * 1024 * 1024

@@ -74,6 +74,15 @@ def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, An
     return to_rfc3339(saved_at)
 
 
+def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
+    """What keeps hosts from coming up, if whoever runs the nodes knows."""
+    if record.attempt is None or record.attempt.ending is not None or view is None or view.attempt.node is None:
+        return {}
+    message = view.attempt.node.message
+    missing = len(view.attempt.reports) < record.job.hosts
+    return {"host_problem": message[: limits.MESSAGE_MAX_CHARS]} if message and missing else {}
+
+
 def _place(record: JobRecord) -> dict[str, Any]:
     """Where the attempt is, for what capacity it waits there, and at which try it is."""
     attempt, runner = record.attempt, record.job.runner
@@ -138,6 +147,7 @@ def job_entry(
         **({} if expected is None else {"expected_duration_seconds": expected}),
         **({} if checkpointed_at is None else {"checkpointed_at": checkpointed_at}),
         **_place(record),
+        **_host_problem(record, view),
     }
 
 

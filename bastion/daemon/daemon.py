@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bastion import __version__
@@ -123,10 +123,12 @@ class Daemon:
         narrate: Callable[[str], None] = lambda _: None,
         heed: Callable[[Provisioning], str] = lambda _: "",
         agents: Agents | None = None,
+        machine_alarms: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """What the ports are for.
 
         Args:
+            machine_alarms: Asked in every tick what is wrong with this machine.
             agents: What nodes fetch from the bucket; None: they bring their agent along.
             heed: Told the operator's settings in every tick, before anything is asked of the provisioners; returns
                 what of them cannot be heeded.
@@ -137,6 +139,7 @@ class Daemon:
         self._entropy = entropy
         self._narrate = narrate
         self._agents = agents
+        self._machine_alarms = machine_alarms
         self._heed = heed
         self._unheeded = ""
         self._crew = Crew(settings.store_threads)
@@ -282,7 +285,8 @@ class Daemon:
         problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
         if world.policy is not None and world.provisioning is not None:
             problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
-        problems += [*self._observer.problems, *outcome.problems, *filter(None, [self._failed.alarm])]
+        problems += [*self._observer.problems, *outcome.problems]
+        problems += [*self._machine_alarms(), *filter(None, [self._failed.alarm])]
         if self._agents is not None and world.agent is None and self._agents.problem:
             problems.append(self._agents.problem)
         for name in outcome.dropped:

@@ -18,7 +18,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from bastion.core.errors import AccessDenied, StoreError, StoreUnavailable
+from bastion.core.errors import AccessDenied, StoreError, StoreFull, StoreUnavailable
 from bastion.core.objects import ObjectMeta
 
 STAMP_BITS = 10
@@ -33,6 +33,11 @@ FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # What the system says when a name is not there, or cannot be there because of its spelling or of what is.
 BARRED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 ABSENT = BARRED | {errno.ENOENT}
+
+# What may be done with what we make, before the umask takes its part: nothing by others. Specs hold environments, and
+# orders and claims the tokens of runs. A team shares a bucket's folder by its group.
+FILE_MODE = 0o660
+FOLDER_MODE = 0o770
 
 # Looks that a file which is replaced at this very moment gets before we call the store unavailable.
 _LOOKS = 100
@@ -135,11 +140,26 @@ def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync
 
 def _make_folder(above: int, name: str, *, sync: bool) -> None:
     try:
-        os.mkdir(name, dir_fd=above)
+        os.mkdir(name, FOLDER_MODE, dir_fd=above)
     except FileExistsError:
         return
     if sync:
         sync_folder(above)
+
+
+def close_to_others(path: str) -> None:
+    """Take what is not the owner's or the group's to do from a folder of this user; do nothing to another's.
+
+    What lies below cannot be reached then. The files keep their modes: a change of mode is a change of the file's
+    status, and so of its generation.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(folder)
+        if status.st_uid == os.geteuid() and status.st_mode & 0o007:
+            os.fchmod(folder, stat.S_IMODE(status.st_mode) & ~0o007)
+    finally:
+        os.close(folder)
 
 
 def open_listing(folder: int) -> int:
@@ -253,7 +273,7 @@ def explain(error: OSError, *, doing: str, path: str, needs: str) -> StoreError:
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return AccessDenied(f"{what}; it needs {needs}")
         case errno.ENOSPC | errno.EDQUOT:
-            return StoreUnavailable(f"{what}; free some space (or raise the quota) on its file system, then try again")
+            return StoreFull(f"{what}; free some space (or raise the quota) on its file system, then try again")
         case errno.EIO | errno.ESTALE:
             return StoreUnavailable(f"{what}; check the disk or remount the file system, then try again")
         case errno.EMFILE | errno.ENFILE:

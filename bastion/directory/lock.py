@@ -55,7 +55,7 @@ def locked(objects: int, name: str, *, path: str, timeout_seconds: float) -> Ite
     """
     folder = files.open_folder(objects, [LOCK_FOLDER], create=True)
     try:
-        file = os.open(name, os.O_RDWR | os.O_CREAT | files.FILE, 0o666, dir_fd=folder)
+        file = os.open(name, os.O_RDWR | os.O_CREAT | files.FILE, files.FILE_MODE, dir_fd=folder)
     finally:
         os.close(folder)
     try:

@@ -97,7 +97,7 @@ def new_temporary(objects: int) -> Temporary:
     folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     try:
-        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | files.FILE, 0o666, dir_fd=folder)
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | files.FILE, files.FILE_MODE, dir_fd=folder)
     except BaseException:
         os.close(folder)
         raise

@@ -26,7 +26,7 @@ from pathlib import Path
 from bastion.core import host_errors, limits
 from bastion.core.errors import EXIT_NO_CODE, EXIT_REFUSED
 from bastion.core.protocol import HostPhase, Order
-from bastion.worker import host_outputs
+from bastion.worker import disk_stop, host_outputs
 from bastion.worker.backoff import Backoff
 from bastion.worker.checkpoint_file import CheckpointFile
 from bastion.worker.code import CodeArrival, CodeProblem
@@ -305,6 +305,8 @@ class Attempt:
         ended_at = self._clock.now()
         if stop is None:
             stop = self._host_goes(command.exit_code) or self._proxy_gone(command.exit_code)
+        if stop is None and command.exit_code != 0:
+            stop = disk_stop.over_limit(self._parts)
         if stop is None:
             on_end(command.exit_code, ended_at)
         gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
@@ -322,7 +324,7 @@ class Attempt:
             if stop is None and command.exit_code is not None:
                 return None
             self._tell_news()
-            reason = self._parts.reasons.of_try(self._try) or self._without_proxy()
+            reason = self._parts.reasons.of_try(self._try) or self._without_proxy() or disk_stop.over_limit(self._parts)
             if stop is None and reason is not None:
                 stop = reason
                 self._tell_command(stop)
@@ -396,7 +398,7 @@ class Attempt:
         """Waits for something that wakes us up; returns why it need not be waited for any more, if so."""
         while not condition():
             self._tell_news()
-            stop = self._parts.reasons.of_try(self._try)
+            stop = self._parts.reasons.of_try(self._try) or disk_stop.over_limit(self._parts)
             if stop is not None:
                 return stop
             self._parts.wakeup.wait(self._parts.identity.arguments.poll_seconds)
@@ -410,6 +412,8 @@ class Attempt:
         reasons = self._parts.reasons
         if self._outputs is not None:
             ending = self._stored(self._outputs, ending)
+        # Before the log and the report: on a disk that the job has filled, there is no room for them.
+        disk_stop.reclaim(self._parts, self._outputs, last=self._is_last(ending))
         self._end_proxy(ending)
         self._log.close()
         self._wait(
@@ -428,13 +432,16 @@ class Attempt:
 
     def _end_proxy(self, ending: Ending) -> None:
         """Ends the storage proxy, if no try can come that needs it."""
-        order, sidecar = self._parts.link.order, self._parts.sidecar
-        last = order is None or order.max_tries <= self._try
-        if ending.may_be_followed and not last and not self._parts.reasons.shut_down:
+        if not self._is_last(ending) and not self._parts.reasons.shut_down:
             return
-        sidecar.end()
-        self._wait(lambda: sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
+        self._parts.sidecar.end()
+        self._wait(lambda: self._parts.sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
         self._tell_news()
+
+    def _is_last(self, ending: Ending) -> bool:
+        """Whether no other try can come on this host."""
+        order = self._parts.link.order
+        return not ending.may_be_followed or order is None or order.max_tries <= self._try
 
     def _next_try_waits(self, ending: Ending) -> bool:
         if not ending.may_be_followed:
@@ -456,7 +463,7 @@ class Attempt:
                 slack = host_outputs.URGENT_SECONDS if reasons.urgent else host_outputs.STOPPED_SECONDS
                 deadline = min(deadline, stop.deadline + slack)
             left = deadline - self._clock.monotonic()
-            if left <= 0:
+            if left <= 0 or self._parts.state.disk_notice is not None:
                 break
             self._parts.wakeup.wait(min(left, self._parts.identity.arguments.poll_seconds))
             stop = reasons.of_try(self._try)

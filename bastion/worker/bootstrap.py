@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: The agent file, its digest, the folder, and names of modules that must be importable.
 
     Returns:
-        An exit status: 0 if it is there, 1 if this Python is not served.
+        An exit status: 0 if it is there, 1 if this Python is not served, 5 if the disk has no room for it.
     """
     archive, sha256, folder, *modules = arguments
     here = _platform()
@@ -60,6 +61,13 @@ def main(arguments: Sequence[str]) -> int:
         try:
             _install(tar, manifest.choose(minor, here), work, modules)
             _move(work, Path(folder) / sha256)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            disk = os.statvfs(folder)
+            free, total = (blocks * disk.f_frsize >> 20 for blocks in (disk.f_bavail, disk.f_blocks))
+            _say(f"no space left on device: {free} MiB of {total} MiB are free while installing the agent in {folder}")
+            return 5
         finally:
             shutil.rmtree(work, ignore_errors=True)
     _tidy(Path(folder), keep=sha256)

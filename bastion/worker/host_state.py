@@ -13,12 +13,17 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
+import secrets
+import shutil
+import threading
 from pathlib import Path
 
-from bastion.core import protocol
+from bastion.core import disk_limit, protocol
+from bastion.core.disk_limit import DiskNotice
 from bastion.core.errors import InvalidDocument
 from bastion.core.protocol import Report
 
@@ -40,7 +45,9 @@ class HostState:
         Raises:
             OSError: the disk refuses.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        # What lies below (the environment of a command, its outputs) is nobody else's on this machine.
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
         # Not inherited by children (PEP 446): only this agent holds it.
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -49,6 +56,9 @@ class HostState:
             os.close(descriptor)
             return False
         self._lock = descriptor
+        with contextlib.suppress(OSError):
+            # Made now, so that a disk that is full in the end does not keep the agent from ending.
+            (self.folder / "reported.new").touch(mode=0o600)
         return True
 
     def close(self) -> None:
@@ -138,17 +148,52 @@ class HostState:
 
     def mark_reported(self) -> None:
         """Notes that the final report is in the bucket: whoever watches this agent may let it end."""
-        _write_durably(self.folder / "reported", b"", os.O_TRUNC)
+        if self.reported:
+            return
+        try:
+            (self.folder / "reported.new").rename(self.folder / "reported")
+            _sync_folder(self.folder)
+        except FileNotFoundError:
+            _write_durably(self.folder / "reported", b"", os.O_TRUNC)
 
     @property
     def reported(self) -> bool:
         return (self.folder / "reported").exists()
+
+    @property
+    def disk_notice(self) -> DiskNotice | None:
+        """That this job holds too much of the disk, if whoever watches it has said so."""
+        try:
+            return DiskNotice.parse(str((self.folder / disk_limit.NOTICE_NAME).readlink()))
+        except (OSError, InvalidDocument):
+            return None
+
+    def discard_work(self) -> None:
+        """Remove what the command made, and what was prepared for it; a next try would be prepared anew.
+
+        A large tree takes a while, so that another thread removes it; it is out of the way at once.
+        """
+        aside = self.folder / f"discarded-{secrets.token_hex(4)}"
+        (self.folder / "prepared").unlink(missing_ok=True)
+        found = []
+        for number, folder in enumerate((self.work_dir, self.environment_dir)):
+            with contextlib.suppress(OSError):
+                target = aside.with_name(f"{aside.name}-{number}")
+                folder.rename(target)
+                found.append(target)
+        remover = threading.Thread(target=_remove_all, args=(found,), name="discard-work", daemon=True)
+        remover.start()
 
     def ask_to_stop(self, reason: str) -> None:
         """Makes the pre-emption file appear, whole."""
         temporary = self.folder / "preempt.new"
         temporary.write_text(reason + "\n", "utf-8")
         temporary.replace(self.preempt_file)
+
+
+def _remove_all(folders: list[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_durably(path: Path, data: bytes, flag: int) -> None:

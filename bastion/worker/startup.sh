@@ -61,7 +61,7 @@ print(sha256, path, sep="\n")
 
 # Verifies the file, and lets what came in it do the rest (bastion/worker/bootstrap.py).
 install_program='
-import hashlib, os, sys, tarfile, tempfile
+import errno, hashlib, os, sys, tarfile, tempfile
 archive, sha256, folder = sys.argv[1:4]
 if sys.version_info < (3, 10):
     sys.exit(1)
@@ -72,11 +72,18 @@ with open(archive, "rb") as stream:
 if digest.hexdigest() != sha256:
     print("bastion: %s is not the file with the SHA-256 %s but %s" % (archive, sha256, digest.hexdigest()), file=sys.stderr)
     sys.exit(4)
-with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as work:
-    wheel = os.path.join(work, "bastion.whl")
+try:
+    work = tempfile.TemporaryDirectory(prefix=".new-", dir=folder)
+    wheel = os.path.join(work.name, "bastion.whl")
     with tarfile.open(archive) as tar, open(wheel, "wb") as out:
         (member,) = [member for member in tar if member.name.startswith("wheels/bastion-")]
         out.write(tar.extractfile(member).read())
+except OSError as error:
+    if error.errno != errno.ENOSPC:
+        raise
+    print("bastion: no space left on device: unpacking the agent in %s" % folder, file=sys.stderr)
+    sys.exit(5)
+with work:
     sys.path.insert(0, wheel)
     from bastion.worker.bootstrap import main
     sys.exit(main(sys.argv[1:]))
@@ -127,10 +134,14 @@ download() {
     return 1
   fi
   # The token goes through a pipe: arguments can be read by everyone on the machine.
-  if ! printf 'Authorization: Bearer %s\n' "${BASH_REMATCH[1]}" | get "$1" "$2" 600; then
-    say "$1 cannot be read; this VM's service account needs storage.objects.get on it"
-    return 1
-  fi
+  printf 'Authorization: Bearer %s\n' "${BASH_REMATCH[1]}" | get "$1" "$2" 600
+  case $? in
+    0) return 0 ;;
+    # curl, which could not write.
+    23) say "no space left on device: storing the agent in $agents" ;;
+    *) say "$1 cannot be read; this VM's service account needs storage.objects.get on it" ;;
+  esac
+  return 1
 }
 
 # install_agent: makes "$agents/$sha256". In a subshell, which holds the lock and nothing after it does.
@@ -151,8 +162,8 @@ install_agent() (
     "$python" -I -S -c "$install_program" "$archive" "$sha256" "$agents" ${modules[@]+"${modules[@]}"} 9>&-
     code=$?
     if [ "$code" -eq 0 ]; then exit 0; fi
-    # 4: no other could do better. Else this one is not served, or broken; perhaps another is not.
-    if [ "$code" -eq 4 ]; then exit 1; fi
+    # 4, 5: no other could do better. Else this one is not served, or broken; perhaps another is not.
+    if [ "$code" -eq 4 ] || [ "$code" -eq 5 ]; then exit 1; fi
   done
   say 'no Python of this VM can run the agent; the daemon must be given wheels for one of them'
   exit 1
@@ -242,6 +253,7 @@ fi
 # An agent that crashed is started again: what it must not do twice, it has noted on disk.
 while [ -z "$stopping" ]; do
   if ! [ -x "$agent" ]; then prepare_for_ever; fi
+  say 'starting the agent'
   "$agent" -I -m bastion.agent --metadata &
   child=$!
   # A trapped signal ends `wait` early; the agent is waited for until it has really ended.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bastion.adapters.directory_store import DirectoryStore
-from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed, StoreError, StoreUnavailable
+from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed, StoreError, StoreFull, StoreUnavailable
 from bastion.directory import files
 from bastion.directory.lock import locked
 from tests.adversarial.conftest import HOUR_NS, keys
@@ -97,8 +97,8 @@ def test_a_bucket_that_vanished_is_unavailable_not_empty(folder: Path, store: Di
 @pytest.mark.parametrize(
     ("number", "kind", "advice"),
     [
-        (errno.ENOSPC, StoreUnavailable, "free some space"),
-        (errno.EDQUOT, StoreUnavailable, "quota"),
+        (errno.ENOSPC, StoreFull, "free some space"),
+        (errno.EDQUOT, StoreFull, "quota"),
         (errno.EIO, StoreUnavailable, "disk"),
         (errno.ESTALE, StoreUnavailable, "remount"),
         (errno.EMFILE, StoreUnavailable, "ulimit"),

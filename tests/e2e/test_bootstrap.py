@@ -68,14 +68,14 @@ if __name__ == "__main__":
 """
 
 
-def stand_in(*, agent: str = AGENT, needs: dict[str, str] | None = None) -> bytes:
-    """An agent file: the real installer, `agent` for `bastion.agent`, and further wheels by name and tags."""
+def stand_in(*, agent: str = AGENT, needs: dict[str, str] | None = None, installer: str = "") -> bytes:
+    """An agent file: the real installer with more lines, `agent` for `bastion.agent`, further wheels by name and tags."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as wheel:
         for name in ("__init__.py", "core/__init__.py", "core/packed_agent.py", "core/wheel_tags.py"):
             wheel.writestr(f"bastion/{name}", (SOURCES / name).read_text())
-        for name in ("worker/__init__.py", "worker/bootstrap.py"):
-            wheel.writestr(f"bastion/{name}", (SOURCES / name).read_text())
+        wheel.writestr("bastion/worker/__init__.py", (SOURCES / "worker/__init__.py").read_text())
+        wheel.writestr("bastion/worker/bootstrap.py", (SOURCES / "worker/bootstrap.py").read_text() + installer)
         wheel.writestr("bastion/adapters/__init__.py", "")
         wheel.writestr("bastion/adapters/gcs_store.py", "")
         wheel.writestr("bastion/agent.py", agent)
@@ -321,6 +321,17 @@ def test_a_node_whose_python_is_not_served_says_which_is_and_goes_on_trying(node
     assert node.said("it lacks wheels of needed")
     assert node.said(f"packed for Python 3.{sys.version_info.minor + 1}")
     # The daemon gives it another one: for ever means for ever.
+    node.offer(stand_in())
+    node.running()
+
+
+def test_a_full_disk_is_called_that_and_no_wheel_is_blamed(node: Node) -> None:
+    full = "def _unpack(*_):\n    raise OSError(errno.ENOSPC, 'No space left on device')\n"
+    node.offer(stand_in(installer=full))
+    node.boot()
+    until(lambda: node.said("no space left on device: "))
+    assert node.said(f"MiB are free while installing the agent in {node.agents}")
+    assert not node.said("no Python of this VM can run the agent")
     node.offer(stand_in())
     node.running()
 

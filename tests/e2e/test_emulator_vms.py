@@ -255,6 +255,29 @@ def test_a_script_that_ends_is_not_started_again_and_its_output_outlives_the_nod
     assert "exit status 3" in kept.read_text()
 
 
+def test_what_keeps_a_host_from_coming_up_is_told_by_its_node_until_it_is_over(machine: Machine, connect) -> None:
+    script = """
+echo > "$BASTION_STATE_DIR/worker"
+echo 'bastion: no space left on device: \033[2Jinstalling the agent' >&2
+echo 'bastion: the agent ended with 1; starting it again' >&2
+while ! [ -e "$BASTION_STATE_DIR/go" ]; do sleep 0.05; done
+echo 'bastion: starting the agent' >&2
+exec sleep 1000
+"""
+    client = connect(machine.start(), script)
+    boot(machine, client, "v4-8")
+
+    def message() -> str:
+        status = look(client)
+        assert status is not None
+        return status.message
+
+    eventually(lambda: message() == "worker 0: no space left on device:  [2Jinstalling the agent")
+    (state,) = machine.folder.glob("vms/*/0/state")
+    (state / "go").touch()
+    eventually(lambda: message() == "")
+
+
 def test_a_node_without_a_script_idles(machine: Machine, connect) -> None:
     client = connect(machine.start(), "")
     client.create(request("v4-16"))

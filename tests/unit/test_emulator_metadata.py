@@ -97,6 +97,24 @@ def test_a_request_without_the_flavor_or_through_a_proxy_learns_nothing(
     assert body.strip() != "t"
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example:9254"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
+    ids=["host", "origin", "site"],
+)
+def test_a_web_page_learns_nothing(served: Served, headers: dict[str, str]) -> None:
+    """A page whose name resolves to the host's address may send the flavor, too."""
+    path = "/computeMetadata/v1/instance/attributes/bastion-token"
+    status, body, _ = served.ask(path, **FLAVOR, **headers)
+    assert status == 403
+    assert body.startswith("refused: ")
+
+
+@pytest.mark.parametrize("host", ["metadata.google.internal", "metadata", "169.254.169.254", "127.100.9.2:9254"])
+def test_clients_may_use_the_real_servers_names(served: Served, host: str) -> None:
+    assert served.ask("/computeMetadata/v1/instance/name", **FLAVOR, Host=host)[0] == 200
+
+
 def test_another_user_of_this_machine_learns_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     uid = os.getuid()
     # The peer is this very process; to the server it looks like another user's, if the server were somebody else.

@@ -34,6 +34,13 @@ def main(argv: list[str] | None = None) -> int:
         help="answer 429 to more changes of one object (default: any number)",
     )
     parser.add_argument("--fsync", action="store_true", help="what was acknowledged survives a power cut")
+    parser.add_argument(
+        "--allowed-host",
+        "--allowed_host",
+        action="append",
+        default=[],
+        help="answer requests for this host name, too; repeatable",
+    )
     arguments = parser.parse_args(argv)
     try:
         endpoint = StorageEndpoint(
@@ -44,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
             faults=Faults([parse_flag(text) for text in arguments.fault], seed=arguments.fault_seed),
             writes_per_object_second=arguments.writes_per_object_second,
             fsync=arguments.fsync,
+            allowed_hosts=arguments.allowed_host,
         )
         serve(endpoint, say=_say)
     except BastionError as error:

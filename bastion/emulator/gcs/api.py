@@ -32,7 +32,7 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
     multipart_uploads = MultipartUploads()
 
     def answer(request: Request) -> Response:
-        render = as_json if _is_json(request) else as_xml
+        render = as_json if is_json(request) else as_xml
         try:
             call = _call(request)
             if json_api.is_json_path(request.path):
@@ -67,7 +67,7 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
             request=request,
             method=method,
             parameters=Parameters(request.query),
-            base=f"{_scheme(request)}://{request.authority}",
+            base=f"{scheme_of(request)}://{request.authority}",
             buckets=buckets,
             uploads=uploads,
             multipart_uploads=multipart_uploads,
@@ -76,10 +76,10 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
     return answer
 
 
-def _is_json(request: Request) -> bool:
+def is_json(request: Request) -> bool:
     return json_api.is_json_path(request.path) or request.path in batch.PATHS
 
 
-def _scheme(request: Request) -> str:
+def scheme_of(request: Request) -> str:
     """As the client reaches us: whoever ends its TLS before us says so."""
     return "https" if request.secure or request.headers.get("X-Forwarded-Proto").lower() == "https" else "http"

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from bastion.core.errors import StoreError
+from bastion.directory import files
 from bastion.directory.keys import HIDDEN_FOLDER, KEY_SUFFIX
 from bastion.emulator.gcs.checksums import KnownChecksums
 from bastion.emulator.gcs.names import check_bucket_name, is_bucket_name
@@ -48,7 +49,7 @@ class Buckets:
         self._checksums = KnownChecksums()
         self._turns = Turns(taken=not fsync)
         with explained("creating", str(folder), "write permission on the folder above it"):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
         self.sweep()
 
     def names(self) -> list[str]:
@@ -89,7 +90,7 @@ class Buckets:
         check_bucket_name(name)
         with explained("creating", str(self._folder / name), "write permission on the folder above it"):
             try:
-                (self._folder / name).mkdir()
+                (self._folder / name).mkdir(mode=files.FOLDER_MODE)
             except FileExistsError as error:
                 raise BucketExists(f"the bucket {name} exists") from error
         return self.open(name)

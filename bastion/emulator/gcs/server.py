@@ -3,7 +3,7 @@
 Layer: emulator. Invariants:
 
 * One endpoint per folder (`flock`), listening on 127.0.0.1 only, for processes of this user and of root: whoever can
-  write a bastion's bucket can run commands as the one who runs its daemon.
+  write a bastion's bucket can run commands as the one who runs its daemon. For the same reason web pages are refused.
 * `endpoint.json` exists only after the endpoint answers, and is removed at an orderly end.
 * A restart keeps ports and certificate, so that clients that were connected go on working.
 """
@@ -30,6 +30,7 @@ from bastion.emulator.gcs.faults import Faults
 from bastion.emulator.gcs.objects import BeforeChange
 from bastion.emulator.gcs.resources import BucketExists, InvalidRequest
 from bastion.emulator.gcs.uploads import Uploads
+from bastion.emulator.gcs.visitors import without_web_pages
 from bastion.emulator.gcs.write_limit import WriteLimit
 from bastion.emulator.state_folder import hold, make_private, read_document, this_process, write_private
 from bastion.http1 import HttpServer
@@ -55,6 +56,7 @@ class StorageEndpoint:
         faults: What goes wrong on purpose; the endpoint's to close.
         writes_per_object_second: More changes of one object are refused with 429; 0: any number is taken.
         fsync: Whether what was acknowledged survives a power cut; a crash of the endpoint it always does.
+        allowed_hosts: Names under which clients may ask for it besides those of loopback and of the real service.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class StorageEndpoint:
         faults: Faults | None = None,
         writes_per_object_second: float = 0.0,
         fsync: bool = False,
+        allowed_hosts: Sequence[str] = (),
     ) -> None:
         self.folder = folder.absolute()
         self.faults = faults or Faults()
@@ -77,6 +80,7 @@ class StorageEndpoint:
             WriteLimit(writes_per_object_second) if writes_per_object_second else _take_every_change
         )
         self._fsync = fsync
+        self._allowed_hosts = tuple(allowed_hosts)
         self._lock: int | None = None
         self._servers: list[HttpServer] = []
         self._address: StorageAddress | None = None
@@ -121,7 +125,7 @@ class StorageEndpoint:
         for name in self._wanted:
             self._create(buckets, name)
         threading.Thread(target=self._sweep_hourly, args=(buckets,), name="gcs-sweep", daemon=True).start()
-        answer = self.faults.wrap(handler(buckets, Uploads(buckets)))
+        answer = without_web_pages(self.faults.wrap(handler(buckets, Uploads(buckets))), self._allowed_hosts)
         last = read_document(state / _PORTS_FILE)
         http = self._serve(answer, self._port, last.get("port"))
         ports = {"port": http.port, "https_port": last.get("https_port", 0)}

@@ -164,7 +164,7 @@ def read_named(folder: int, name: str) -> Sidecar | None:
 
 def write_new(folder: int, name: str, data: bytes, *, sync: bool) -> None:
     """Writes the sidecar of a content that has no place yet: nobody reads it before it is complete."""
-    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | files.FILE, 0o666, dir_fd=folder)
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | files.FILE, files.FILE_MODE, dir_fd=folder)
     try:
         files.write_all(file, data)
         if sync:

@@ -122,7 +122,7 @@ class Uploads:
             begun=self._now(),
         )
         with uploading(into), into.opened() as opened, uploads_folder(opened) as folder:
-            os.close(os.open(f"{token}.data", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder))
+            os.close(os.open(f"{token}.data", os.O_WRONLY | os.O_CREAT | os.O_EXCL, files.FILE_MODE, dir_fd=folder))
         keep(into, token, session)
         return f"{token}~{bucket}"
 

@@ -160,6 +160,11 @@ class Fleet:
         with self._lock:
             return self.ledger.node(name)
 
+    def host_problem(self, node: NodeRecord) -> str:
+        """Why a host of a node is not up, as its startup script says; empty if all is well."""
+        found = ((host.worker, self._hosts.folder(node.key, host.worker).problem) for host in node.hosts)
+        return next((f"worker {worker}: {problem}" for worker, problem in found if problem), "")
+
     def nodes(self, location: str) -> list[NodeRecord]:
         """The nodes of a location in order of their names; the zone `-` means every zone of the project."""
         found = [node for node in self.ledger.nodes if in_location(node.location, location)]

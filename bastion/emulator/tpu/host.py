@@ -6,6 +6,7 @@ emulator's sweep. Light: a supervisor imports nothing of google, grpc or pydanti
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,10 @@ HOME_MARKER = "BASTION_LOCAL_HOME"
 # What a host gets of the emulator's own environment: that marker, and where this machine's Cloud Storage answers (on a
 # real VM its name server knows).
 INHERITED = (HOME_MARKER, "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL")
+
+
+# Of a problem that is noted, and of one on a full disk: tmpfs takes no room for 127 bytes, ext4 for 59.
+_PROBLEM_BYTES = (400, 120, 59)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,31 @@ class HostFolder:
     def maintenance(self) -> Path:
         """Exists once the host's metadata server must tell of a maintenance; holds the event's name."""
         return self.path / "maintenance"
+
+    @property
+    def problem(self) -> str:
+        """The last words of the startup script while the agent is not up; empty: it has none."""
+        try:
+            return str((self.path / "problem").readlink())
+        except OSError:
+            return ""
+
+    def note_problem(self, text: str) -> None:
+        """Keep the startup script's words, or with an empty text forget them.
+
+        A symbolic link keeps them, because the problem may be that the disk is full; a short one takes no block.
+        """
+        noted, following = self.path / "problem", self.path / "problem.new"
+        with contextlib.suppress(OSError):
+            if not text:
+                noted.unlink()
+                return
+            following.unlink(missing_ok=True)
+            for most in _PROBLEM_BYTES:
+                with contextlib.suppress(OSError):
+                    following.symlink_to(text.encode()[:most].decode("utf-8", "ignore"))
+                    break
+            following.replace(noted)
 
     @property
     def disk(self) -> Path:

@@ -4,7 +4,8 @@ Runs inside the host's supervisor, on the host's own loopback address. Light: th
 
 Who may ask: the metadata holds the node's startup script and run token, and any local user can connect to a loopback
 address. So a request must carry `Metadata-Flavor: Google` and no `X-Forwarded-For` (as on a real VM, where that keeps
-browsers and naive proxies out), and the peer's socket must belong to this user or root (`bastion.peers`).
+browsers and naive proxies out), and the peer's socket must belong to this user or root (`bastion.peers`). A page whose
+name resolves to a loopback address can send any header, so the request's host must be a name of the metadata server.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bastion import peers
+from bastion import peers, web_pages
 from bastion.emulator.tpu.host import HostFolder, HostSpec
 
 _ROOT = "/computeMetadata/v1/"
@@ -29,6 +30,8 @@ _GUEST_ATTRIBUTES = "instance/guest-attributes/"
 _VALUE_MAX_BYTES = 256 * 1024
 _GUEST_ATTRIBUTES_MAX = 1000
 _WAIT_MAX_SECONDS = 60.0
+# The names of the real server, which a client may send whatever address it connects to.
+_HOSTS = frozenset(("metadata", "metadata.google.internal", "169.254.169.254"))
 
 # A leaf is a value or what computes it; a folder holds more of both.
 Leaf = str | Callable[[], str]
@@ -220,6 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
             reason = "the request was forwarded (X-Forwarded-For)"
         elif not peers.is_ours(self.client_address, self.connection.getsockname()):
             reason = "the request comes from another user of this machine"
+        elif why := web_pages.refusal(lambda name: self.headers.get_all(name) or [], hosts=_HOSTS):
+            reason = why
         else:
             return True
         self.close_connection = True

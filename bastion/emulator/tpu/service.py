@@ -78,12 +78,19 @@ class TpuService:
         new = new_node(request.parent, request.node_id, request.node, spot=spot, reserved=tier.reserved)
         return self._operation(self._fleet.create(new))
 
+    def _node(self, record: NodeRecord) -> tpu_v2.Node:
+        node = _node(record)
+        if record.state is NodeState.READY and not record.health_description:
+            # The real service does not see what a startup script says; here nobody can log in and look.
+            node.health_description = self._fleet.host_problem(record)
+        return node
+
     def GetNode(self, request: tpu_v2.GetNodeRequest) -> tpu_v2.Node:  # noqa: N802
-        return _node(self._fleet.get(request.name))
+        return self._node(self._fleet.get(request.name))
 
     def ListNodes(self, request: tpu_v2.ListNodesRequest) -> tpu_v2.ListNodesResponse:  # noqa: N802
         nodes, token = page(self._fleet.nodes(request.parent), lambda node: node.name, request)
-        return tpu_v2.ListNodesResponse(nodes=[_node(node) for node in nodes], next_page_token=token)
+        return tpu_v2.ListNodesResponse(nodes=[self._node(node) for node in nodes], next_page_token=token)
 
     def DeleteNode(self, request: tpu_v2.DeleteNodeRequest) -> operations_pb2.Operation:  # noqa: N802
         return self._operation(self._fleet.delete(request.name))
@@ -147,7 +154,7 @@ class TpuService:
             found = tpu_v2.QueuedResource(name=name) if queued is None else queued_message(queued)
             return tpu_v2.QueuedResource.pb(found)
         node = self._ledger.find_node(name)
-        return tpu_v2.Node.pb(tpu_v2.Node(name=name) if node is None else _node(node))  # None: deleted since
+        return tpu_v2.Node.pb(tpu_v2.Node(name=name) if node is None else self._node(node))  # None: deleted since
 
 
 def _answering(method: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:

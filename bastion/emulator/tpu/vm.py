@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
@@ -35,6 +36,10 @@ from bastion.emulator.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
 from bastion.emulator.tpu.metadata import MetadataServer
 
 _SERIAL_MAX_BYTES = 1024 * 1024
+_LINE_MAX_BYTES = 4096
+# How the startup script begins what it says, and what it says before the agent.
+_SAYS = b"bastion: "
+_BEGINS = "starting the agent"
 
 
 class SerialLog:
@@ -59,6 +64,28 @@ class SerialLog:
                 self._stream = following
                 self._size = 0
             self._size += self._stream.write(data) or 0
+
+
+class LastWords:
+    """The lines by which the startup script says what it is at; see `worker/startup.sh`.
+
+    Args:
+        note: Told each problem; told the empty text when the agent is started.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._rest = b""
+
+    def heed(self, data: bytes) -> None:
+        """Look at what the script printed."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:_LINE_MAX_BYTES]
+        said = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
+        words = [each for each in said if not each.startswith(b"the agent ended")]
+        if words:
+            text = "".join(c if c.isprintable() else " " for c in words[-1].decode("utf-8", "replace"))
+            self._note("" if text == _BEGINS else text)
 
 
 class Supervisor:
@@ -117,7 +144,9 @@ class Supervisor:
 
     def _copy(self, descriptor: int) -> None:
         # Ends when the last process that inherited the pipe is gone; a daemon started by the script keeps it open.
+        words = LastWords(self._folder.note_problem)
         while data := os.read(descriptor, 65536):
+            words.heed(data)
             self._serial.write(data)
 
     def _wait(self) -> None:
