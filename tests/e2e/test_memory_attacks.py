@@ -124,7 +124,7 @@ def test_a_strangers_job_runs_and_ends_beside_four_attacks_on_the_daemons_memory
                 attack(root)
             attack_the_run(root, run)
         root.submit(f"also-{again}", "true")
-        wait_for(lambda name=f"also-{again}": root.store.head(keys.complete(name)), 120)  # type: ignore[misc]
+        wait_for(lambda name=f"also-{again}": root.store.head(keys.complete(name)), 300)  # type: ignore[misc]
         time.sleep(5)
     if "specs" in CHOSEN:
         for prefix in (keys.JOBS_STATES, keys.JOBS_INVALID):
