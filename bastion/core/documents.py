@@ -46,44 +46,51 @@ def _bounded_int(text: str) -> int:
     return int(text)
 
 
-def _structure(text: str) -> str:
-    """What stands outside of strings, with a quote for each string. A few passes in C, whatever the text is."""
-    if "\\" in text:
-        text = text.replace("\\\\", "").replace('\\"', "")
-    return '"'.join(text.split('"')[::2])
+def _structure(data: bytes, max_values: int) -> bytes:
+    """What stands outside of strings, with a quote for each string. A few passes in C, whatever the bytes are."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    strings = data.count(b'"') // 2
+    if strings > max_values:
+        raise _too_many(strings, max_values)
+    return b'"'.join(data.split(b'"')[::2])
 
 
-def _counts(text: str) -> tuple[int, int]:
+def _too_many(values: int, max_values: int) -> DocumentError:
+    return DocumentError(f"the document has about {values} keys and values; the maximum is {max_values}")
+
+
+def _counts(data: bytes) -> tuple[int, int]:
     """Containers, and at least as many as there are keys and values: each but the first follows a container's opening,
     a comma or a colon."""
-    opened = text.count("[") + text.count("{")
-    return opened, 1 + opened + text.count(",") + text.count(":")
+    opened = data.count(b"[") + data.count(b"{")
+    return opened, 1 + opened + data.count(b",") + data.count(b":")
 
 
-def _check_depth(structure: str, max_depth: int) -> None:
+def _check_depth(structure: bytes, max_depth: int) -> None:
     depth = 0
-    for char in structure:
-        if char in "[{":
+    for byte in structure:
+        if byte in b"[{":
             depth += 1
             if depth > max_depth:
                 raise DocumentError(f"the JSON nests deeper than {max_depth} levels")
-        elif char in "]}":
+        elif byte in b"]}":
             depth -= 1
 
 
-def _check(text: str, max_depth: int, max_values: int) -> None:
-    """Bounds what parsing the text would build, before anything is built.
+def _check(data: bytes, max_depth: int, max_values: int) -> None:
+    """Bounds what parsing would build, before anything is built. In UTF-8, no other character holds these bytes.
 
     Raises:
         DocumentError: too many values, or too deep.
     """
-    opened, values = _counts(text)
+    opened, values = _counts(data)
     if opened <= max_depth and values <= max_values:
         return  # nearly every document, its strings included
-    structure = _structure(text)
+    structure = _structure(data, max_values)
     opened, values = _counts(structure)
     if values > max_values:
-        raise DocumentError(f"the document has about {values} keys and values; the maximum is {max_values}")
+        raise _too_many(values, max_values)
     if opened > max_depth:
         _check_depth(structure, max_depth)
 
@@ -107,11 +114,11 @@ def loads(
     """
     if len(data) > max_bytes:
         raise DocumentError(f"the document has {len(data)} bytes; {max_bytes} are the most")
+    _check(data, max_depth, max_values)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DocumentError(f"the document is not UTF-8 (byte {error.start})") from error
-    _check(text, max_depth, max_values)
     try:
         document = json.loads(
             text,

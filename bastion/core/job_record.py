@@ -322,7 +322,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
         raise InvalidDocument(_unreadable(name, str(error))) from error
     if record.name != name:
         raise InvalidDocument(f"the state of {name} is that of {record.name!r}")
-    problem = _contradiction(record)
+    problem = _contradiction(record, document["spec"])
     if problem:
         raise InvalidDocument(_unreadable(name, problem))
     return record
@@ -335,8 +335,13 @@ def _unreadable(name: str, problem: str) -> str:
     )
 
 
-def _contradiction(record: JobRecord) -> str:
-    """What no record of ours says; a foreign hand wrote it, and nothing may be derived from it."""
+def _contradiction(record: JobRecord, spec: dict[str, Any]) -> str:
+    """What no record of ours says; a foreign hand wrote it, and nothing may be derived from it.
+
+    Args:
+        record: What was read.
+        spec: The record's, as it was parsed; the record remembers the job that it describes.
+    """
     status, attempt = record.status, record.attempt
     if not keys.is_uid(record.uid):
         return f"its uid is {record.uid[:40]!r}"
@@ -351,7 +356,8 @@ def _contradiction(record: JobRecord) -> str:
     if record.outcome is None and status not in (Status.PENDING, Status.ACTIVE):
         return f"it is {status.value} without an outcome"
     try:
-        _ = record.job, record.started_job
+        record.__dict__["job"] = jobspec.from_document(spec, name=record.name, packed=record.spec)
+        _ = record.started_job
     except Refused as error:
         return f"its spec is not valid: {error}"
     return ""

@@ -232,12 +232,13 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
     )
 
 
-def from_document(document: Any, *, name: str) -> JobSpec:
+def from_document(document: Any, *, name: str, packed: PackedDocument | None = None) -> JobSpec:
     """Validates a parsed document; `name` is its object's name.
 
     Args:
         document: A parsed JSON document, or one that is packed.
         name: Its object's name.
+        packed: The same document, packed; None: it is packed here.
 
     Raises:
         InvalidSpec: every rule it breaks (up to five), for its owner to read.
@@ -270,7 +271,7 @@ def from_document(document: Any, *, name: str) -> JobSpec:
                 f"metadata.scaling_specs: names {len(resources)} resource types; "
                 f"the maximum is {limits.RESOURCE_TYPES_MAX}"
             )
-    packed = PackedDocument.of(document)
+    packed = packed or PackedDocument.of(document)
     return JobSpec(
         name=model.name,
         user_id=model.metadata.user_id,
@@ -297,7 +298,8 @@ def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
         document = documents.loads(data, max_bytes=limits.SPEC_MAX_BYTES, max_values=limits.SPEC_MAX_VALUES)
     except documents.DocumentError as error:
         raise InvalidSpec(str(error)) from error
-    return from_document(document, name=name)
+    packed = PackedDocument(document, data) if isinstance(document, dict) else None
+    return from_document(document, name=name, packed=packed)
 
 
 def new(

@@ -195,8 +195,8 @@ INFRASTRUCTURE_RESET_SECONDS = 600.0
 HISTORY_TAIL_BYTES = 4 * 1024 * 1024
 # How long the status shows that a tick failed for a reason that nobody foresaw.
 FAILED_TICK_ALARM_SECONDS = 3600.0
-# Entries of some hundred thousand jobs; a larger status is a foreign file and is not downloaded.
-STATUS_MAX_BYTES = 256 * 1024 * 1024
+# Entries of some eighty thousand jobs; a larger status is a foreign file and is not downloaded.
+STATUS_MAX_BYTES = 64 * 1024 * 1024
 # Keys, values and containers of it: some 80 of each job.
 STATUS_MAX_VALUES = 8_000_000
 # Of a disk that carries jobs: below so much free space (or a twentieth of a small disk), the job with the most files is

@@ -1,7 +1,6 @@
 """A JSON object kept in few bytes, for jobs that wait: what a spec holds is needed when the job starts, not before.
 
-Layer: core, pure. A parsed document takes up to 20 times its size in memory; this takes at most the size of its
-compact JSON.
+Layer: core, pure. A parsed document takes up to 40 times its size in memory; this takes at most the size of its JSON.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ class PackedDocument:
 
     __slots__ = ("_data",)
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        data = documents.dumps(document)
+    def __init__(self, document: Mapping[str, Any], data: bytes | None = None) -> None:
+        """The document, and the JSON that it was parsed from, if that is to be kept as it is."""
+        data = documents.dumps(document) if data is None else data.strip()
         if len(data) >= _COMPRESS_FROM_BYTES:
             data = min(data, zlib.compress(data, 1), key=len)
         self._data = data
@@ -58,9 +58,6 @@ class PackedDocument:
         if not isinstance(other, PackedDocument):
             return NotImplemented
         return self._data == other._data or self.unpack() == other.unpack()
-
-    def __hash__(self) -> int:
-        return hash(self._data)
 
     def __repr__(self) -> str:
         return f"PackedDocument({self.size} bytes)"

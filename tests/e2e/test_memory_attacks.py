@@ -6,6 +6,7 @@ second, all attacks at once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bastion.core import keys, limits
-from bastion.core.errors import NotFound
+from bastion.core.errors import NotFound, PreconditionFailed
 from tests.e2e.conftest import USER, LocalRoot, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -58,7 +59,7 @@ def write_files(root: LocalRoot, prefix: str, objects: Iterator[tuple[str, bytes
         (folder / name).write_bytes(data)
 
 
-def attack_before_the_start(root: LocalRoot) -> None:
+def attack(root: LocalRoot) -> None:
     if "specs" in CHOSEN:
         # Half of them have too many values, half of them as many as they may.
         most = (limits.SPEC_MAX_VALUES - 60) // 4
@@ -74,7 +75,8 @@ def attack_before_the_start(root: LocalRoot) -> None:
         os.truncate(log, LOG_BYTES)
     if "lease" in CHOSEN:
         document = b'{"format":1,"owner":"mallory","epoch":%s,"released":true}' % (b"9" * 4300)
-        root.store.put(keys.LEASE, document, generation=0)
+        present = root.store.head(keys.LEASE)
+        root.store.put(keys.LEASE, document, generation=present.generation if present else 0)
 
 
 def attack_the_run(root: LocalRoot, run: str) -> None:
@@ -103,7 +105,7 @@ def test_a_strangers_job_runs_and_ends_beside_four_attacks_on_the_daemons_memory
     new_root: Callable[[str], LocalRoot], tmp_path: Path
 ) -> None:
     root = new_root("attacked")
-    attack_before_the_start(root)
+    attack(root)
     daemon = root.start_daemon(LIMITED)
     began = time.monotonic()
     gate = tmp_path / "gate"
@@ -117,8 +119,12 @@ def test_a_strangers_job_runs_and_ends_beside_four_attacks_on_the_daemons_memory
     again = 0
     while time.monotonic() - began < SECONDS:
         again += 1
+        if again % 10 == 0:  # once more, as the daemon goes on: every object has a new generation
+            with contextlib.suppress(PreconditionFailed):  # the daemon renewed its lease meanwhile
+                attack(root)
+            attack_the_run(root, run)
         root.submit(f"also-{again}", "true")
-        wait_for(lambda name=f"also-{again}": root.store.head(keys.complete(name)), 120)  # type: ignore[misc]
+        wait_for(lambda name=f"also-{again}": root.store.head(keys.complete(name)), 300)  # type: ignore[misc]
         time.sleep(5)
     if "specs" in CHOSEN:
         for prefix in (keys.JOBS_STATES, keys.JOBS_INVALID):
