@@ -40,7 +40,7 @@ class RunView:
         order, order_generation: What the hosts were told; None and 0 if there is no order yet.
         claim: None if nobody has decided the gate yet.
         reports: By host index; only those with the run's own token.
-        reported_at: Server time at which each of them was written, by host index.
+        reported_at: When the daemon first saw each of them, by host index.
         node: This run's gang, as the provisioner lists it or told when asked; None if it did neither.
         node_gone: A lookup says that nothing of the gang exists.
         failure: Why its creation failed, at once or after it was accepted: (cause, message).

@@ -56,6 +56,9 @@ class JobViews:
         self.problems: list[str] = []
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
+        # By report, its generation and when that was first seen.
+        self._reports: dict[str, tuple[int, float]] = {}
+        self._reports_before: dict[str, tuple[int, float]] = {}
         self._resting: dict[str, _Resting] = {}
 
     def build(self, nodes: Nodes) -> dict[str, JobView]:
@@ -63,6 +66,7 @@ class JobViews:
         folders = self._folders
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
+        self._reports_before, self._reports = self._reports, {}
         explained = (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained})
         resting, self._resting = self._resting, {}
@@ -230,9 +234,7 @@ class JobViews:
             report = self._folders.run_objects.values.get(name)
             if isinstance(report, Report) and report.token == attempt.token and report.host == host:
                 reports[host] = report
-                meta = self._folders.run_objects.listed.get(name)
-                if meta is not None:
-                    reported_at[host] = meta.updated
+                reported_at[host] = self._first_seen(name)
         node = listing.nodes.get(plan.ref.name)
         if node is None and not plan.foreign_host:
             node = self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
@@ -247,6 +249,14 @@ class JobViews:
             failure=self._failure(plan, node) if attempt.ending is None else None,
             silent_seconds=self._silent_seconds(plan, reports),
         )
+
+    def _first_seen(self, name: str) -> float:
+        """When this version of a report was first seen; a server time would be of another clock."""
+        generation = self._folders.run_objects.generation(name)
+        before = self._reports_before.get(name)
+        seen = before if before is not None and before[0] == generation else (generation, self._clock.now())
+        self._reports[name] = seen
+        return seen[1]
 
     def _failure(self, plan: RunPlan, node: SliceStatus | None) -> tuple[str, str] | None:
         """Why the gang was not created, as far as anybody says so."""

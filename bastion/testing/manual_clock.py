@@ -22,3 +22,7 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         self._now += seconds
         self._monotonic += seconds
+
+    def step_wall(self, seconds: float) -> None:
+        """Somebody sets the wall clock; no time passes."""
+        self._now += seconds
