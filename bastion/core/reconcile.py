@@ -98,8 +98,8 @@ def cancel_wanted(view: JobView) -> bool:
     wish, record = view.wish, view.record
     if wish is None or record is None or not wish.cancel:
         return False
-    # A wish without uid comes from an older client; one written before the job was queued was for its namesake.
-    return wish.uid == record.uid if wish.uid else wish.written_at >= record.queued_at
+    # A wish without uid comes from an older client. One for a namesake was dropped before this job was accepted.
+    return wish.uid == record.uid if wish.uid else True
 
 
 class _Turn:

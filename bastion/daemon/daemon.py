@@ -98,7 +98,11 @@ class _Decided:
 
 
 class Daemon:
-    """Owns the tick. `run` repeats it until told to stop; `tick` is one of them."""
+    """Owns the tick. `run` repeats it until told to stop; `tick` is one of them.
+
+    Attributes:
+        time: By which everything is timed that outlives a tick.
+    """
 
     def __init__(
         self,
@@ -143,8 +147,8 @@ class Daemon:
         self._policy = PolicySource(quota_store, folders.quota)
         self._options = OptionsSource(store, folders.options)
         self._operator = SettingsSource(store, folders.settings, without_file=settings.without_file)
-        self._time = self._lease.steady
-        self._observer = Observer(store, folders, provisioners, self._time, settings.world, self._crew)
+        self.time = self._lease.steady
+        self._observer = Observer(store, folders, provisioners, self.time, settings.world, self._crew)
         history = HistoryWriter(store, self._crew)
         self._executor = Executor(
             store, provisioners, folders, self._observer.views, history, self._crew, self._lease.may_act
@@ -254,7 +258,7 @@ class Daemon:
         problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
         if world.policy is not None and world.provisioning is not None:
             problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
-        problems += filter(None, [self._time.problem])
+        problems += filter(None, [self.time.problem])
         problems += [*self._observer.problems, *outcome.problems]
         if self._agents is not None and world.agent is None and self._agents.problem:
             problems.append(self._agents.problem)
@@ -267,7 +271,7 @@ class Daemon:
             self._log.flush()
         except StoreError as error:
             self._narrate(f"the daemon log could not be written: {error}")
-        now = self._time.now()
+        now = self.time.now()
         pressing = any(r.attempt is not None and runs.pressing(r.attempt, now) for r in records.values())
         return TickReport(acted=True, jobs=len(records), pressing=pressing, outcome=outcome, problems=problems)
 
@@ -289,8 +293,8 @@ class Daemon:
                 provisioning=provisioning,
             )
             world = replace(world, policy=policy.policy)
-            self._time.idle = not world.jobs
-            now = self._time.now()
+            self.time.idle = not world.jobs
+            now = self.time.now()
             if self._recovered_epoch != self._lease.epoch:
                 self._recovered_epoch = self._lease.epoch
                 published = self._publisher.recover()

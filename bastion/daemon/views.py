@@ -164,7 +164,11 @@ class JobViews:
             spec_problem=self._spec_problem(name, meta),
             record=record,
             record_generation=states.generation(name),
-            frozen=states.problems.get(name) or states.unknown.get(name) or specs.unknown.get(name, ""),
+            frozen=states.problems.get(name)
+            or states.unknown.get(name)
+            or specs.unknown.get(name)
+            # Before a job is accepted, it must be known whom a wish that lies there is for.
+            or (folders.wishes.unknown.get(name, "") if record is None else ""),
             wish=self._wish(name),
             invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
