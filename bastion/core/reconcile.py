@@ -353,6 +353,7 @@ class _Turn:
         if attempt.ending.provisional or not runs.stopped(plan, view):
             self.effects += runs.stop(plan, view, attempt.ending, self.now)
             return record
+        self.effects += runs.lost_logs(plan, view, self.now)
         return self._attempt_over(record, attempt, attempt.ending)
 
     def _attempt_over(self, record: JobRecord, attempt: Attempt, ending: Ending) -> JobRecord:
@@ -424,6 +425,7 @@ class _Turn:
         if attempt.ending.provisional or not runs.stopped(plan, view):
             self.effects += runs.stop(plan, view, attempt.ending, self.now)
             return record
+        self.effects += runs.lost_logs(plan, view, self.now)
         text = f"the cleanup command {attempt.ending.cause.value}: {attempt.ending.message}"
         return self._evolve(record, text, cleanup=None, cleanup_done=True)
 

@@ -1,7 +1,7 @@
 """Doing what the reconciler wants, guarded by generations.
 
 Three phases, so that intents are durable before effects and the history of a tick costs one append per file: all
-records, then all history, then the rest, job by job in order. A job whose effect fails has its turn ended there; the
+records (and before them what a record's change would make forgotten), then all history, then the rest, job by job in order. A job whose effect fails has its turn ended there; the
 next tick derives anew what is left to do.
 """
 
@@ -30,6 +30,7 @@ from bastion.core.effects import (
     PutInvalid,
     PutOrder,
     PutRecord,
+    TellLogGap,
 )
 from bastion.core.errors import (
     BastionError,
@@ -43,6 +44,7 @@ from bastion.core.errors import (
 from bastion.core.job_record import JobRecord
 from bastion.core.protocol import Claim
 from bastion.core.slices import failure_of
+from bastion.daemon import lost_logs
 from bastion.daemon.crew import Crew
 from bastion.daemon.folders import Folders, Invalid
 from bastion.daemon.history import LEASE_RAN_OUT, HistoryWriter
@@ -104,6 +106,7 @@ class Executor:
 
     def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Iterable[str]) -> Outcome:
         outcome = Outcome()
+        turns = self._tell_log_gaps(turns, outcome)
         puts = {name: e for name, effects in turns.items() for e in effects if isinstance(e, PutRecord)}
         failed = set()
         for name, problem in zip(puts, self._crew.each(self._attempt, puts.values()), strict=True):
@@ -129,6 +132,24 @@ class Executor:
             elif any(isinstance(effect, DropRecord) for effect in rest[name]):
                 outcome.dropped.add(name)
         return outcome
+
+    def _tell_log_gaps(self, turns: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
+        """Returns the turns that go on: those in which this went well."""
+        gaps = [(name, e) for name, effects in turns.items() for e in effects if isinstance(e, TellLogGap)]
+        if not gaps:
+            return turns
+        failed = set()
+        for (name, _), problem in zip(gaps, self._crew.each(lambda gap: self._attempt(gap[1]), gaps), strict=True):
+            if problem:
+                failed.add(name)
+                outcome.blame(name, problem)
+            else:
+                outcome.done += 1
+        return {
+            name: [e for e in effects if not isinstance(e, TellLogGap)]
+            for name, effects in turns.items()
+            if name not in failed
+        }
 
     def _append_history(
         self,
@@ -203,6 +224,8 @@ class Executor:
             case PutRecord(record=record, generation=generation):
                 meta = self._store.put(keys.state(record.name), record.to_bytes(), generation=generation)
                 self._folders.states.remember(record.name, meta, record)
+            case TellLogGap():
+                lost_logs.tell(self._store, effect)
             case DropRecord():
                 self._drop_record(effect)
             case PutOrder(order=order, generation=generation):
