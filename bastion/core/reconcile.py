@@ -21,7 +21,7 @@ from bastion.core.effects import (
     PutRecord,
 )
 from bastion.core.instants import duration
-from bastion.core.job_record import Attempt, Cause, Ending, JobRecord, Outcome, PastAttempt
+from bastion.core.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
 from bastion.core.lifecycle import Status
 from bastion.core.runs import RunPlan
 from bastion.core.slices import SliceState
@@ -62,15 +62,13 @@ def reconcile_job(
     if _waits_on(view, view.record, decision):
         return []
     before = view.record
-    record = before.model_copy(
-        update={"history": tuple(line for line in before.history if line.number > view.history_done)}
-    )
+    record = before.model_copy(update={"history": _history_to_keep(view, before)})
     turn = _Turn(view, decision, world, now, may_clean=may_clean)
     record = turn.advance(record)
     effects: list[Effect] = []
     if turn.changed:
         effects.append(PutRecord(record=record, generation=view.record_generation))
-    if record.history:
+    if record.history and record.history[-1].number > view.history_own:
         effects.append(AppendHistory(record=record))
     effects += turn.effects
     if record.status is Status.COMPLETED:
@@ -89,8 +87,15 @@ def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bo
         and not view.spec_problem
         and not view.stray_nodes
         and not view.invalid_object_generation
-        and (not record.history or record.history[-1].number <= view.history_done)
+        and (not record.history or record.history[-1].number <= view.history_own)
     )
+
+
+def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...]:
+    """Lines that are not appended everywhere yet. Those that only lack a project which may never be known are few."""
+    lines = [line for line in record.history if line.number > view.history_done]
+    shared_later = sum(line.number <= view.history_own for line in lines)
+    return tuple(lines[max(0, shared_later - limits.HISTORY_KEPT_FOR_PROJECT) :])
 
 
 def cancel_wanted(view: JobView) -> bool:

@@ -82,7 +82,9 @@ class JobView:
         frozen: Our state cannot be read (its problem): nothing is done with this job until someone mends it.
         invalid_generation: Generation of the spec that `jobs/invalid/` already explains; 0 if none.
         invalid_object_generation: Generation of that explanation itself; 0 if there is none.
-        history_done: Number of the last history line known to be appended.
+        history_done: Number of the last history line known to be appended everywhere it belongs.
+        history_own: The same for the job's own history; later ones than `history_done` are not in their project's yet,
+            because the quota file in force does not have it.
         stray_nodes: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
         nodes_unknown: The provisioner did not answer, for the zone of a past attempt at least.
     """
@@ -99,6 +101,7 @@ class JobView:
     invalid_generation: int = 0
     invalid_object_generation: int = 0
     history_done: int = 0
+    history_own: int = 0
     attempt: RunView = NOTHING_SEEN
     cleanup: RunView = NOTHING_SEEN
     stray_nodes: tuple[StrayNode, ...] = ()

@@ -8,7 +8,7 @@ next tick derives anew what is left to do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bastion.core import documents, keys, limits
@@ -104,8 +104,9 @@ class Executor:
         self._crew = crew
         self._may_act = may_act
 
-    def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Iterable[str]) -> Outcome:
+    def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Collection[str]) -> Outcome:
         outcome = Outcome()
+        self._views.share_history(known_projects)
         turns = self._tell_log_gaps(turns, outcome)
         puts = {name: e for name, effects in turns.items() for e in effects if isinstance(e, PutRecord)}
         failed = set()
@@ -156,7 +157,7 @@ class Executor:
         turns: Mapping[str, list[Effect]],
         moved: set[str],
         fresh: set[str],
-        known_projects: Iterable[str],
+        known_projects: Collection[str],
         outcome: Outcome,
     ) -> dict[str, str]:
         """Returns what went wrong, by the turn's name.
@@ -190,7 +191,7 @@ class Executor:
                 problems[name] = problem
                 outcome.blame(name, problem)
             else:
-                self._views.history_done[record.uid] = record.history_next - 1
+                self._views.history_appended(record, shared=record.job.project_id in known_projects)
                 outcome.done += 1
         return problems
 
@@ -289,7 +290,7 @@ class Executor:
         self._folders.states.drop(effect.name)
         self._history.forget(effect.name, record.uid if isinstance(record, JobRecord) else "")
         if isinstance(record, JobRecord):
-            self._views.history_done.pop(record.uid, None)
+            self._views.forget_history(record.uid)
 
     def _close_gate(self, run: str, reason: str) -> None:
         claim = Claim(run=run, closed=reason)

@@ -6,7 +6,7 @@ once and used again for as long as everything that it was made from is the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import keys, limits
@@ -30,7 +30,7 @@ class _Resting:
 
     record: JobRecord
     spec_generation: int
-    history_done: int
+    history: tuple[int, int]
     view: JobView
 
 
@@ -39,7 +39,9 @@ class JobViews:
 
     Attributes:
         creation_failures: Creations that were refused at once, by the gang's name: (cause, message).
-        history_done: Number of the last history line known to be appended, by uid.
+        history_done: Number of the last history line known to be appended everywhere, by uid.
+        history_own: The same for the jobs' own histories.
+        unshared: Projects whose histories lack lines because the quota file in force does not have them, by uid.
         problems: What went wrong while this tick's views were built, for people.
     """
 
@@ -53,6 +55,8 @@ class JobViews:
         self._settings = settings
         self.creation_failures: dict[str, tuple[str, str]] = {}
         self.history_done: dict[str, int] = {}
+        self.history_own: dict[str, int] = {}
+        self.unshared: dict[str, str] = {}
         self.problems: list[str] = []
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
@@ -71,6 +75,26 @@ class JobViews:
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained})
         resting, self._resting = self._resting, {}
         return {name: self._view(name, nodes, resting.get(name)) for name in names}
+
+    def history_appended(self, record: JobRecord, *, shared: bool) -> None:
+        """All lines that the record carries are in its history, and if `shared` in its project's."""
+        self.history_own[record.uid] = record.history_next - 1
+        if shared:
+            self.history_done[record.uid] = record.history_next - 1
+            self.unshared.pop(record.uid, None)
+        else:
+            self.unshared[record.uid] = record.job.project_id
+
+    def share_history(self, known_projects: Collection[str]) -> None:
+        """Lines of projects that are known now are appended anew; their files tell which of them they have."""
+        for uid in [uid for uid, project in self.unshared.items() if project in known_projects]:
+            del self.unshared[uid]
+            self.history_own.pop(uid, None)
+
+    def forget_history(self, uid: str) -> None:
+        """The job is over and its record gone."""
+        for known in (self.history_done, self.history_own, self.unshared):
+            known.pop(uid, None)
 
     # -- specs and wishes ---------------------------------------------------------------------------------------
 
@@ -120,15 +144,15 @@ class JobViews:
         record = value if isinstance(value, JobRecord) else None
         if meta is None or record is None or not self._rests(name, meta, record, nodes):
             return self._looked_at(name, meta, record, nodes)
-        done = self.history_done.get(record.uid, 0)
+        history = (self.history_done.get(record.uid, 0), self.history_own.get(record.uid, 0))
         known = (
             resting is not None
             and resting.record is record
             and resting.spec_generation == meta.generation
-            and resting.history_done == done
+            and resting.history == history
         )
         if resting is None or not known:
-            resting = _Resting(record, meta.generation, done, self._looked_at(name, meta, record, nodes))
+            resting = _Resting(record, meta.generation, history, self._looked_at(name, meta, record, nodes))
         self._resting[name] = resting
         return resting.view
 
@@ -173,6 +197,7 @@ class JobViews:
             invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
             history_done=self.history_done.get(record.uid, 0) if record else 0,
+            history_own=self.history_own.get(record.uid, 0) if record else 0,
         )
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
