@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bastion import __version__
 from bastion.core import runs
@@ -256,6 +257,7 @@ class Daemon:
         self._look_whole = bool(turns)  # what was done has consequences, and they should not wait for a second look
         settings_problems = (self._operator.status.problem, self._unheeded)
         problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
+        problems += filter(None, [self._policy.copy_problem, self._options.copy_problem, self._operator.copy_problem])
         if world.policy is not None and world.provisioning is not None:
             problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
         problems += filter(None, [self.time.problem])
@@ -281,6 +283,9 @@ class Daemon:
         while True:
             self._listings.look(whole=whole)
             self._folders.beats.bucket_answers()
+            taking_over = self._recovered_epoch != self._lease.epoch
+            if taking_over:
+                published = self._take_over()
             policy = self._policy.refresh()
             options = self._options.refresh()
             provisioning = self._operator.refresh().provisioning
@@ -295,9 +300,8 @@ class Daemon:
             world = replace(world, policy=policy.policy)
             self.time.idle = not world.jobs
             now = self.time.now()
-            if self._recovered_epoch != self._lease.epoch:
+            if taking_over:
                 self._recovered_epoch = self._lease.epoch
-                published = self._publisher.recover()
                 self._waiting.recover(published)
                 self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
                 self._observer.zones.recover(published, self._clock.monotonic())
@@ -323,6 +327,16 @@ class Daemon:
                 self._waiting.update(plan, now)
                 return _Decided(world=world, policy=policy, plan=plan, turns=turns)
             whole = True
+
+    def _take_over(self) -> Any:
+        """Forgets what was in force when this daemon last acted; returns what its predecessor published."""
+        published = self._publisher.recover()
+        quota = published.get("quota") if isinstance(published, dict) else None
+        generation = quota.get("generation") if isinstance(quota, dict) and quota.get("in_force") is True else None
+        self._policy.take_over(generation if type(generation) is int else 0)
+        self._options.take_over()
+        self._operator.take_over()
+        return published
 
     def _records(self, world: World, outcome: Outcome) -> dict[str, JobRecord]:
         records = {name: view.record for name, view in world.jobs.items() if view.record is not None}
