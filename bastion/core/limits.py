@@ -154,8 +154,8 @@ POWER_OFF_SECONDS = 21600.0
 # An attempt that ran this long before its hosts were lost proves that the job works: losses count from one again.
 INFRASTRUCTURE_RESET_SECONDS = 600.0
 # Of a history file no more than the end is read: the lines in question are its newest.
-# Lines of a job whose project is not known, for the project's history.
-HISTORY_KEPT_FOR_PROJECT = 64
 HISTORY_TAIL_BYTES = 4 * 1024 * 1024
+# History lines that the state of a job keeps for its project's history while the quota file does not have the project.
+HISTORY_KEPT_FOR_PROJECT = 64
 # Entries of some hundred thousand jobs; a larger status is a foreign file and is not downloaded.
 STATUS_MAX_BYTES = 256 * 1024 * 1024

@@ -1,8 +1,8 @@
 """Doing what the reconciler wants, guarded by generations.
 
 Three phases, so that intents are durable before effects and the history of a tick costs one append per file: all
-records (and before them what a record's change would make forgotten), then all history, then the rest, job by job in order. A job whose effect fails has its turn ended there; the
-next tick derives anew what is left to do.
+records (and before each what its change would make forgotten), then all history, then the rest, job by job in order. A
+job whose effect fails has its turn ended there; the next tick derives anew what is left to do.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class HistoryWriter:
 
 
 def _behind(torn: bytes, lines: list[_Line]) -> bytes:
-    """What to append so that the file has these lines, each whole; those of a job stay in the order of their numbers."""
+    """What to append so that the file has these lines, each whole; a job's lines stay in the order of their numbers."""
     texts = {id(line): line.text.encode() for line in lines}
     if not torn:
         return b"".join(texts.values())

@@ -67,6 +67,6 @@ class LastGood:
         except StoreError as error:
             self._generation, self._wanted = None, None
             self.problem = (
-                f"the copy {self._key} of what is in force cannot be written, so a daemon that starts while the file is "
-                f"broken has none: {error}"
+                f"the copy {self._key} of what is in force cannot be written, so a daemon that starts while the file "
+                f"is broken has none: {error}"
             )

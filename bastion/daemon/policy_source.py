@@ -19,7 +19,6 @@ from bastion.daemon.listings import LoneObject
 from bastion.ports import ObjectMeta, ObjectStore
 from quota import Policy, QuotaFileError, load
 
-
 _NONE_YET = f"there is no quota file {keys.PROJECT_QUOTAS} yet"
 # The first line of the copy: the generation of the file that it is a copy of.
 _COPY_OF = b"# the last good quota file, kept by the daemon; generation "
@@ -47,8 +46,8 @@ class PolicySource:
     def __init__(self, store: ObjectStore, listed: LoneObject | None) -> None:
         """
         Args:
-            listed: Where the tick's listings leave the file; None: it lies elsewhere and is listed here. Then no copy is
-                kept: elsewhere the daemon only reads, and what lies under the ROOT may be written by too many.
+            listed: Where the tick's listings leave the file; None: it lies elsewhere and is listed here. Then no copy
+                is kept: elsewhere the daemon only reads, and too many may write under the ROOT.
         """
         self._store = store
         self._listed = listed
@@ -126,7 +125,6 @@ class PolicySource:
                 f"'bastion quota check FILE' tells more: {'; '.join(str(problem) for problem in error.problems)}"
             )
             self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
-
 
     def _keep_to_the_last_good(self, problem: str) -> None:
         self._recall()

@@ -56,7 +56,7 @@ class SettingsSource:
         return self._copy.problem
 
     def take_over(self) -> None:
-        """This daemon has just taken the lease: what its predecessor had in force counts, and is found in the bucket."""
+        """This daemon has just taken the lease: what its predecessor had in force counts, found in the bucket."""
         self._read_generation, self._recalled, self._last_good = 0, False, None
         self._copy.take_over()
 
@@ -106,7 +106,8 @@ class SettingsSource:
 
     def _missing(self) -> SettingsStatus:
         if self._last_good is not None:
-            return SettingsStatus(self._last_good, f"{_WHAT} are gone; the last good ones stay, and lie in {keys.SETTINGS_IN_FORCE}")
+            problem = f"{_WHAT} are gone; the last good ones stay, and lie in {keys.SETTINGS_IN_FORCE}"
+            return SettingsStatus(self._last_good, problem)
         if self._without_file is not None:
             return SettingsStatus(self._without_file)
         return SettingsStatus(

@@ -156,6 +156,4 @@ class SteadyTime:
 
     def _point_at(self, server: float) -> SteadyPoint:
         assert self._steady is not None  # the callers looked
-        return SteadyPoint(
-            steady=self._steady, server=max(0.0, server), boot_id=self._boot_id, boot_seconds=self._boot
-        )
+        return SteadyPoint(steady=self._steady, server=max(0.0, server), boot_id=self._boot_id, boot_seconds=self._boot)
