@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+# In place of a boot's name where the kernel tells none.
+UNKNOWN_BOOT = "unknown-boot"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
@@ -79,7 +81,7 @@ def boot_id() -> str:
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return "unknown-boot"
+        return UNKNOWN_BOOT
 
 
 def host_identity() -> str:

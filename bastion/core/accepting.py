@@ -6,7 +6,7 @@ Layer: core, pure.
 from __future__ import annotations
 
 from bastion.core import keys
-from bastion.core.effects import AppendHistory, DropInvalid, Effect, PutInvalid, PutRecord
+from bastion.core.effects import AppendHistory, DropInvalid, DropWish, Effect, PutInvalid, PutRecord
 from bastion.core.job_record import JobRecord
 from bastion.core.world import JobView, World
 
@@ -20,9 +20,14 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
     """What to do about a name without a state: accept its spec, or say what is wrong with it."""
     if view.spec is None or view.spec_meta is None:
         return quarantine(view)
+    uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation)
+    wish = view.wish
+    if wish is not None and (wish.uid != uid if wish.uid else wish.written_at < view.spec_meta.updated):
+        # A request for a namesake that has ended. It goes first: any that comes later is for this job.
+        return [DropWish(name=view.name, generation=wish.generation)]
     record = JobRecord(
         name=view.name,
-        uid=keys.job_uid(world.settings.root, view.name, view.spec_meta.generation),
+        uid=uid,
         generation=view.spec_meta.generation,
         spec=view.spec.packed,
         queued_at=view.spec_meta.updated,

@@ -38,6 +38,18 @@ class AppendHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellLogGap:
+    """Ends the log of a host that did not live to end it with a gap line; carried out before the record is written,
+    which forgets of whom it must be told."""
+
+    job: str
+    run: str
+    host: int
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PutOrder:
     """Tells the hosts of a run what to do; generation 0 creates the order."""
 
@@ -129,6 +141,7 @@ Effect: TypeAlias = (
     PutRecord
     | DropRecord
     | AppendHistory
+    | TellLogGap
     | PutOrder
     | CloseGate
     | CreateSlice

@@ -32,6 +32,10 @@ DAEMON_SETTINGS = "config/daemon.toml"
 RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
 FORMER_QUOTAS = "project-quotas/former/"
+# What the daemon keeps of these files: the last good ones.
+QUOTAS_IN_FORCE = "project-quotas/in-force.config"
+SETTINGS_IN_FORCE = "config/in-force.toml"
+OPTIONS_IN_FORCE = "config/in-force-options.json"
 
 # What may be large, and can wait until there is room again.
 _BULK = ("logs/", "outputs/", "bundles/", "agents/")

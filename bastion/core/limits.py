@@ -195,6 +195,8 @@ INFRASTRUCTURE_RESET_SECONDS = 600.0
 HISTORY_TAIL_BYTES = 4 * 1024 * 1024
 # How long the status shows that a tick failed for a reason that nobody foresaw.
 FAILED_TICK_ALARM_SECONDS = 3600.0
+# History lines that the state of a job keeps for its project's history while the quota file does not have the project.
+HISTORY_KEPT_FOR_PROJECT = 64
 # Entries of some eighty thousand jobs; a larger status is a foreign file and is not downloaded.
 STATUS_MAX_BYTES = 64 * 1024 * 1024
 # Keys, values and containers of it: some 80 of each job.

@@ -24,7 +24,7 @@ from bastion.core.effects import (
     PutRecord,
 )
 from bastion.core.instants import duration
-from bastion.core.job_record import Attempt, Cause, Ending, JobRecord, Outcome, PastAttempt
+from bastion.core.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
 from bastion.core.lifecycle import Status
 from bastion.core.plain_text import plain
 from bastion.core.runs import RunPlan
@@ -86,15 +86,13 @@ def reconcile_job(
     if _waits_on(view, view.record, decision):
         return []
     before = view.record
-    record = before.model_copy(
-        update={"history": tuple(line for line in before.history if line.number > view.history_done)}
-    )
+    record = before.model_copy(update={"history": _history_to_keep(view, before)})
     turn = _Turn(view, decision, world, now, may_clean=may_clean)
     record = turn.advance(record)
     effects: list[Effect] = []
     if turn.changed:
         effects.append(PutRecord(record=record, generation=view.record_generation))
-    if record.history:
+    if record.history and record.history[-1].number > view.history_own:
         effects.append(AppendHistory(record=record))
     effects += turn.effects
     if record.status is Status.COMPLETED:
@@ -114,7 +112,7 @@ def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bo
         and not view.stray_nodes
         and not view.invalid_object_generation
         and view.doubt is None
-        and (not record.history or record.history[-1].number <= view.history_done)
+        and (not record.history or record.history[-1].number <= view.history_own)
     )
 
 
@@ -134,13 +132,20 @@ def _adopt(view: JobView, world: World, now: float) -> list[Effect]:
     return [PutRecord(record=record.evolve(at=now, attempt=adopted), generation=view.record_generation)]
 
 
+def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...]:
+    """Lines that are not appended everywhere yet. Those that only lack a project which may never be known are few."""
+    lines = [line for line in record.history if line.number > view.history_done]
+    shared_later = sum(line.number <= view.history_own for line in lines)
+    return tuple(lines[max(0, shared_later - limits.HISTORY_KEPT_FOR_PROJECT) :])
+
+
 def cancel_wanted(view: JobView) -> bool:
     """Whether a valid wish asks for this very job's end."""
     wish, record = view.wish, view.record
     if wish is None or record is None or not wish.cancel:
         return False
-    # A wish without uid comes from an older client; one written before the job was queued was for its namesake.
-    return wish.uid == record.uid if wish.uid else wish.written_at >= record.queued_at
+    # A wish without uid comes from an older client. One for a namesake was dropped before this job was accepted.
+    return wish.uid == record.uid if wish.uid else True
 
 
 class _Turn:
@@ -407,6 +412,7 @@ class _Turn:
         if attempt.ending.provisional or not runs.stopped(plan, view):
             self.effects += runs.stop(plan, view, attempt.ending, self.now)
             return record
+        self.effects += runs.lost_logs(plan, view, self.now)
         return self._attempt_over(record, attempt, attempt.ending)
 
     def _attempt_over(self, record: JobRecord, attempt: Attempt, ending: Ending) -> JobRecord:
@@ -483,6 +489,7 @@ class _Turn:
         if attempt.ending.provisional or not runs.stopped(plan, view):
             self.effects += runs.stop(plan, view, attempt.ending, self.now)
             return record
+        self.effects += runs.lost_logs(plan, view, self.now)
         text = f"the cleanup command {attempt.ending.cause.value}: {attempt.ending.message}"
         return self._evolve(record, text, cleanup=None, cleanup_done=True)
 

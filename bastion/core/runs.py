@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bastion.core import bundles, capacity, keys, limits
-from bastion.core.effects import CloseGate, CreateSlice, DeleteSlice, Effect, PutOrder
+from bastion.core.effects import CloseGate, CreateSlice, DeleteSlice, Effect, PutOrder, TellLogGap
 from bastion.core.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.jobspec import JobSpec
 from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction
@@ -234,6 +234,15 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
     if not plan.foreign_host and view.node is not None and view.node.state is not SliceState.DELETING:
         effects.append(DeleteSlice(ref=plan.ref, on_bastion=plan.on_bastion))
     return effects
+
+
+def lost_logs(plan: RunPlan, view: RunView, now: float) -> list[TellLogGap]:
+    """For a run that is over: the hosts whose output may not be stored, because they never said that it is."""
+    if view.claim is None or view.claim.closed:
+        return []  # no command ever ran
+    unsaid = [host for host, report in sorted(view.reports.items()) if not report.phase.final]
+    reason = "the host went away before it said that its log was stored"
+    return [TellLogGap(job=plan.spec.name, run=plan.run, host=host, at=now, reason=reason) for host in unsaid]
 
 
 def tells_late(view: RunView, ending: Ending, now: float) -> bool:

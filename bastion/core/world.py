@@ -40,7 +40,7 @@ class RunView:
         order, order_generation: What the hosts were told; None and 0 if there is no order yet.
         claim: None if nobody has decided the gate yet.
         reports: By host index; only those with the run's own token.
-        reported_at: Server time at which each of them was written, by host index.
+        reported_at: When the daemon first saw each of them, by host index.
         node: This run's gang, as the provisioner lists it or told when asked; None if it did neither.
         node_gone: A lookup says that nothing of the gang exists.
         failure: Why its creation failed, at once or after it was accepted: (cause, message).
@@ -82,7 +82,9 @@ class JobView:
         frozen: Our state cannot be read (its problem): nothing is done with this job until someone mends it.
         invalid_generation: Generation of the spec that `jobs/invalid/` already explains; 0 if none.
         invalid_object_generation: Generation of that explanation itself; 0 if there is none.
-        history_done: Number of the last history line known to be appended.
+        history_done: Number of the last history line known to be appended everywhere it belongs.
+        history_own: The same for the job's own history; later ones than `history_done` are not in their project's yet,
+            because the quota file in force does not have it.
         stray_nodes: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
         nodes_unknown: The provisioner did not answer, for the zone of a past attempt at least.
         unread: The present content of the state could not be downloaded; `record` is what was read before, if anything.
@@ -104,6 +106,7 @@ class JobView:
     invalid_generation: int = 0
     invalid_object_generation: int = 0
     history_done: int = 0
+    history_own: int = 0
     attempt: RunView = NOTHING_SEEN
     cleanup: RunView = NOTHING_SEEN
     stray_nodes: tuple[StrayNode, ...] = ()

@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bastion import __version__
 from bastion.core import runs
@@ -109,7 +110,11 @@ class _Decided:
 
 
 class Daemon:
-    """Owns the tick. `run` repeats it until told to stop; `tick` is one of them."""
+    """Owns the tick. `run` repeats it until told to stop; `tick` is one of them.
+
+    Attributes:
+        time: By which everything is timed that outlives a tick.
+    """
 
     def __init__(
         self,
@@ -157,8 +162,9 @@ class Daemon:
         self._policy = PolicySource(quota_store, folders.quota)
         self._options = OptionsSource(store, folders.options)
         self._operator = SettingsSource(store, folders.settings, without_file=settings.without_file)
+        self.time = self._lease.steady
         self._fence = Fence(self._lease, clock)
-        self._observer = Observer(store, folders, provisioners, clock, settings.world, self._crew)
+        self._observer = Observer(store, folders, provisioners, self.time, settings.world, self._crew)
         history = HistoryWriter(store, self._crew)
         self._executor = Executor(
             store, provisioners, folders, self._observer.views, history, self._crew, self._lease.may_act
@@ -283,8 +289,10 @@ class Daemon:
         self._look_whole = bool(turns)  # what was done has consequences, and they should not wait for a second look
         settings_problems = (self._operator.status.problem, self._unheeded)
         problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
+        problems += filter(None, [self._policy.copy_problem, self._options.copy_problem, self._operator.copy_problem])
         if world.policy is not None and world.provisioning is not None:
             problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
+        problems += filter(None, [self.time.problem])
         problems += [*self._observer.problems, *outcome.problems]
         problems += [*self._machine_alarms(), *filter(None, [self._failed.alarm])]
         if self._agents is not None and world.agent is None and self._agents.problem:
@@ -301,7 +309,7 @@ class Daemon:
             self._log.flush()
         except StoreError as error:
             self._narrate(f"the daemon log could not be written: {error}")
-        now = self._clock.now()
+        now = self.time.now()
         pressing = any(r.attempt is not None and runs.pressing(r.attempt, now) for r in records.values())
         return TickReport(acted=True, jobs=len(records), pressing=pressing, outcome=outcome, problems=problems)
 
@@ -311,6 +319,9 @@ class Daemon:
         while True:
             self._listings.look(whole=whole)
             self._folders.beats.bucket_answers()
+            taking_over = self._recovered_epoch != self._lease.epoch
+            if taking_over:
+                published = self._take_over()
             policy = self._policy.refresh()
             options = self._options.refresh()
             provisioning = self._operator.refresh().provisioning
@@ -325,10 +336,10 @@ class Daemon:
                 fence=self._fence,
             )
             world = replace(world, policy=policy.policy)
-            now = self._clock.now()
-            if self._recovered_epoch != self._lease.epoch:
+            self.time.idle = not world.jobs
+            now = self.time.now()
+            if taking_over:
                 self._recovered_epoch = self._lease.epoch
-                published = self._publisher.recover()
                 self._waiting.recover(published)
                 self._recent = RecentHoldings(published_holdings(published))
                 self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
@@ -356,6 +367,16 @@ class Daemon:
                 self._waiting.update(plan, now)
                 return _Decided(world=world, policy=policy, jobs=jobs, plan=plan, turns=turns)
             whole = True
+
+    def _take_over(self) -> Any:
+        """Forgets what was in force when this daemon last acted; returns what its predecessor published."""
+        published = self._publisher.recover()
+        quota = published.get("quota") if isinstance(published, dict) else None
+        generation = quota.get("generation") if isinstance(quota, dict) and quota.get("in_force") is True else None
+        self._policy.take_over(generation if type(generation) is int else 0)
+        self._options.take_over()
+        self._operator.take_over()
+        return published
 
     def _records(self, world: World, outcome: Outcome) -> dict[str, JobRecord]:
         records = {name: view.record for name, view in world.jobs.items() if view.record is not None}

@@ -1,14 +1,14 @@
 """Doing what the reconciler wants, guarded by generations.
 
 Three phases, so that intents are durable before effects and the history of a tick costs one append per file: all
-records, then all history, then the rest, job by job in order. A job whose effect fails has its turn ended there; the
-next tick derives anew what is left to do.
+records (and before each what its change would make forgotten), then all history, then the rest, job by job in order. A
+job whose effect fails has its turn ended there; the next tick derives anew what is left to do.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bastion.core import documents, keys, limits
@@ -29,6 +29,7 @@ from bastion.core.effects import (
     PutInvalid,
     PutOrder,
     PutRecord,
+    TellLogGap,
 )
 from bastion.core.errors import (
     BastionError,
@@ -45,6 +46,7 @@ from bastion.core.job_record import JobRecord
 from bastion.core.plain_text import plain_line
 from bastion.core.protocol import Claim
 from bastion.core.slices import failure_of
+from bastion.daemon import lost_logs
 from bastion.daemon.crew import Crew
 from bastion.daemon.folders import Folders, Invalid
 from bastion.daemon.history import LEASE_RAN_OUT, HistoryWriter
@@ -104,8 +106,10 @@ class Executor:
         self._crew = crew
         self._may_act = may_act
 
-    def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Iterable[str]) -> Outcome:
+    def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Collection[str]) -> Outcome:
         outcome = Outcome()
+        self._views.share_history(known_projects)
+        turns = self._tell_log_gaps(turns, outcome)
         puts = {name: e for name, effects in turns.items() for e in effects if isinstance(e, PutRecord)}
         failed = set()
         for name, problem in zip(puts, self._crew.each(self._attempt, puts.values()), strict=True):
@@ -132,12 +136,30 @@ class Executor:
                 outcome.dropped.add(name)
         return outcome
 
+    def _tell_log_gaps(self, turns: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
+        """Returns the turns that go on: those in which this went well."""
+        gaps = [(name, e) for name, effects in turns.items() for e in effects if isinstance(e, TellLogGap)]
+        if not gaps:
+            return turns
+        failed = set()
+        for (name, _), problem in zip(gaps, self._crew.each(lambda gap: self._attempt(gap[1]), gaps), strict=True):
+            if problem:
+                failed.add(name)
+                outcome.blame(name, problem)
+            else:
+                outcome.done += 1
+        return {
+            name: [e for e in effects if not isinstance(e, TellLogGap)]
+            for name, effects in turns.items()
+            if name not in failed
+        }
+
     def _append_history(
         self,
         turns: Mapping[str, list[Effect]],
         moved: set[str],
         fresh: set[str],
-        known_projects: Iterable[str],
+        known_projects: Collection[str],
         outcome: Outcome,
     ) -> dict[str, str]:
         """Returns what went wrong, by the turn's name.
@@ -171,7 +193,7 @@ class Executor:
                 problems[name] = problem
                 outcome.blame(name, problem)
             else:
-                self._views.history_done[record.uid] = record.history_next - 1
+                self._views.history_appended(record, shared=record.job.project_id in known_projects)
                 outcome.done += 1
         return problems
 
@@ -204,6 +226,8 @@ class Executor:
         match effect:
             case PutRecord():
                 self._put_record(effect)
+            case TellLogGap():
+                lost_logs.tell(self._store, effect)
             case DropRecord():
                 self._drop_record(effect)
             case PutOrder(order=order, generation=generation):
@@ -282,7 +306,7 @@ class Executor:
         self._folders.states.drop(effect.name)
         self._history.forget(effect.name, record.uid if isinstance(record, JobRecord) else "")
         if isinstance(record, JobRecord):
-            self._views.history_done.pop(record.uid, None)
+            self._views.forget_history(record.uid)
 
     def _close_gate(self, run: str, reason: str) -> None:
         claim = Claim(run=run, closed=reason)

@@ -2,6 +2,9 @@
 
 A transition's line lies in the record until it is known to be appended, under its number. Each appended line carries
 `<uid>#<number>`; after a restart or an ambiguous failure the file itself says which lines it holds.
+
+A line counts only with its newline. What a crash left of a line is completed if it is a line that is to be appended;
+otherwise it is marked as cut off, and never counts.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from bastion.core.plain_text import plain_line
 from bastion.daemon.crew import Crew
 from bastion.ports import ObjectStore
 
-_MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10})#([0-9]{1,18}) ", re.MULTILINE)
+_MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10})#([0-9]{1,18}) [^\n]*\n", re.MULTILINE)
+_CUT_OFF = b" (this line was cut off)\n"
 _TRIES = 5
 LEASE_RAN_OUT = "the lease ran out within the tick; the next one goes on"
 
@@ -28,10 +32,14 @@ class _File:
     """What this daemon knows of one history file: its generation, and by uid the number of the last line it has.
 
     Lines of a job are appended in the order of their numbers, so it has all that belong there up to that one.
+
+    Attributes:
+        torn: What the file has after its last newline.
     """
 
     generation: int
     last: dict[str, int] = field(default_factory=dict)
+    torn: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +160,14 @@ class HistoryWriter:
             missing = [line for line in lines if line.number > known.last.get(line.uid, 0)]
             if not missing:
                 return
-            data = "".join(line.text for line in missing).encode()
+            data = _behind(known.torn, missing)
             try:
                 meta = self._store.append(key, data, generation=known.generation)
             except PreconditionFailed:
                 self._files.pop(key, None)  # somebody else appended, or our own lost reply did
                 new = False
                 continue
-            known.generation = meta.generation
+            known.generation, known.torn = meta.generation, b""
             known.last.update((line.uid, line.number) for line in missing)
             self._files[key] = known
             return
@@ -167,18 +175,32 @@ class HistoryWriter:
 
     def _read(self, key: str) -> _File:
         meta = self._store.head(key)
+        start = max(0, (meta.size if meta else 0) - limits.HISTORY_TAIL_BYTES)
         try:
-            start = max(0, (meta.size if meta else 0) - limits.HISTORY_TAIL_BYTES)
             # It may have grown since; twice as much is read of one that grows while it is looked at.
             stored = self._store.get(key, start=start, max_bytes=2 * limits.HISTORY_TAIL_BYTES)
         except NotFound:
             known = _File(0)
         else:
-            known = _File(stored.meta.generation)
-            for uid, number in _MARK.findall(stored.data):
-                known.last[uid.decode()] = max(known.last.get(uid.decode(), 0), int(number))
-            if stored.data and not stored.data.endswith(b"\n"):
-                # A torn tail of a crashed writer: close the line, so that ours begins on its own.
-                known.generation = self._store.append(key, b"\n", generation=known.generation).generation
+            whole, newline, torn = stored.data.rpartition(b"\n")
+            if start:  # in the midst of a line
+                whole = whole.partition(b"\n")[2]
+            known = _File(stored.meta.generation, torn=torn)
+            for match in _MARK.finditer(whole + newline):
+                uid, number = match[1].decode(), int(match[2])
+                if not match[0].endswith(_CUT_OFF):
+                    known.last[uid] = max(known.last.get(uid, 0), number)
         self._files[key] = known
         return known
+
+
+def _behind(torn: bytes, lines: list[_Line]) -> bytes:
+    """What to append so that the file has these lines, each whole; a job's lines stay in the order of their numbers."""
+    texts = {id(line): line.text.encode() for line in lines}
+    if not torn:
+        return b"".join(texts.values())
+    first_of = {line.uid: line for line in reversed(lines)}
+    begun = next((line for line in first_of.values() if texts[id(line)].startswith(torn)), None)
+    if begun is None:
+        return _CUT_OFF + b"".join(texts.values())
+    return texts.pop(id(begun))[len(torn) :] + b"".join(texts.values())

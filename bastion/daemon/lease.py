@@ -7,14 +7,16 @@ whole TTL on *my* clock, or at once when its owner was a process of this machine
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bastion.core import documents, keys, limits
 from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.daemon.steady_time import SteadyPoint, SteadyTime
 from bastion.ports import Clock, ObjectStore
-from bastion.processes import ProcessId
+from bastion.processes import UNKNOWN_BOOT, ProcessId
 
 _EPOCH_MAX = 2**60
 
@@ -30,6 +32,7 @@ class LeaseDocument(BaseModel):
         released: The owner gave it back; the epoch stays, so that it never repeats.
         fenced_epoch: The last epoch that gave room away. It had adopted every attempt before; so an attempt of an
             older epoch, which nobody adopted, landed too late to count.
+        steady: The daemon's steady time at an earlier write of the lease, from which a successor goes on.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -41,7 +44,8 @@ class LeaseDocument(BaseModel):
     process: str = ""
     renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)
     released: bool = False
-    fenced_epoch: int = 0
+    fenced_epoch: int = Field(default=0, ge=0, le=_EPOCH_MAX)
+    steady: SteadyPoint | None = None
 
     def to_bytes(self) -> bytes:
         return documents.dumps(self.model_dump(mode="json"))
@@ -49,8 +53,11 @@ class LeaseDocument(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
+    """`moved`: an earlier generation was seen shortly before, so this one was written not long before `since`."""
+
     generation: int
     since: float
+    moved: bool
 
 
 class Lease:
@@ -60,6 +67,7 @@ class Lease:
         held_by: The last owner that was read, for people.
         writes: How often the object was written, or tried.
         server_time: When the object was last written, by the bucket's own clock; 0 if we never wrote it.
+        steady: The time that goes with the lease from one owner to the next.
     """
 
     def __init__(
@@ -75,9 +83,12 @@ class Lease:
         self._generation = 0
         self._renewed_at = float("-inf")
         self._other: _Sighting | None = None
+        self._looked_at = float("-inf")
         self.held_by = ""
         self.writes = 0
         self.server_time = 0.0
+        boot_id = host_identity.partition("/")[0]
+        self.steady = SteadyTime(clock, boot_id="" if boot_id == UNKNOWN_BOOT else boot_id)
 
     @property
     def epoch(self) -> int:
@@ -104,8 +115,7 @@ class Lease:
         if self._mine is not None:
             if now < self._renewed_at + self._ttl / 3:
                 return True
-            renewed = self._mine.model_copy(update={"renewal": self._mine.renewal + 1})
-            if self._write(renewed, self._generation, now):
+            if self._renew(self._mine, self._generation, now):
                 return True
             self._mine = None  # somebody else took it: everything this daemon believed is stale
         return self._take_over(now)
@@ -122,7 +132,7 @@ class Lease:
         if self._mine is None or self._mine.fenced_epoch == self._mine.epoch:
             return self._mine is not None
         fenced = self._mine.model_copy(update={"fenced_epoch": self._mine.epoch, "renewal": self._mine.renewal + 1})
-        if self._write(fenced, self._generation, self._clock.monotonic()):
+        if self._write(fenced, self._generation, self._clock.monotonic()) is not None:
             return True
         self._mine = None
         return False
@@ -130,7 +140,7 @@ class Lease:
     def release(self) -> None:
         """Gives the lease back, so that a successor need not wait."""
         if self._mine is not None:
-            released = self._mine.model_copy(update={"released": True})
+            released = self._mine.model_copy(update={"released": True, "steady": self.steady.proposal()})
             self._store.put(keys.LEASE, released.to_bytes(), generation=self._generation)
             self._mine = None
 
@@ -138,18 +148,55 @@ class Lease:
         try:
             present, generation = self._read()
         except NotFound:
-            return self._write(self._document(epoch=1, fenced_epoch=0), 0, now)
+            return self._take(None, 0, now)
         self.held_by = f"{present.owner} ({present.process})"
         if self._other is None or self._other.generation != generation:
             # Not `now`: a look may take as long as the TTL, and what it finds may have been written a moment ago.
-            self._other = _Sighting(generation, self._clock.monotonic())
+            moved = self._other is not None and now - self._looked_at < self._ttl
+            self._other = _Sighting(generation, self._clock.monotonic(), moved)
+        self._looked_at = now
         if present.owner == self._owner and not present.released:
             # Our own renewal, whose reply was lost.
-            return self._write(present.model_copy(update={"renewal": present.renewal + 1}), generation, now)
+            return self._renew(present, generation, now)
         if now - self._other.since < self._ttl and not present.released and not self._is_dead(present):
             return False
-        document = self._document(epoch=present.epoch + 1, fenced_epoch=present.fenced_epoch)
-        return self._write(document, generation, now)
+        return self._take(present, generation, now)
+
+    def _renew(self, mine: LeaseDocument, generation: int, now: float) -> bool:
+        point = self.steady.proposal() or mine.steady
+        renewed = mine.model_copy(update={"renewal": mine.renewal + 1, "steady": point})
+        server = self._write(renewed, generation, now)
+        if server is None:
+            return False
+        if self.steady.begun:
+            self.steady.follow(point, server=server, asked=now)
+        else:  # the reply that told that it is ours was lost
+            self.steady.take_over(mine.steady, server=server)
+        return True
+
+    def _take(self, present: LeaseDocument | None, generation: int, now: float) -> bool:
+        """Takes the lease from its owner; None: there never was one."""
+        seen = self._other
+        # The predecessor's point stays until a renewal brings our own: a third daemon could go on from there.
+        before = present.steady if present is not None else None
+        taken = LeaseDocument(
+            owner=self._owner,
+            epoch=present.epoch + 1 if present is not None else 1,
+            host_identity=self._host_identity,
+            process=self._process,
+            renewal=0,
+            fenced_epoch=present.fenced_epoch if present is not None else 0,
+            steady=before,
+        )
+        server = self._write(taken, generation, now)
+        if server is None:
+            return False
+        watched = self._clock.monotonic() - seen.since if seen is not None else 0.0
+        # A renewal's point is that of the write before, and an owner that let more time pass does not act.
+        known = seen is not None and seen.moved and present is not None and present.renewal > 0
+        at_most = watched + 2 * self._ttl if known else math.inf
+        self.steady.take_over(before, server=server, at_least=watched, at_most=at_most)
+        return True
 
     def _read(self) -> tuple[LeaseDocument, int]:
         """The present lease and its generation; what is no lease has an owner who will not renew it."""
@@ -164,27 +211,18 @@ class Lease:
         except (documents.DocumentError, ValidationError):
             return unreadable, stored.meta.generation
 
-    def _document(self, *, epoch: int, fenced_epoch: int) -> LeaseDocument:
-        return LeaseDocument(
-            owner=self._owner,
-            epoch=epoch,
-            host_identity=self._host_identity,
-            process=self._process,
-            renewal=0,
-            fenced_epoch=fenced_epoch,
-        )
-
     def _is_dead(self, document: LeaseDocument) -> bool:
         process = ProcessId.parse(document.process)
         return document.host_identity == self._host_identity and process is not None and not process.alive
 
-    def _write(self, document: LeaseDocument, generation: int, now: float) -> bool:
+    def _write(self, document: LeaseDocument, generation: int, now: float) -> float | None:
+        """Returns the server time of the write; None: somebody else wrote it before."""
         self.writes += 1
         # `now` was taken before the write: the hold counts from when it was asked for, not from the answer.
         try:
             meta = self._store.put(keys.LEASE, document.to_bytes(), generation=generation)
         except PreconditionFailed:
-            return False
+            return None
         self._mine, self._generation, self._renewed_at, self._other = document, meta.generation, now, None
         self.server_time = meta.updated
-        return True
+        return meta.updated

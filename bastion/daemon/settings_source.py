@@ -11,6 +11,7 @@ from bastion.core import daemon_settings, keys, limits
 from bastion.core.daemon_settings import SettingsError
 from bastion.core.errors import NotFound, StoreError
 from bastion.core.provisioning import Provisioning
+from bastion.daemon.last_good import LastGood
 from bastion.daemon.listings import LoneObject
 from bastion.ports import ObjectStore
 
@@ -45,10 +46,32 @@ class SettingsSource:
         self._without_file = without_file
         self._read_generation = 0
         self._last_good: Provisioning | None = None
+        self._copy = LastGood(store, keys.SETTINGS_IN_FORCE, max_bytes=limits.DOCUMENT_MAX_BYTES)
+        self._recalled = False
         self.status = SettingsStatus()
+
+    @property
+    def copy_problem(self) -> str:
+        """Why there is no copy of what is in force; empty if there is one."""
+        return self._copy.problem
+
+    def take_over(self) -> None:
+        """This daemon has just taken the lease: what its predecessor had in force counts, found in the bucket."""
+        self._read_generation, self._recalled, self._last_good = 0, False, None
+        self._copy.take_over()
 
     def refresh(self) -> SettingsStatus:
         """Looks at the listing, and reads the file only if its generation is new."""
+        try:
+            self._recall()
+            self._look()
+        except StoreError as error:
+            self._read_generation = 0  # read it again, so that this problem ends
+            self.status = self._broken(f"they could not be read: {error}")
+        self._copy.settle()
+        return self.status
+
+    def _look(self) -> None:
         found = self._listed.meta
         if found is None:
             self._read_generation = 0
@@ -56,12 +79,17 @@ class SettingsSource:
         elif found.size > limits.DOCUMENT_MAX_BYTES:
             self.status = self._broken(f"it has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most")
         elif found.generation != self._read_generation:
-            try:
-                self._load()
-            except StoreError as error:
-                self._read_generation = 0  # read it again, so that this problem ends
-                self.status = self._broken(f"they could not be read: {error}")
-        return self.status
+            self._load()
+
+    def _recall(self) -> None:
+        if self._recalled:
+            return
+        data = self._copy.recall()
+        try:
+            self._last_good = daemon_settings.load(data) if data else None
+        except SettingsError:  # somebody else wrote it
+            self._last_good = None
+        self._recalled = True
 
     def _load(self) -> None:
         try:
@@ -72,12 +100,14 @@ class SettingsSource:
         try:
             self._last_good = daemon_settings.load(stored.data)
             self.status = SettingsStatus(self._last_good)
+            self._copy.keep(stored.data)
         except SettingsError as error:
             self.status = self._broken(f"'bastion daemon check-config FILE' tells more: {error}")
 
     def _missing(self) -> SettingsStatus:
         if self._last_good is not None:
-            return SettingsStatus(self._last_good, f"{_WHAT} are gone; the last good ones stay until the daemon ends")
+            problem = f"{_WHAT} are gone; the last good ones stay, and lie in {keys.SETTINGS_IN_FORCE}"
+            return SettingsStatus(self._last_good, problem)
         if self._without_file is not None:
             return SettingsStatus(self._without_file)
         return SettingsStatus(

@@ -7,7 +7,7 @@ once and used again for as long as everything that it was made from is the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import keys, limits
@@ -32,7 +32,7 @@ class _Resting:
 
     record: JobRecord
     spec_generation: int
-    history_done: int
+    history: tuple[int, int]
     view: JobView
 
 
@@ -41,7 +41,9 @@ class JobViews:
 
     Attributes:
         creation_failures: Creations that were refused at once, by the gang's name: (cause, message).
-        history_done: Number of the last history line known to be appended, by uid.
+        history_done: Number of the last history line known to be appended everywhere, by uid.
+        history_own: The same for the jobs' own histories.
+        unshared: Projects whose histories lack lines because the quota file in force does not have them, by uid.
         doubts: Starts of ours whose write got no answer, by name: the generation that they replace, and the record.
         problems: What went wrong while this tick's views were built, for people.
     """
@@ -57,9 +59,14 @@ class JobViews:
         self.creation_failures: dict[str, tuple[str, str]] = {}
         self.history_done: dict[str, int] = {}
         self.doubts: dict[str, tuple[int, JobRecord]] = {}
+        self.history_own: dict[str, int] = {}
+        self.unshared: dict[str, str] = {}
         self.problems: list[str] = []
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
+        # By report, its generation and when that was first seen.
+        self._reports: dict[str, tuple[int, float]] = {}
+        self._reports_before: dict[str, tuple[int, float]] = {}
         self._resting: dict[str, _Resting] = {}
         self._no_ghosts: dict[str, int] = {}
         self._late: Callable[[JobRecord], bool] = lambda _: False
@@ -94,10 +101,31 @@ class JobViews:
         self._late = late
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
+        self._reports_before, self._reports = self._reports, {}
         explained = (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained})
         resting, self._resting = self._resting, {}
         return {name: self._view(name, nodes, resting.get(name)) for name in names}
+
+    def history_appended(self, record: JobRecord, *, shared: bool) -> None:
+        """All lines that the record carries are in its history, and if `shared` in its project's."""
+        self.history_own[record.uid] = record.history_next - 1
+        if shared:
+            self.history_done[record.uid] = record.history_next - 1
+            self.unshared.pop(record.uid, None)
+        else:
+            self.unshared[record.uid] = record.job.project_id
+
+    def share_history(self, known_projects: Collection[str]) -> None:
+        """Lines of projects that are known now are appended anew; their files tell which of them they have."""
+        for uid in [uid for uid, project in self.unshared.items() if project in known_projects]:
+            del self.unshared[uid]
+            self.history_own.pop(uid, None)
+
+    def forget_history(self, uid: str) -> None:
+        """The job is over and its record gone."""
+        for known in (self.history_done, self.history_own, self.unshared):
+            known.pop(uid, None)
 
     # -- specs and wishes ---------------------------------------------------------------------------------------
 
@@ -147,15 +175,15 @@ class JobViews:
         record = value if isinstance(value, JobRecord) else None
         if meta is None or record is None or not self._rests(name, meta, record, nodes):
             return self._looked_at(name, meta, record, nodes)
-        done = self.history_done.get(record.uid, 0)
+        history = (self.history_done.get(record.uid, 0), self.history_own.get(record.uid, 0))
         known = (
             resting is not None
             and resting.record is record
             and resting.spec_generation == meta.generation
-            and resting.history_done == done
+            and resting.history == history
         )
         if resting is None or not known:
-            resting = _Resting(record, meta.generation, done, self._looked_at(name, meta, record, nodes))
+            resting = _Resting(record, meta.generation, history, self._looked_at(name, meta, record, nodes))
         self._resting[name] = resting
         return resting.view
 
@@ -192,7 +220,11 @@ class JobViews:
             spec_problem=self._spec_problem(name, meta),
             record=record,
             record_generation=states.generation(name),
-            frozen=states.problems.get(name) or states.unknown.get(name) or specs.unknown.get(name, ""),
+            frozen=states.problems.get(name)
+            or states.unknown.get(name)
+            or specs.unknown.get(name)
+            # Before a job is accepted, it must be known whom a wish that lies there is for.
+            or (folders.wishes.unknown.get(name, "") if record is None else ""),
             wish=self._wish(name),
             invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
@@ -201,6 +233,7 @@ class JobViews:
             current=not (name in states.problems or name in states.unknown),
             doubt=self.doubts[name][1] if name in self.doubts else None,
             late=record is not None and self._late(record),
+            history_own=self.history_own.get(record.uid, 0) if record else 0,
         )
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
@@ -290,9 +323,7 @@ class JobViews:
             report = self._folders.run_objects.values.get(name)
             if isinstance(report, Report) and report.token == attempt.token and report.host == host:
                 reports[host] = report
-                meta = self._folders.run_objects.listed.get(name)
-                if meta is not None:
-                    reported_at[host] = meta.updated
+                reported_at[host] = self._first_seen(name)
         node = listing.nodes.get(plan.ref.name)
         if node is None and not plan.foreign_host:
             node = self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
@@ -307,6 +338,14 @@ class JobViews:
             failure=self._failure(plan, node) if attempt.ending is None else None,
             silent_seconds=self._silent_seconds(plan, reports),
         )
+
+    def _first_seen(self, name: str) -> float:
+        """When this version of a report was first seen; a server time would be of another clock."""
+        generation = self._folders.run_objects.generation(name)
+        before = self._reports_before.get(name)
+        seen = before if before is not None and before[0] == generation else (generation, self._clock.now())
+        self._reports[name] = seen
+        return seen[1]
 
     def _failure(self, plan: RunPlan, node: SliceStatus | None) -> tuple[str, str] | None:
         """Why the gang was not created, as far as anybody says so."""

@@ -63,10 +63,17 @@ class Cluster:
         daemon_store: ObjectStore | None = None,
         lease_ttl_seconds: float = 5.0,
         without_settings: Provisioning | None = BUILT_IN,
+        own_server_time: bool = False,
     ) -> None:
-        """`without_settings`: what holds until `config/daemon.toml` is written; None as in the cloud: nothing does."""
+        """A cluster whose daemon has not looked yet.
+
+        Args:
+            without_settings: What holds until `config/daemon.toml` is written; None as in the cloud: nothing does.
+            own_server_time: The bucket's clock is not the daemon's wall clock, as in the cloud; otherwise it is, as
+                with a folder.
+        """
         self.clock = ManualClock()
-        memory = MemoryStore(now=self.clock.now)
+        memory = MemoryStore(now=self.clock.unset if own_server_time else self.clock.now)
         self.store: ObjectStore = memory
         self.slices = FakeProvisioner(self.clock)
         self.bastion_host = FakeProvisioner(self.clock)

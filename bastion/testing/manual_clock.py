@@ -8,6 +8,7 @@ class ManualClock:
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self._now = now
+        self._stepped = 0.0
         self._monotonic = 1_000.0
 
     def now(self) -> float:
@@ -22,3 +23,12 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         self._now += seconds
         self._monotonic += seconds
+
+    def step_wall(self, seconds: float) -> None:
+        """Somebody sets the wall clock; no time passes."""
+        self._now += seconds
+        self._stepped += seconds
+
+    def unset(self) -> float:
+        """Seconds since the epoch by a clock that nobody sets: that of a bucket in the cloud."""
+        return self._now - self._stepped

@@ -99,6 +99,14 @@ class ScriptedHosts:
     stuck: set[tuple[str, int]] = field(default_factory=set)
     _hosts: dict[tuple[str, int], list[_Host]] = field(default_factory=dict)
     _boots: int = 0
+    _booted_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._booted_at = self.clock.now() - self.clock.monotonic()
+
+    def _now(self) -> float:
+        """By the hosts' own clocks, which nobody sets."""
+        return self._booted_at + self.clock.monotonic()
 
     def live(self, job: str) -> list[str]:
         """Runs of a job whose command runs now on some host."""
@@ -173,7 +181,7 @@ class ScriptedHosts:
     def _end(self, host: _Host, phase: HostPhase, exit_code: int | None, *, error: str = "") -> None:
         """`exit_code` is that of a command that was running until now."""
         if host.ended is None:
-            host.ended, host.exit_code = self.clock.now(), exit_code
+            host.ended, host.exit_code = self._now(), exit_code
         host.phase, host.error = phase, error
         self._report(host)
 
@@ -199,12 +207,12 @@ class ScriptedHosts:
         if decided.token != host.arguments.token:
             self._end(host, HostPhase.REFUSED, None, error=host_errors.GATE_CLOSED)
             return
-        host.phase, host.began = HostPhase.RUNNING, self.clock.now()
+        host.phase, host.began = HostPhase.RUNNING, self._now()
         self.began.append(Began(host.arguments.job, host.arguments.run, host.index, host.began, host.try_number))
         self._report(host)
 
     def _run(self, host: _Host) -> None:
-        now = self.clock.now()
+        now = self._now()
         if host.ended is not None:
             if now - host.ended >= self.storing.get((host.arguments.job, host.index), 0.0):
                 self._end(host, HostPhase.EXITED, host.exit_code)
@@ -217,7 +225,7 @@ class ScriptedHosts:
         began = host.began
         if script is None or began is None:
             return
-        code = script(host.index, self.clock.now() - began)
+        code = script(host.index, self._now() - began)
         if code is not None:
             stores = self.storing.get((host.arguments.job, host.index), 0.0) > 0
             self._end(host, HostPhase.ENDED if stores else HostPhase.EXITED, code)
@@ -226,7 +234,7 @@ class ScriptedHosts:
         saving = self.savings.get(host.arguments.job)
         if saving is None or host.began is None:
             return None
-        return saving(host.index, self.clock.now() - host.began)
+        return saving(host.index, self._now() - host.began)
 
     def _report(self, host: _Host) -> None:
         host.saved = self._saved(host)
@@ -250,7 +258,7 @@ class ScriptedHosts:
         host.told = host.phase
 
     def _beat(self, host: _Host) -> None:
-        now = self.clock.now()
+        now = self._now()
         if now - host.last_beat < host.arguments.beat_seconds or (host.arguments.job, host.index) in self.mute:
             return
         key = keys.beat(host.arguments.run, host.index)

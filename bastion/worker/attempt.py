@@ -64,6 +64,7 @@ class Attempt:
         self._parts = parts
         self._log = log
         self._clock = parts.clock
+        self._epoch = self._clock.now() - self._clock.monotonic()
         self._try = parts.reporter.try_number
         self._facts = HostFacts(
             marker=parts.marker,
@@ -217,6 +218,7 @@ class Attempt:
                 return self._failed(host_errors.HOST_FAILED, f"the output folder could not be made: {error}")
         checkpoints = CheckpointFile(parts.state.checkpoint_file, clock=self._clock, rng=parts.rng)
         began_at = checkpoints.began_at
+        self._epoch = began_at - self._clock.monotonic()
         saved_at: float | None = None
 
         def look() -> None:
@@ -302,7 +304,7 @@ class Attempt:
         self._parts.sidecar.watch(command.members)
         stop = self._watch(command, on_look)
         self._parts.sidecar.watch(None)
-        ended_at = self._clock.now()
+        ended_at = self._now()
         if stop is None:
             stop = self._host_goes(command.exit_code) or self._proxy_gone(command.exit_code)
         if stop is None and command.exit_code != 0:
@@ -313,9 +315,7 @@ class Attempt:
         command.reap()
         pump.finish()
         self._wait(lambda: pump.done)
-        return Watched(
-            exit_code=command.exit_code, stop=stop, ended_at=self._clock.now() if stop else ended_at, gone=gone
-        )
+        return Watched(exit_code=command.exit_code, stop=stop, ended_at=self._now() if stop else ended_at, gone=gone)
 
     def _watch(self, command: Command, on_look: Callable[[], None]) -> Stop | None:
         """Waits until the command's end; returns why it was ended, None if it ended by itself."""
@@ -377,12 +377,14 @@ class Attempt:
             # What is stored meanwhile need not be stored when the command has ended, with less time left.
             self._outputs.nudge()
 
+    def _now(self) -> float:
+        """An instant for reports. How long a command ran is read from them, so a clock that is set must not count."""
+        return self._epoch + self._clock.monotonic()
+
     def _failed(self, error: str, message: str, *, exit_code: int | None = None) -> Ending:
         """An ending before the command, which the log tells as well."""
         self._log.note(message)
-        return Ending(
-            phase=HostPhase.FAILED, error=error, message=message, exit_code=exit_code, ended_at=self._clock.now()
-        )
+        return Ending(phase=HostPhase.FAILED, error=error, message=message, exit_code=exit_code, ended_at=self._now())
 
     def _stopped(self, stop: Stop, done: Watched | None = None) -> Ending:
         """An ending that this host was told to bring about."""
@@ -391,7 +393,7 @@ class Attempt:
             error=stop.error,
             message=(stop.message + (done.remark if done else "")).strip(),
             exit_code=done.exit_code if done else None,
-            ended_at=done.ended_at if done else self._clock.now(),
+            ended_at=done.ended_at if done else self._now(),
         )
 
     def _unless_stopped(self, condition: Callable[[], bool]) -> Stop | None:

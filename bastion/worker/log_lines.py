@@ -20,11 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bastion.core import instants, limits
+from bastion.core.log_gaps import GAP, missing
 
 # A prompt or a progress bar without a newline is shown so long after it began. With the longest interval between two
 # segments of one of the first hosts it stays below 2 s.
 IDLE_FLUSH_SECONDS = 0.4
-GAP = "gap"
 # An instant, a stream and a kind, each with its space, and the newline.
 _LINE_OVERHEAD_BYTES = 38
 # Larger pieces cost more: memory of their size is fetched from the kernel and given back each time.
@@ -53,17 +53,7 @@ class LogRecord:
 
 def gap_record(lost_bytes: int | None, reason: str, *, at: float) -> LogRecord:
     """A line that says that output is missing here: how many bytes (None: nobody knows) and why."""
-    amount = "an unknown number of" if lost_bytes is None else str(lost_bytes)
-    return LogRecord(stream=GAP, at=at, data=f"{amount} bytes of output are missing here: {reason}\n".encode())
-
-
-def last_instant(text: bytes) -> float:
-    """The instant of the last line of a stored segment; 0 if that is not one of ours."""
-    line = text.rstrip(b"\n").rpartition(b"\n")[2]
-    try:
-        return instants.from_rfc3339(line.split(b" ", 1)[0].decode("ascii"))
-    except ValueError:
-        return 0.0
+    return LogRecord(stream=GAP, at=at, data=f"{missing(lost_bytes, reason)}\n".encode())
 
 
 def text_bytes_at_most(record: LogRecord) -> int:

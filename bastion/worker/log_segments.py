@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from bastion.core import keys, limits
 from bastion.core.errors import NotFound, ObjectTooLarge, PreconditionFailed
+from bastion.core.log_gaps import last_instant
 from bastion.ports import ObjectMeta, ObjectStore
-from bastion.worker.log_lines import last_instant
 
 SEGMENT_MAX_BYTES = 4 * 1024 * 1024
 # Who follows a job holds some segments of each of its hosts in memory.

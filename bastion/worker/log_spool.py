@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bastion.worker.log_lines import GAP, LogRecord, gap_record, halves
+from bastion.core.log_gaps import GAP
+from bastion.worker.log_lines import LogRecord, gap_record, halves
 
 SPOOL_MAX_BYTES = 1024**3
 # Of what is free. The bastion's own VM carries several jobs, and each takes its part of what the others left.

@@ -266,7 +266,8 @@ def test_dry_run_decides_and_publishes_and_changes_nothing() -> None:
     cluster.submit("job")
     before = set(cluster.listed())
     cluster.settle(5)
-    assert set(cluster.listed()) - before <= {keys.LEASE, keys.STATUS, keys.log("test-bastion")}
+    own = {keys.LEASE, keys.STATUS, keys.log("test-bastion"), keys.QUOTAS_IN_FORCE, keys.OPTIONS_IN_FORCE}
+    assert set(cluster.listed()) - before <= own
 
 
 def test_losses_after_long_runs_do_not_add_up_to_giving_up() -> None:

@@ -88,11 +88,14 @@ def test_broken_or_missing_settings_change_nothing_and_raise_an_alarm(damage: by
     assert alarms(cluster) == ""
 
 
-def test_a_daemon_that_starts_with_broken_settings_starts_nothing_and_ends_nothing() -> None:
+def test_a_daemon_that_starts_with_broken_settings_and_no_good_ones_starts_nothing_and_ends_nothing() -> None:
     cluster = in_the_cloud(settings(NEAR))
     uid = cluster.submit("before", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("before"))
     cluster.write_settings(b"project = ")
+    kept = cluster.store.head(keys.SETTINGS_IN_FORCE)
+    assert kept is not None
+    cluster.store.delete(kept.key, generation=kept.generation)
     cluster.restart_daemon()
     cluster.submit("after", instance_type="tpu-v4-16")
     cluster.settle(20)

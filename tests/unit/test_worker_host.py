@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bastion.adapters.system_clock import SystemClock
 from bastion.core import keys, protocol
+from bastion.core.instants import from_rfc3339
 from bastion.core.protocol import Claim, HostPhase, Report
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
@@ -34,6 +36,21 @@ def test_a_command_runs_once_behind_its_claim_and_its_end_is_reported_after_its_
     assert sorted(stage.log()) == ["stderr F err", "stdout F out"]
     assert sorted(stage.memory.get("logs/job").data.split()) == [b"err", b"out"]
     assert protocol.read(Claim, stage.memory.get(keys.claim(RUN)).data).token == TOKEN
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_how_long_a_command_ran_does_not_depend_on_who_sets_the_clock(stage: Stage, tmp_path: Path, step: float):
+    is_set = tmp_path / "set"
+
+    class SetClock(SystemClock):
+        def now(self) -> float:
+            return super().now() + (step if is_set.exists() else 0.0)
+
+    stage.order(f"touch {is_set}; exit 3")
+    stage.start(stage.host(clock=SetClock()))
+    report = stage.final()
+    assert report.exit_code == 3
+    assert 0 <= from_rfc3339(report.ended_at) - from_rfc3339(report.started_at) < 600
 
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("kill -9 $$", 137), ("exit 300", 44), ("no-such", 127)])

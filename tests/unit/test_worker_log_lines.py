@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from bastion.core import limits
 from bastion.core.instants import from_rfc3339, to_rfc3339
+from bastion.core.log_gaps import last_instant
 from bastion.worker.log_lines import (
     LineCutter,
     LogRecord,
     halves,
-    last_instant,
     raw_of,
     text_bytes_at_most,
     text_of,

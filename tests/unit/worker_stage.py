@@ -13,6 +13,7 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.core import keys, protocol
 from bastion.core.errors import NotFound
 from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
+from bastion.ports import Clock
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
@@ -97,6 +98,7 @@ class Stage:
         power_off: Callable[[], None] | None = None,
         proxy_program: Sequence[str] = (),
         proxy_times: SidecarTimes | None = None,
+        clock: Clock | None = None,
     ) -> Host:
         """With `power_off`, it is called soon when nobody needs the host."""
         self._runs.add(run)
@@ -121,7 +123,7 @@ class Stage:
         return Host(
             identity,
             self.store,
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             rng=Random(1),
             environ=environ,
             state_dir=state_dir or self.state_dir,

@@ -1,0 +1,29 @@
+"""Gap lines: what a log says where output is missing, whoever writes it.
+
+Layer: core, pure.
+"""
+
+from __future__ import annotations
+
+from bastion.core.instants import from_rfc3339, to_rfc3339
+
+GAP = "gap"
+
+
+def missing(lost_bytes: int | None, reason: str) -> str:
+    """The text of a gap: how many bytes are missing (None: nobody knows) and why."""
+    amount = "an unknown number of" if lost_bytes is None else str(lost_bytes)
+    return f"{amount} bytes of output are missing here: {reason}"
+
+
+def gap_line(text: str, *, at: float) -> bytes:
+    return f"{to_rfc3339(at)} {GAP} F {text}\n".encode()
+
+
+def last_instant(text: bytes) -> float:
+    """The instant of the last line of a stored segment; 0 if that is not one of ours."""
+    line = text.rstrip(b"\n").rpartition(b"\n")[2]
+    try:
+        return from_rfc3339(line.split(b" ", 1)[0].decode("ascii"))
+    except ValueError:
+        return 0.0

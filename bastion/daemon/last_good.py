@@ -1,0 +1,72 @@
+"""A copy of what is in force, beside the file that people write: a successor finds it when that file is broken.
+
+Layer: daemon.
+"""
+
+from __future__ import annotations
+
+from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
+from bastion.ports import ObjectStore
+
+
+class LastGood:
+    """One copy. `keep` says what it should be; `settle` makes it so, in a request or two for each change.
+
+    Attributes:
+        problem: Why the copy is not what it should be; empty if it is.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, *, max_bytes: int) -> None:
+        self._store = store
+        self._key = key
+        self._max_bytes = max_bytes
+        self._generation: int | None = None  # None: what lies there is not known
+        self._data = b""
+        self._wanted: bytes | None = None
+        self.problem = ""
+
+    def take_over(self) -> None:
+        """Another daemon may have written it."""
+        self._generation, self._wanted, self.problem = None, None, ""
+
+    def recall(self) -> bytes:
+        """The copy; empty if there is none, or it is too large to be one of ours.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        if self._generation is None:
+            found = self._store.head(self._key)
+            self._generation, self._data = found.generation if found else 0, b""
+            if found is not None and found.size <= self._max_bytes:
+                try:
+                    stored = self._store.get(self._key)
+                except NotFound:
+                    self._generation = 0
+                else:
+                    self._generation, self._data = stored.meta.generation, stored.data
+        return self._data
+
+    def keep(self, data: bytes) -> None:
+        """This is in force from now on."""
+        self._wanted = data
+
+    def settle(self) -> None:
+        """Writes the copy if it is not what it should be. What fails is told in `problem`, and tried again if it may
+        go well."""
+        if self._wanted is None:
+            return
+        try:
+            if self.recall() != self._wanted:
+                meta = self._store.put(self._key, self._wanted, generation=self._generation or 0)
+                self._generation, self._data = meta.generation, self._wanted
+            self._wanted, self.problem = None, ""
+        except (PreconditionFailed, StoreUnavailable) as error:
+            self._generation = None
+            self.problem = f"the copy {self._key} of what is in force could not be written: {error}"
+        except StoreError as error:
+            self._generation, self._wanted = None, None
+            self.problem = (
+                f"the copy {self._key} of what is in force cannot be written, so a daemon that starts while the file "
+                f"is broken has none: {error}"
+            )
