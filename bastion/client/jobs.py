@@ -24,7 +24,7 @@ from bastion.client.concurrently import concurrently
 from bastion.client.job_logs import RunLogs
 from bastion.client.pace import LOCAL, REMOTE, Pace
 from bastion.client.results import Result, read_result
-from bastion.core import documents, job_record, jobspec, keys, limits
+from bastion.core import cancel_request, documents, job_record, jobspec, keys, limits
 from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, PreconditionFailed, Refused, StoreError
 from bastion.core.instants import to_rfc3339
 from bastion.core.job_record import JobRecord
@@ -416,11 +416,9 @@ class Client:
             return Cancelled(name=name, uid="", removed=True)
         if sight.status in (Status.CLEANING, Status.COMPLETED):
             raise Refused(f"the job {name!r} is ending already; there is nothing to cancel")
-        wish = {"status": Status.CANCELLING.value, "by": by, "at": to_rfc3339(self.clock.now())}
         # Before the daemon has taken the job up, its uid is our guess; the wish's later time says the same.
-        if sight.uid and sight.stage is Stage.KNOWN:
-            wish["uid"] = sight.uid
-        data = documents.dumps(wish)
+        uid = sight.uid if sight.stage is Stage.KNOWN else ""
+        data = cancel_request.to_bytes(by=by, at=to_rfc3339(self.clock.now()), uid=uid)
         for _ in range(_TRIES):
             present = self.store.head(keys.user_state(name))
             if present is not None and self._same_wish(name, sight.uid):
@@ -434,10 +432,10 @@ class Client:
 
     def _same_wish(self, name: str, uid: str) -> bool:
         try:
-            wish = documents.loads(self.store.get(keys.user_state(name)).data)
-        except (NotFound, documents.DocumentError):
+            wish = cancel_request.read(self.store.get(keys.user_state(name)).data)
+        except (NotFound, InvalidDocument):
             return False
-        return isinstance(wish, dict) and bool(uid) and wish.get("uid") == uid and wish.get("status") == "CANCELLING"
+        return wish.cancel and bool(uid) and wish.uid == uid
 
     def _uid(self, name: str, generation: int) -> str:
         """The uid that the daemon gives; its own spelling of the ROOT counts (ours may go through a link)."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import keys, limits
+from bastion.core.cancel_request import CancelRequest
 from bastion.core.errors import BastionError, InvalidSpec, StoreUnavailable
 from bastion.core.job_record import Attempt, JobRecord
 from bastion.core.keys import Run
@@ -105,8 +106,8 @@ class JobViews:
             return None
         if name in wishes.problems and not self._still(meta):
             return None  # it may be half written
-        cancel, uid, by = wishes.values.get(name, (False, "", ""))
-        return Wish(generation=meta.generation, written_at=meta.updated, cancel=cancel, uid=uid, by=by)
+        said = wishes.values.get(name, CancelRequest(cancel=False))
+        return Wish(generation=meta.generation, written_at=meta.updated, cancel=said.cancel, uid=said.uid, by=said.by)
 
     # -- one job ------------------------------------------------------------------------------------------------
 
