@@ -363,7 +363,7 @@ class Client:
             data: The spec's own bytes, if they are to be kept as they are.
 
         Raises:
-            Refused: a job of that name is there already.
+            Refused: a job of that name is there already, or the update does not fit it.
         """
         self.check_name(spec.name)
         key = keys.active(spec.name)
@@ -389,6 +389,7 @@ class Client:
                 f"a job named {name!r} is there already with metadata.version {present}; an update of it must have "
                 f"{present + 1}, not {spec.version}"
             )
+        jobspec.overwriting(spec, state.job)
         if state.status not in (Status.PENDING, Status.ACTIVE):
             raise Refused(f"the job {name!r} is ending ({state.status.value}); submit the new one when it has ended")
         try:

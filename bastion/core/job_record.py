@@ -1,8 +1,8 @@
 """What the daemon knows of a job: the document `jobs/states/<job>`, its only memory.
 
-`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is one value of
-`metadata`, next to its `format` number; only this module knows where. Records are frozen; every change is a new record
-that is written by compare-and-swap before anything that depends on it is done.
+`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is one value
+of `metadata`, next to its `format` number; only this module knows where. Records are frozen; every change is a new
+record that is written by compare-and-swap before anything that depends on it is done.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bastion.core import keys, limits
+from bastion.core import jobspec, keys, limits
 from bastion.core.cancel_request import CancelRequest
 from bastion.core.errors import BastionError, InvalidSpec, StoreUnavailable
 from bastion.core.job_record import Attempt, JobRecord
@@ -153,12 +153,18 @@ class JobViews:
         explained = folders.invalid.values.get(invalid_name)
         explained_meta = folders.invalid.listed.get(invalid_name)
         read = meta is not None and specs.generation(name) == meta.generation
-        current = read and name not in specs.problems
+        spec = specs.values.get(name) if read and name not in specs.problems else None
+        spec_problem = self._spec_problem(name, meta)
+        if spec is not None and record is not None:
+            try:
+                spec = jobspec.overwriting(spec, record.job)
+            except InvalidSpec as error:
+                spec, spec_problem = None, str(error)
         view = JobView(
             name=name,
             spec_meta=meta,
-            spec=specs.values.get(name) if current else None,
-            spec_problem=self._spec_problem(name, meta),
+            spec=spec,
+            spec_problem=spec_problem,
             record=record,
             record_generation=states.generation(name),
             frozen=states.problems.get(name) or states.unknown.get(name) or specs.unknown.get(name, ""),

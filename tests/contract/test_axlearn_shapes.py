@@ -87,3 +87,72 @@ def test_a_cancel_of_ours_is_read_back_and_one_of_its_own_is_honored() -> None:
     cluster.run_until(lambda: cluster.result("ours") and cluster.result("theirs"))
     assert (cluster.result("ours") or {})["by"] == "alice"
     assert (cluster.result("theirs") or {})["outcome"] == "cancelled"
+
+
+def put_back(cluster: Cluster, name: str, **metadata: Any) -> None:
+    """What its `update_job` does: the spec that lies there, less what its classes lack, with another command."""
+    spec = json.loads(cluster.store.get(keys.active(name)).data)
+    spec.pop("runner", None)
+    spec["command"] = "bash run.sh --again"
+    spec["metadata"] |= metadata
+    overwrite(cluster, keys.active(name), json.dumps(spec).encode())
+
+
+def test_its_update_of_a_slice_job_keeps_the_slices() -> None:
+    cluster = Cluster()
+    uid = cluster.submit("job", instance_type="tpu-v4-16", max_tries=3)
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    for version in (1, 2):
+        put_back(cluster, "job", version=version)
+        cluster.run_until(lambda attempt=version + 1: cluster.hosts.live("job") == [f"{uid}-{attempt}"])
+        record = cluster.record("job")
+        assert record is not None
+        assert (record.job.version, record.job.command) == (version, "bash run.sh --again")
+        assert record.job.runner is not None
+        assert (record.job.runner.instance_type.name, record.job.runner.max_tries) == ("tpu-v4-16", 3)
+        assert cluster.in_use({f"{uid}-{version + 1}"}) == 16
+    cluster.restart_daemon()
+    cluster.settle(3)
+    assert cluster.hosts.live("job") == [f"{uid}-3"]
+
+
+def test_its_update_of_a_waiting_slice_job_keeps_the_slices() -> None:
+    cluster = Cluster()
+    cluster.submit("holder", instance_type="tpu-v4-64", project="b", user="bob")
+    cluster.run_until(lambda: cluster.hosts.live("holder"))
+    cluster.submit("job", instance_type="tpu-v4-64", project="b", user="bob")
+    cluster.settle(3)
+    put_back(cluster, "job", version=1)
+    cluster.settle(3)
+    assert (cluster.status("job"), cluster.hosts.live("job")) == ("PENDING", [])
+    record = cluster.record("job")
+    assert record is not None
+    assert record.job.version == 1
+    assert record.job.runner is not None
+
+
+def test_its_update_with_resources_that_do_not_fit_is_refused_and_the_job_runs_on() -> None:
+    cluster = Cluster()
+    uid = cluster.submit("job", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    put_back(cluster, "job", version=1, resources={"v4": 8})
+    cluster.settle(6)
+    assert cluster.hosts.live("job") == [f"{uid}-1"]
+    explained = cluster.json(keys.invalid("job"))
+    assert "keeps the present one, 1 x tpu-v4-16, which needs metadata.resources {'v4': 16}" in explained["problem"]
+    put_back(cluster, "job", version=1, resources={"v4": 16})
+    cluster.run_until(lambda: cluster.hosts.live("job") == [f"{uid}-2"])
+    assert cluster.json(keys.invalid("job")) is None
+
+
+def test_another_job_of_that_name_without_a_runner_gets_none() -> None:
+    cluster = Cluster()
+    cluster.submit("job", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    put_back(cluster, "job", version=7)
+    cluster.run_until(lambda: "replaced by another job" in "".join(cluster.history("job")))
+    cluster.run_until(lambda: (cluster.result("job") or {}).get("outcome") == "cancelled" or cluster.hosts.live("job"))
+    cluster.settle(5)
+    record = cluster.record("job")
+    assert record is not None
+    assert (record.job.version, record.job.runner) == (7, None)
