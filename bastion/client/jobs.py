@@ -290,18 +290,20 @@ class Client:
         found: dict[str, None] = {}
         for prefix in (keys.JOBS_ACTIVE, keys.JOBS_STATES, keys.JOBS_COMPLETE):
             for meta in islice(self.store.list(prefix), _NAMES_MAX):
-                found[meta.key.removeprefix(prefix)] = None
+                found[keys.job_of_result(meta.key.removeprefix(prefix))] = None
         return list(found)
 
     def result(self, name: str, uid: str = "") -> Result | None:
         """How the job ended; with `uid`, that very one, also if a namesake has completed since."""
-        candidates = [keys.complete(name)] + ([f"{keys.complete(name)}.{uid}"] if uid else [])
+        candidates = [keys.complete(name)]
+        if uid:
+            candidates += [keys.former_result(name, uid), keys.former_result_before(name, uid)]
         for key in candidates:
             try:
                 result = read_result(self.store.get(key).data, name=name)
             except NotFound:
                 continue
-            if not uid or result.uid == uid:
+            if result.name == name and (not uid or result.uid == uid):
                 return result
         return None
 

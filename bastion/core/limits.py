@@ -11,8 +11,10 @@ SPEC_MAX_BYTES = 64 * 1024
 SPEC_MAX_ENV_VARS = 256
 # Python's own recursion limit is 1000; a spec has no business nesting deeper than a few levels.
 JSON_MAX_DEPTH = 32
-# VM names and DNS labels stop at 63.
-NAME_MAX_CHARS = 63
+# A job's name when we create it: VM names and DNS labels stop at 63.
+NEW_NAME_MAX_CHARS = 63
+# A job's name that we read: with what our keys add to it, it stays below the 255 bytes of a file's name.
+NAME_MAX_CHARS = 128
 # A job asks for something of a type or does not name it.
 RESOURCE_MIN = 1
 # More than any pool; keeps sums far from where integers stop being exact in other people's JSON.

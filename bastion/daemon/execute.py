@@ -7,7 +7,6 @@ next tick derives anew what is left to do.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,7 +47,7 @@ from bastion.daemon.folders import Folders, Invalid
 from bastion.daemon.history import LEASE_RAN_OUT, HistoryWriter
 from bastion.daemon.nodes import Provisioners
 from bastion.daemon.views import JobViews
-from bastion.ports import ObjectStore
+from bastion.ports import ObjectStore, StoredObject
 
 
 @dataclass(slots=True)
@@ -298,13 +297,29 @@ class Executor:
         if found.size > limits.DOCUMENT_MAX_BYTES:
             raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
         present = self._store.get(key)
-        uid = _uid_of(present.data)
+        owner, uid = _whose(present.data)
         if uid == effect.record.uid:
             return
-        aside = f"{key}.{uid or present.meta.generation}"
-        with contextlib.suppress(PreconditionFailed):  # moved by an earlier try of this very step
-            self._store.put(aside, present.data, generation=0)
+        if self._store.head(keys.former_result(name, effect.record.uid)) is not None:
+            return  # written before, and moved aside by a namesake that ended since
+        # Versions up to 0.1 moved another job's older result to the very key of this one.
+        moved_here = owner != name and key == keys.former_result_before(owner, uid)
+        aside = keys.former_result(owner if moved_here else name, uid or str(present.meta.generation))
+        self._move_aside(present, aside)
         self._store.put(key, effect.document, generation=present.meta.generation)
+
+    def _move_aside(self, present: StoredObject, aside: str) -> None:
+        """Copies a result to `aside`; if another one lies there, to a key of its own."""
+        if not self._copied(present, aside) and not self._copied(present, f"{aside}~{present.meta.generation}"):
+            raise InvalidDocument(f"{aside} holds another result than the one to be moved there; move it away")
+
+    def _copied(self, present: StoredObject, key: str) -> bool:
+        """Whether the same bytes lie under `key` now: by this call, or by an earlier try of this very step."""
+        try:
+            self._store.put(key, present.data, generation=0)
+        except PreconditionFailed:
+            return self._store.get(key).data == present.data
+        return True
 
     def _put_invalid(self, effect: PutInvalid) -> None:
         document = documents.dumps(
@@ -315,9 +330,13 @@ class Executor:
         self._folders.invalid.remember(keys.key_name(effect.name), meta, invalid)
 
 
-def _uid_of(data: bytes) -> str:
+def _whose(data: bytes) -> tuple[str, str]:
+    """Name and uid of the job whose result that is; empty where it does not say so, or where they could be no key."""
     try:
-        uid = str(documents.loads(data)["result"]["uid"])
+        document = documents.loads(data)
+        name, uid = str(document["name"]), str(document["result"]["uid"])
     except (DocumentError, TypeError, KeyError):
-        return ""
-    return uid if keys.is_uid(uid) else ""  # it becomes part of a key
+        return "", ""
+    if not keys.is_uid(uid):
+        return "", ""
+    return (name if keys.is_plain_name(name) else ""), uid
