@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
@@ -272,7 +272,7 @@ def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
             f"{runner.instance_type.name}, which needs metadata.resources {owed}, not {dict(spec.resources)}; "
             "write these resources, or a runner that fits yours, or cancel the job and submit it again"
         )
-    return replace(spec, runner=runner, document=document)
+    return from_document(document, name=spec.name)
 
 
 def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:

@@ -38,6 +38,15 @@ QUARANTINE_STILL_SECONDS = 1.0
 # A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).
 UNKNOWN_WISH_TICKS = 10
 
+# Queued jobs of all users who are members of nothing, together; they wait for a quota file that names them.
+OUTSIDERS_QUEUED_JOBS_MAX = 1000
+# Specs that a tick reads at most, the oldest first; the next tick goes on.
+SPECS_READ_MAX = 10_000
+# Specs that are read before it is decided which of them the queue has room for; so many are in memory at once.
+SPECS_READ_AT_ONCE = 1000
+# Of owners with more jobs than the queue takes, the status shows those with the most.
+BACKLOG_OWNERS_SHOWN = 100
+
 # Thousands of projects; a larger file is a mistake, and is not downloaded.
 QUOTA_FILE_MAX_BYTES = 1024 * 1024
 # States, orders, claims, reports: ours, small; larger means foreign.

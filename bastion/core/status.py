@@ -173,6 +173,7 @@ def build(
     daemon: Mapping[str, Any],
     quota: Mapping[str, Any],
     alarms: Sequence[str],
+    backlog: Sequence[Mapping[str, Any]],
     jobs: Sequence[dict[str, Any]],
     views: Mapping[str, JobView],
     plan: Plan,
@@ -189,6 +190,7 @@ def build(
         "quota": dict(quota),
         "alarms": sorted(set(alarms)),
         "jobs": list(jobs),
+        "backlog": [dict(entry) for entry in backlog],
         "invalid": invalid,
         "projects": {
             name: {

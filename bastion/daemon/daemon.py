@@ -284,9 +284,9 @@ class Daemon:
                 entropy=self._entropy(),
                 dry_run=options.scheduler.dry_run,
                 whole=self._listings.whole,
+                policy=policy.policy,
                 provisioning=provisioning,
             )
-            world = replace(world, policy=policy.policy)
             now = self._clock.now()
             if self._recovered_epoch != self._lease.epoch:
                 self._recovered_epoch = self._lease.epoch
@@ -350,5 +350,6 @@ class Daemon:
             },
             alarms=problems,
             waiting_since=self._waiting.since,
+            backlog=self._observer.backlog.published(),
             usage=self._usage.to_document,
         )

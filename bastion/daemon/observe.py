@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from bastion.core import limits
 from bastion.core.errors import StoreUnavailable
 from bastion.core.job_record import JobRecord
 from bastion.core.keys import Run
 from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.core.runs import plan_attempt
 from bastion.core.world import Settings, StrayNode, World
+from bastion.daemon.backlog import Backlog
 from bastion.daemon.crew import Crew
 from bastion.daemon.folders import Folders
 from bastion.daemon.nodes import Nodes, Provisioners, list_nodes
 from bastion.daemon.views import JobViews
 from bastion.daemon.zones import ZonesInUse
 from bastion.ports import Clock, ObjectStore
+from quota import Policy
 
 __all__ = ["Observer", "Provisioners"]
 
@@ -33,6 +36,7 @@ class Observer:
         views: Builds the views; keeps what only this daemon knows of jobs.
         orphan_nodes: Nodes of no job that is known.
         zones: Where slices may be, whatever the settings say now.
+        backlog: Specs that the queue has no room for.
         problems: What went wrong in this tick, for people.
     """
 
@@ -52,12 +56,19 @@ class Observer:
         self._clock = clock
         self.folders = folders
         self.zones = ZonesInUse()
-        self.views = JobViews(store, folders, provisioners, clock, settings)
+        self.backlog = Backlog(folders.specs, folders.states, folders.wishes)
+        self.views = JobViews(store, folders, provisioners, clock, settings, self.backlog)
         self.orphan_nodes: tuple[StrayNode, ...] = ()
         self.problems: list[str] = []
 
     def observe(
-        self, *, entropy: bytes, dry_run: bool, whole: bool, provisioning: Provisioning | None = BUILT_IN
+        self,
+        *,
+        entropy: bytes,
+        dry_run: bool,
+        whole: bool,
+        policy: Policy | None = None,
+        provisioning: Provisioning | None = BUILT_IN,
     ) -> World:
         """Reads everything that changed.
 
@@ -65,6 +76,7 @@ class Observer:
             entropy: For the world.
             dry_run: For the world.
             whole: Whether everything was listed in this tick; only then can anything be done about what is seen.
+            policy: The quota file in force, for the world and for the limits of the queue.
             provisioning: The operator's settings in force, for the world; slices are looked for in their zones, too.
 
         Raises:
@@ -77,7 +89,8 @@ class Observer:
         self.problems += [
             f"the job {name} stands still: {text}" for name, text in sorted(folders.states.problems.items())
         ]
-        folders.specs.fetch(self._specs_to_read(), crew)
+        self.backlog.begin(policy)
+        self._read_specs()
         folders.wishes.fetch(list(folders.wishes.listed), crew)
         folders.invalid.fetch(list(folders.invalid.listed), crew)
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
@@ -102,6 +115,7 @@ class Observer:
             settings=settings,
             entropy=entropy,
             dry_run=dry_run,
+            policy=policy,
             provisioning=provisioning,
             silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
         )
@@ -113,6 +127,16 @@ class Observer:
         if blind:
             raise StoreUnavailable(f"the state of {blind[0]} could not be read: {states.unknown[blind[0]]}")
 
+    def _read_specs(self) -> None:
+        """Reads new specs, the oldest first, and keeps no more of them in memory than the queue has room for."""
+        wanted = self._specs_to_read()
+        if len(wanted) > limits.SPECS_READ_AT_ONCE:
+            listed = self.folders.specs.listed
+            wanted.sort(key=lambda name: (listed[name].updated, name))
+        for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
+            self.folders.specs.fetch(wanted[first : first + limits.SPECS_READ_AT_ONCE], self._crew)
+            self.backlog.sort_out()
+
     def _specs_to_read(self) -> list[str]:
         """Specs that are not the accepted ones; names and sizes that are refused are not even downloaded."""
         specs, states = self.folders.specs, self.folders.states
@@ -121,6 +145,8 @@ class Observer:
             record = states.values.get(name)
             if isinstance(record, JobRecord) and record.generation == meta.generation:
                 specs.forget(name)
+            elif self.backlog.holds(name, meta):
+                continue
             elif specs.generation(name) != meta.generation and not self.views.refused_unread(name, meta.size):
                 wanted.append(name)
         return wanted

@@ -32,6 +32,7 @@ class Circumstances:
     quota: Mapping[str, Any]
     alarms: Sequence[str]
     waiting_since: Mapping[str, float]
+    backlog: Sequence[Mapping[str, Any]] = ()
     usage: Callable[[], Mapping[str, Any]] = dict
 
 
@@ -69,6 +70,7 @@ class Publisher:
             daemon=about.daemon,
             quota=about.quota,
             alarms=about.alarms,
+            backlog=about.backlog,
             jobs=self._entries.of(records, world.jobs, plan, about.waiting_since),
             views=world.jobs,
             plan=plan,

@@ -6,7 +6,7 @@ once and used again for as long as everything that it was made from is the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import jobspec, keys, limits
@@ -45,8 +45,16 @@ class JobViews:
     """
 
     def __init__(
-        self, store: ObjectStore, folders: Folders, provisioners: Provisioners, clock: Clock, settings: Settings
+        self,
+        store: ObjectStore,
+        folders: Folders,
+        provisioners: Provisioners,
+        clock: Clock,
+        settings: Settings,
+        backlog: Container[str] = (),
     ) -> None:
+        """`backlog`: names whose specs the queue has no room for; they get no view."""
+        self._backlog = backlog
         self._store = store
         self._folders = folders
         self._provisioners = provisioners
@@ -67,7 +75,8 @@ class JobViews:
         explained = (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained})
         resting, self._resting = self._resting, {}
-        return {name: self._view(name, nodes, resting.get(name)) for name in names}
+        backlog = self._backlog
+        return {name: self._view(name, nodes, resting.get(name)) for name in names if name not in backlog}
 
     # -- specs and wishes ---------------------------------------------------------------------------------------
 
