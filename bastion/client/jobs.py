@@ -174,12 +174,47 @@ class Client:
         jobs = status.get("jobs") if status else None
         return {str(job.get("name")): job for job in jobs or () if isinstance(job, dict)}
 
-    def unread(self, *, again: bool = True) -> list[str]:
-        """Names of spec objects that the status document does not mention: the daemon has not read them yet."""
+    def unread(self, *, again: bool = True, most: int | None = None) -> list[str]:
+        """Names of spec objects that the status document does not mention, in order.
+
+        The daemon has not read them yet, or the queue has no room for them (`backlog`).
+
+        Args:
+            again: As in `status`.
+            most: Look for no more than so many.
+        """
         status = self.status(again=again) or {}
-        listed = [meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE)]
         known = {str(job.get("name")) for part in ("jobs", "invalid") for job in status.get(part) or ()}
-        return [name for name in listed if name not in known]
+        listed = (meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE))
+        return list(islice((name for name in listed if name not in known), most))
+
+    def backlog(self, *, again: bool = True) -> list[Mapping[str, Any]]:
+        """Of whose jobs the queue has no room for more, the largest number first.
+
+        Each entry has `jobs` (not accepted yet), `queued`, `limit` and `rule`, the quota file's key; `project_id` and
+        `user_id`, or None for users who are members of nothing: they share one limit, which has no `rule`.
+        """
+        entries = (self.status(again=again) or {}).get("backlog")
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+    def backlog_of(self, project_id: str, user_id: str) -> Mapping[str, Any] | None:
+        """The entry of `backlog` that keeps out a job of that project and user; None if there is room."""
+        entries = {(entry.get("project_id"), entry.get("user_id")): entry for entry in self.backlog(again=False)}
+        found = entries.get((project_id, user_id))
+        if found is None and (None, None) in entries:
+            try:
+                outside = not self.policy().is_member(user_id, project_id)
+            except (NotFound, quota.QuotaFileError):
+                outside = True
+            found = entries[None, None] if outside else None
+        return found
+
+    def kept_out(self, sight: Sight) -> Mapping[str, Any] | None:
+        """The entry of `backlog` that keeps a submitted job out of the queue; None if nothing does."""
+        if sight.stage is not Stage.SUBMITTED or not self.backlog(again=False):
+            return None
+        spec = self.spec(sight.name, sight.uid)
+        return None if spec is None else self.backlog_of(spec.project_id, spec.user_id)
 
     def completed(
         self, *, limit: int, among: int | None = None, since: float | None = None

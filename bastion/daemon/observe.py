@@ -133,9 +133,12 @@ class Observer:
         if len(wanted) > limits.SPECS_READ_AT_ONCE:
             listed = self.folders.specs.listed
             wanted.sort(key=lambda name: (listed[name].updated, name))
+        unknown: dict[str, str] = {}
         for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
             self.folders.specs.fetch(wanted[first : first + limits.SPECS_READ_AT_ONCE], self._crew)
+            unknown |= self.folders.specs.unknown
             self.backlog.sort_out()
+        self.folders.specs.unknown = unknown
 
     def _specs_to_read(self) -> list[str]:
         """Specs that are not the accepted ones; names and sizes that are refused are not even downloaded."""

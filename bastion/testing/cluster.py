@@ -44,6 +44,13 @@ v4 = 0.5
 v4 = 0.5
 """
 
+# To be added to a quota file under which one user queues more jobs than by default.
+LONG_QUEUES = b"""
+[project_rules]
+max_queued_jobs = 100000
+max_queued_jobs_per_user = 100000
+"""
+
 
 class Cluster:
     """Everything a job meets on its way, without processes.
