@@ -24,7 +24,7 @@ from bastion.client.concurrently import concurrently
 from bastion.client.job_logs import RunLogs
 from bastion.client.pace import LOCAL, REMOTE, Pace
 from bastion.client.results import Result, read_result
-from bastion.core import cancel_request, documents, job_record, jobspec, keys, limits
+from bastion.core import cancel_request, documents, job_record, jobspec, keys, limits, status_document
 from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, PreconditionFailed, Refused, StoreError
 from bastion.core.instants import to_rfc3339
 from bastion.core.job_record import JobRecord
@@ -156,15 +156,13 @@ class Client:
         if self._status is None or meta.generation != self._status_generation:
             try:
                 stored = self.store.get(keys.STATUS)
-                document = documents.loads(stored.data, max_bytes=limits.STATUS_MAX_BYTES)
+                document = status_document.read(stored.data)
             except NotFound:
                 return None
-            except documents.DocumentError as error:
-                raise InvalidDocument(f"{keys.STATUS} cannot be read: {error}") from error
-            if not isinstance(document, dict) or document.get("format") != 1:
+            except InvalidDocument as error:
                 raise InvalidDocument(
-                    f"{keys.STATUS} is not of format 1; use the version of bastion that its daemon has"
-                )
+                    f"{keys.STATUS}: {error}; use the version of bastion that its daemon has"
+                ) from error
             self._status, self._status_generation = document, stored.meta.generation
         return self._status
 

@@ -18,8 +18,6 @@ from bastion.core.protocol import HostPhase
 from bastion.core.world import JobView
 from scheduler import Decision, Plan
 
-FORMAT = 1
-
 
 def phase(record: JobRecord) -> str:
     """A job's progress in one word, finer than its status."""
@@ -178,12 +176,11 @@ def build(
     views: Mapping[str, JobView],
     plan: Plan,
 ) -> dict[str, Any]:
-    """The whole document; `jobs` are `JobEntries` of the same views and plan."""
+    """The whole status, as `core.status_document` packs it; `jobs` are `JobEntries` of the same views and plan."""
     invalid = [
         {"name": name, "problem": view.spec_problem} for name, view in sorted(views.items()) if view.spec_problem
     ]
     return {
-        "format": FORMAT,
         "bastion": bastion,
         "root": root,
         "daemon": dict(daemon),

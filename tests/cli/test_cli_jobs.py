@@ -96,7 +96,7 @@ def test_a_status_of_another_version_is_explained(run, bastion) -> None:
     bastion.store.put(keys.STATUS, b'{"format": 99}', generation=0)
     done = run("list")
     assert done.code == 1
-    assert "is not of format 1; use the version of bastion that its daemon has" in done.err
+    assert "it has format 99; this version reads 1 and 2; use the version of bastion that its daemon has" in done.err
 
 
 def test_alarms_of_the_daemon_are_shown(run, bastion) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
@@ -57,7 +56,7 @@ def test_ten_thousand_waiting_and_a_hundred_running_jobs_of_sixteen_hosts_stay_w
     settle(cluster)
     assert len(cluster.listed(keys.BEATS)) == 1600
     assert sum(bool(cluster.hosts.live(f"running-{number}")) for number in range(100)) == 100
-    assert len(json.loads(cluster.store.get(keys.STATUS).data)["jobs"]) == 10_100
+    assert len(cluster.json(keys.STATUS)["jobs"]) == 10_100
     for _ in range(12):
         counting.reset()
         cluster.step(TICK_SECONDS)
