@@ -41,7 +41,6 @@ _READ_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:,+=@-]*")
 _TAKEN_ENDING = ".cleanup"
 # Endings that a reader of the logs folder takes for worker folders and rolled logs; no key of ours is equal to theirs.
 _MISLEADING_ENDING = re.compile(r"(?:\.d|[-.](?:19|20)\d{6}(?:\.\d+)?)\Z")
-_FORMER = "~"
 _RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
 
 
@@ -142,17 +141,17 @@ def complete(job: str) -> str:
 
 def former_result(job: str, uid: str) -> str:
     """Where the result of an earlier job of that name lies. No job's name has the separator."""
-    return f"{JOBS_COMPLETE}{job}{_FORMER}{uid}"
+    return f"{JOBS_COMPLETE}{job}~{uid}"
 
 
 def former_result_before(job: str, uid: str) -> str:
-    """Where versions up to 0.1 put it; another job may have that very name."""
+    """Where versions up to 0.1.0 put it; another job may have that very name."""
     return f"{JOBS_COMPLETE}{job}.{uid}"
 
 
 def job_of_result(name: str) -> str:
     """The job whose result, the newest or a former one, has that name under `jobs/complete/`."""
-    return name.partition(_FORMER)[0]
+    return name.partition("~")[0]
 
 
 def invalid(job: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +29,8 @@ class _Kept:
     owner: tuple[str, str]  # project, user
 
 
-class Backlog:
-    """What is not accepted yet. One tick calls `begin`, then `sort_out` after each reading of specs, then `published`.
+class Backlog(Collection[str]):
+    """The names that are not accepted yet. One tick calls `begin`, then `sort_out` after each reading of specs, then `published`.
 
     A spec that somebody asks to cancel is let in whatever the limits say: it only comes to its end.
     """
@@ -48,8 +49,14 @@ class Backlog:
         self._policy: Policy | None = None
         self._room: QueueRoom | None = None
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._kept
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def holds(self, name: str, meta: ObjectMeta) -> bool:
         """Whether that very object need not be read."""

@@ -302,7 +302,7 @@ class Executor:
             return
         if self._store.head(keys.former_result(name, effect.record.uid)) is not None:
             return  # written before, and moved aside by a namesake that ended since
-        # Versions up to 0.1 moved another job's older result to the very key of this one.
+        # Versions up to 0.1.0 moved another job's older result to the very key of this one.
         moved_here = owner != name and key == keys.former_result_before(owner, uid)
         aside = keys.former_result(owner if moved_here else name, uid or str(present.meta.generation))
         self._move_aside(present, aside)

@@ -6,7 +6,7 @@ once and used again for as long as everything that it was made from is the same.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import jobspec, keys, limits
@@ -51,7 +51,7 @@ class JobViews:
         provisioners: Provisioners,
         clock: Clock,
         settings: Settings,
-        backlog: Container[str] = (),
+        backlog: Collection[str] = (),
     ) -> None:
         """`backlog`: names whose specs the queue has no room for; they get no view."""
         self._backlog = backlog
@@ -73,10 +73,9 @@ class JobViews:
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
         explained = (entry.name for entry in folders.invalid.values.values())
-        names = sorted({*folders.specs.listed, *folders.states.listed, *explained})
+        names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
         resting, self._resting = self._resting, {}
-        backlog = self._backlog
-        return {name: self._view(name, nodes, resting.get(name)) for name in names if name not in backlog}
+        return {name: self._view(name, nodes, resting.get(name)) for name in names}
 
     # -- specs and wishes ---------------------------------------------------------------------------------------
 
