@@ -29,8 +29,8 @@ class ProjectRules:
         maximum_runtime_seconds: A job that ran longer is stopped for good; None: it may run for ever.
         fifo: Nobody passes the project's job in front.
         hold: Nothing of the project starts; what runs goes on.
-        max_queued_jobs: Jobs of the project that are accepted and wait for their start; later ones are accepted as these
-            start or end.
+        max_queued_jobs: Jobs of the project that are accepted and wait for their start; later ones are accepted as
+            these start or end.
         max_queued_jobs_per_user: The same of each of its users.
         borrowing_limit: By resource type, units above its entitlement that it may hold; an absent type has no limit.
         lending_limit: By resource type, units of its entitlement that others may use; an absent type lends all.

@@ -30,8 +30,9 @@ class _Kept:
 
 
 class Backlog(Collection[str]):
-    """The names that are not accepted yet. One tick calls `begin`, then `sort_out` after each reading of specs, then `published`.
+    """The names that are not accepted yet.
 
+    One tick calls `begin`, then `sort_out` after each reading of specs, then `published`.
     A spec that somebody asks to cancel is let in whatever the limits say: it only comes to its end.
     """
 
@@ -68,10 +69,12 @@ class Backlog(Collection[str]):
         self._policy, self._room = policy, None
         if not self._kept:
             return
-        for name in self._kept.keys() - self._specs.listed.keys():
+        specs, states, wishes = self._specs.listed, self._states.listed, self._wishes.listed
+        for name in (self._kept.keys() - specs.keys()) | (self._kept.keys() & states.keys()):
             self._release(name)
-        for name in self._kept.keys() & self._wishes.listed.keys():
-            self._release(name)
+        for name in self._kept.keys() & wishes.keys():
+            if self._ends(name):
+                self._release(name)
         room = self._counted()
         free = {who: room.limit(room.owner(*who)).free for who in self._numbers}
         waiting: dict[Owner, list[str]] = {}
@@ -84,13 +87,9 @@ class Backlog(Collection[str]):
                 self._release(name)
 
     def sort_out(self) -> None:
-        """Keeps out what is over the limits, of the specs that were read and have no record; the oldest go first."""
-        specs, states, wishes = self._specs, self._states.values, self._wishes.listed
-        new = [
-            name
-            for name in specs.values
-            if name in specs.listed and name not in wishes and not isinstance(states.get(name), JobRecord)
-        ]
+        """Keeps out what is over the limits, of the specs that were read and have no state; the oldest go first."""
+        specs, states = self._specs, self._states.listed
+        new = [name for name in specs.values if name in specs.listed and name not in states and not self._ends(name)]
         if not new:
             return
         self._room = None  # what was read before is counted again
@@ -129,6 +128,18 @@ class Backlog(Collection[str]):
                 }
             )
         return found
+
+    def _ends(self, name: str) -> bool:
+        """Whether somebody asks to cancel the job of the present spec."""
+        spec, meta, wish = (
+            self._specs.listed.get(name),
+            self._wishes.listed.get(name),
+            self._wishes.values.get(name),
+        )
+        if spec is None or meta is None or wish is None:
+            return False
+        # One with a uid is for a job that was accepted.
+        return wish.cancel and not wish.uid and meta.updated >= spec.updated
 
     def _release(self, name: str) -> None:
         kept = self._kept.pop(name, None)

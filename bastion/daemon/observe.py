@@ -89,9 +89,9 @@ class Observer:
         self.problems += [
             f"the job {name} stands still: {text}" for name, text in sorted(folders.states.problems.items())
         ]
+        folders.wishes.fetch(list(folders.wishes.listed), crew)
         self.backlog.begin(policy)
         self._read_specs()
-        folders.wishes.fetch(list(folders.wishes.listed), crew)
         folders.invalid.fetch(list(folders.invalid.listed), crew)
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
         self._fetch_runs(records)

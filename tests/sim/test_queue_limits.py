@@ -127,6 +127,30 @@ def test_a_job_that_is_not_accepted_yet_can_be_cancelled_replaced_or_removed() -
     assert record.job.command == "another"
 
 
+@pytest.mark.parametrize(
+    "wish", [b'{"status": "ACTIVE"}', b"garbage", b'{"status": "CANCELLING", "uid": "aaaaaaaaaa"}']
+)
+def test_only_a_cancel_of_the_job_itself_passes_the_limit(wish: bytes) -> None:
+    cluster = Cluster(quota=quota(per_user=1))
+    submit(cluster, ["first", "second"])
+    cluster.store.put(keys.user_state("third"), b'{"status": "CANCELLING"}', generation=0)
+    submit(cluster, ["third"])
+    cluster.store.put(keys.user_state("second"), wish, generation=0)
+    cluster.settle(4)
+    assert queued(cluster) == {"first"}
+    assert [entry["jobs"] for entry in backlog(cluster)] == [2]
+
+
+def test_a_job_with_a_state_is_never_kept_out_whatever_the_state_says() -> None:
+    cluster = Cluster(quota=quota(per_user=1))
+    submit(cluster, ["first", "second"])
+    cluster.settle(3)
+    cluster.store.put(keys.state("second"), b"garbage", generation=0)
+    cluster.settle(3)
+    assert backlog(cluster) == []
+    assert any("second" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
+
+
 def test_what_is_not_accepted_is_read_once_and_kept_as_a_few_words() -> None:
     cluster = Cluster(quota=quota(per_user=2))
     counting = CountingStore(cluster.store)
