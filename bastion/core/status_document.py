@@ -7,6 +7,7 @@ nearly the same: each differs from the next in its name, its place and the numbe
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -57,6 +58,8 @@ _IN_COLUMNS = frozenset(
         *("name", "uid", "priority", "queued_at", "attempts_before", "position", "position_in_project", "reason"),
     )
 )
+_CONSTANTS = tuple(_SAME_FOR_ALL.values())
+_constants = operator.itemgetter(*_SAME_FOR_ALL)
 _ALWAYS = _IN_COLUMNS | _SAME_FOR_ALL.keys()
 _REASON = frozenset({"code", "message", "since", "holders", "unblock", "also"})
 # Whole numbers that stand alone; those in names and types (`v4`, `job-7`) stay in the text.
@@ -107,12 +110,9 @@ def pack(status: Mapping[str, Any]) -> dict[str, Any]:
             since,
             numbers,
         ]
-        others = {
-            key: value
-            for key, value in entry.items()
-            if key not in _IN_COLUMNS and (key not in _SAME_FOR_ALL or value != _SAME_FOR_ALL[key])
-        }
-        rows.append([*row, others] if others else row)
+        if len(entry) > len(_ALWAYS) or _constants(entry) != _CONSTANTS:
+            row.append(_others(entry))
+        rows.append(row)
     queued = {
         "columns": COLUMNS,
         "rows": rows,
@@ -156,6 +156,15 @@ def _fits(entry: Mapping[str, Any]) -> bool:
     return reason is None or reason.keys() == _REASON
 
 
+def _others(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What neither the columns nor the fields that are the same for all tell."""
+    return {
+        key: value
+        for key, value in entry.items()
+        if key not in _IN_COLUMNS and (key not in _SAME_FOR_ALL or value != _SAME_FOR_ALL[key])
+    }
+
+
 def _reason(reason: Mapping[str, Any] | None, queued_at: str, table: _Table) -> tuple[int, Any, list[int]]:
     """The number of its text in the table, its `since` (0: since it was queued), and the numbers in the text."""
     if reason is None:
@@ -179,7 +188,7 @@ def _split(text: str | None) -> tuple[tuple[str, ...] | None, list[int]]:
     if text is None:
         return None, []
     pieces = _NUMBER.split(text)
-    return tuple(pieces[::2]), [int(number) for number in pieces[1::2]]
+    return tuple(pieces[::2]), list(map(int, pieces[1::2]))
 
 
 def _join(pieces: Sequence[str] | None, numbers: Sequence[int]) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,13 +86,16 @@ class Backlog(Collection[str]):
             for name in heapq.nsmallest(room.limit(owner).free, names, key=self._age):
                 self._release(name)
 
-    def sort_out(self) -> None:
-        """Keeps out what is over the limits, of the specs that were read and have no state; the oldest go first."""
+    def sort_out(self, names: Iterable[str]) -> None:
+        """Keeps out what is over the limits, of specs that were read and have no state; the oldest go first."""
         specs, states = self._specs, self._states.listed
-        new = [name for name in specs.values if name in specs.listed and name not in states and not self._ends(name)]
+        new = [
+            name
+            for name in names
+            if name in specs.values and name in specs.listed and name not in states and not self._ends(name)
+        ]
         if not new:
             return
-        self._room = None  # what was read before is counted again
         room = self._counted()
         for name in sorted(new, key=lambda name: (specs.listed[name].updated, name)):
             spec, meta = specs.values[name], specs.listed[name]

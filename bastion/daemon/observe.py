@@ -134,10 +134,12 @@ class Observer:
             listed = self.folders.specs.listed
             wanted.sort(key=lambda name: (listed[name].updated, name))
         unknown: dict[str, str] = {}
+        self.backlog.sort_out(list(self.folders.specs.values))  # read before, and not accepted: as in a dry run
         for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
-            self.folders.specs.fetch(wanted[first : first + limits.SPECS_READ_AT_ONCE], self._crew)
+            some = wanted[first : first + limits.SPECS_READ_AT_ONCE]
+            self.folders.specs.fetch(some, self._crew)
             unknown |= self.folders.specs.unknown
-            self.backlog.sort_out()
+            self.backlog.sort_out(some)
         self.folders.specs.unknown = unknown
 
     def _specs_to_read(self) -> list[str]:
