@@ -18,7 +18,7 @@ from google.cloud import storage
 
 from bastion.core import documents, jobspec, keys
 from bastion.daemon.daemon import Daemon
-from bastion.testing.cluster import BASTION, QUOTA, Cluster
+from bastion.testing.cluster import BASTION, LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.wiring import open_root
 
@@ -37,7 +37,7 @@ def seconds(what: Callable[[], object]) -> float:
 def submit(count: int) -> list[str]:
     """Writes so many specs; returns their keys."""
     store = open_root(ROOT)
-    store.put(keys.PROJECT_QUOTAS, QUOTA, generation=0)
+    store.put(keys.PROJECT_QUOTAS, QUOTA + LONG_QUEUES, generation=0)
 
     def write(number: int) -> str:
         name = f"job-{number:05}"
@@ -74,7 +74,7 @@ def load(daemon: Daemon) -> None:
     """All that comes before a daemon's first decision: the listings, and one download per object."""
     daemon._listings.begin(spent=0)
     daemon._listings.look(whole=True)
-    daemon._observer.observe(entropy=b"", dry_run=False, whole=True)
+    daemon._observer.observe(entropy=b"", dry_run=False, whole=True, policy=daemon._policy.refresh().policy)
 
 
 def report(what: str, taken: float, floor: float, counting: CountingStore) -> None:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 
 from bastion.core import keys
-from bastion.testing.cluster import Cluster
+from bastion.testing.cluster import LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 
 # As on a bucket in the cloud.
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     jobs = parser.parse_args().jobs
-    cluster = Cluster(lease_ttl_seconds=LEASE_TTL_SECONDS)
+    cluster = Cluster(quota=QUOTA + LONG_QUEUES, lease_ttl_seconds=LEASE_TTL_SECONDS)
     counting = CountingStore(cluster.store)
     cluster.daemon = cluster.new_daemon(counting)
     for number in range(jobs):

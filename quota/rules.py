@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 DEFAULT_USER_WEIGHT = 1.0
+# A queue of so many jobs takes days; each costs the daemon memory, and every reader of the status bytes.
+DEFAULT_MAX_QUEUED_JOBS = 10_000
+DEFAULT_MAX_QUEUED_JOBS_PER_USER = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,9 @@ class ProjectRules:
         maximum_runtime_seconds: A job that ran longer is stopped for good; None: it may run for ever.
         fifo: Nobody passes the project's job in front.
         hold: Nothing of the project starts; what runs goes on.
+        max_queued_jobs: Jobs of the project that are accepted and wait for their start; later ones are accepted as
+            these start or end.
+        max_queued_jobs_per_user: The same of each of its users.
         borrowing_limit: By resource type, units above its entitlement that it may hold; an absent type has no limit.
         lending_limit: By resource type, units of its entitlement that others may use; an absent type lends all.
         user_weights: By user id, the weight in the project's fair share between users; others weigh 1.
@@ -38,6 +44,8 @@ class ProjectRules:
     maximum_runtime_seconds: float | None = None
     fifo: bool = False
     hold: bool = False
+    max_queued_jobs: int = DEFAULT_MAX_QUEUED_JOBS
+    max_queued_jobs_per_user: int = DEFAULT_MAX_QUEUED_JOBS_PER_USER
     borrowing_limit: Mapping[str, int] = field(default_factory=dict)
     lending_limit: Mapping[str, int] = field(default_factory=dict)
     user_weights: Mapping[str, float] = field(default_factory=dict)

@@ -32,6 +32,8 @@ def written(rules: ProjectRules) -> dict[str, RuleValue]:
         "maximum_runtime_hours": None if longest is None else longest / 3600,
         "fifo": rules.fifo,
         "hold": rules.hold,
+        "max_queued_jobs": rules.max_queued_jobs,
+        "max_queued_jobs_per_user": rules.max_queued_jobs_per_user,
         **{f"borrowing_limit.{kind}": units for kind, units in sorted(rules.borrowing_limit.items())},
         **{f"lending_limit.{kind}": units for kind, units in sorted(rules.lending_limit.items())},
         **{f"user_weights.{user}": weight for user, weight in sorted(rules.user_weights.items())},
@@ -51,6 +53,8 @@ def name_of(key: str) -> str:
     names = {
         "fifo": "strict order inside (FIFO):",
         "hold": "hold, nothing starts:",
+        "max_queued_jobs": "jobs queued:",
+        "max_queued_jobs_per_user": "jobs queued per user:",
         "borrowing_limit": f"borrows {which}:",
         "lending_limit": f"lends {which}:",
         "user_weights": f"weight of user {which}:",

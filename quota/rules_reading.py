@@ -27,13 +27,15 @@ _DURATIONS: Mapping[str, tuple[str, float, float, float]] = {
     "maximum_runtime_hours": ("maximum_runtime_seconds", _HOUR, 0, _TEN_YEARS),
 }
 _SWITCHES = ("fifo", "hold")
+_COUNTS = ("max_queued_jobs", "max_queued_jobs_per_user")
+COUNT_LEAST, COUNT_MOST = 1, 100_000
 _LIMITS = ("borrowing_limit", "lending_limit")
 _USER_WEIGHTS = "user_weights"
 USER_WEIGHT_LEAST, USER_WEIGHT_MOST = 0.001, 1000
 # A newer version's key is rarely so close to one of ours.
 _MISSPELT = 0.65
 
-_VALUE_KEYS = (*_DURATIONS, *_SWITCHES)
+_VALUE_KEYS = (*_DURATIONS, *_SWITCHES, *_COUNTS)
 _TABLE_KEYS = (*_LIMITS, _USER_WEIGHTS)
 KEYS = (*_VALUE_KEYS, *_TABLE_KEYS)
 
@@ -111,6 +113,8 @@ class RulesReader:
                 if not isinstance(value, bool):
                     self._problem(f"is {shown(value)}; write true or false", *path, key)
                 changes[key] = value is True
+            elif key in _COUNTS:
+                changes[key] = self._count(value, *path, key)
             elif key in _LIMITS:
                 changes[key] = self._limits(value, *path, key)
             elif key == _USER_WEIGHTS:
@@ -141,6 +145,12 @@ class RulesReader:
             return float(value)
         self._problem(f"is {shown(value)}; write a number from {least:g} to {most:g}", *path)
         return least
+
+    def _count(self, value: object, *path: str) -> int:
+        if type(value) is int and COUNT_LEAST <= value <= COUNT_MOST:
+            return value
+        self._problem(f"is {shown(value)}; write a whole number from {COUNT_LEAST} to {COUNT_MOST}", *path)
+        return COUNT_LEAST
 
     def _table(self, value: object, example: str, *path: str) -> Mapping[str, Any]:
         if isinstance(value, dict):

@@ -21,6 +21,10 @@ _HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOST
 
 # A person reads no more of them at once.
 _ALARMS_SHOWN = 5
+_BACKLOGS_SHOWN = 5
+# Specs that the queue has no room for may be very many, and each page of their names is a request.
+_UNREAD_MAX = 1000
+_UNREAD_SHOWN = 20
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -33,7 +37,8 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     client, target = open_client(call)
     status = client.status()
-    unread = client.unread(again=False)
+    backlog = client.backlog(again=False)
+    unread = client.unread(again=False, most=_UNREAD_MAX if backlog else None)
     results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
     if status is None:
         say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
@@ -47,12 +52,17 @@ def _run(call: Invocation) -> int:
         say(f"bastion: alarm: {plain(alarm)}")
     if len(alarms) > _ALARMS_SHOWN and not call.json:
         say(f"bastion: and {len(alarms) - _ALARMS_SHOWN} more alarms; --output=json has them all")
+    for entry in [] if call.json else backlog[:_BACKLOGS_SHOWN]:
+        say(f"bastion: {words.backlog(entry)}")
+    if len(backlog) > _BACKLOGS_SHOWN and not call.json:
+        say(f"bastion: and so for {len(backlog) - _BACKLOGS_SHOWN} more users; --output=json has them all")
     if call.json:
         document: dict[str, Any] = {
             "root": client.root.url,
             "jobs": list(live.values()),
             "invalid": invalid,
             "unread": unread,
+            "backlog": backlog,
             "alarms": (status or {}).get("alarms") or [],
         }
         if call.flags.all:
@@ -61,13 +71,18 @@ def _run(call: Invocation) -> int:
         return code
     now = client.clock.now()
     rows = [_live(entry, now) for entry in live.values()]
-    rows += [(name, "submitted", "-", "-", "-", "-", "the bastion has not read it yet") for name in unread]
+    detail = "not in the queue yet, or not read yet" if backlog else "the bastion has not read it yet"
+    shown = unread[:_UNREAD_SHOWN] if backlog else unread
+    rows += [(name, "submitted", "-", "-", "-", "-", detail) for name in shown]
     rows += [_invalid(entry) for entry in invalid if entry.get("name") not in live]
     rows += [_completed(result.document, result.outcome, result.queued_at, result.message, now) for result in results]
     if rows:
         print(table(_HEADER, rows), end="")
     else:
         say("no jobs" if call.flags.all else "no jobs (bastion list --all shows completed ones)")
+    if len(unread) > len(shown):
+        more = "at least " * (len(unread) == _UNREAD_MAX) + str(len(unread) - len(shown))
+        say(f"{more} more submitted jobs are not shown")
     if number > len(results):
         say(f"{len(results)} of {number} completed jobs are shown; --limit={number} shows all")
     return code

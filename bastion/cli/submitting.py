@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from absl import flags
 
+from bastion.cli import words
 from bastion.cli.command import Invocation
 from bastion.cli.log_printer import LogPrinter
 from bastion.cli.opening import start_command, tell_absence
 from bastion.cli.output import emit_json, say
 from bastion.cli.target import Target
 from bastion.cli.waiting import next_steps, tell_end, wait_for
-from bastion.client import Client, Ended, Followed, Submitted
+from bastion.client import Client, Ended, Followed, Sight, Stage, Submitted
 from bastion.core import keys
 from bastion.core.errors import Refused
 from bastion.core.jobspec import JobSpec
@@ -58,6 +59,10 @@ def report_submitted(call: Invocation, client: Client, target: Target, submitted
         )
     elif not waiting:
         tell_absence(client, target)
+    if client.backlog(again=False) and not submitted.update:
+        kept_out = client.kept_out(Sight(name=submitted.name, uid=submitted.uid, stage=Stage.SUBMITTED))
+        if kept_out is not None:
+            say(f"bastion: {words.backlog(kept_out)}")
     if call.json and not waiting:
         emit_json(_document(target, submitted))
 

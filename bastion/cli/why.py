@@ -84,7 +84,12 @@ def _lines(client: Client, sight: Sight) -> Iterator[str]:
         yield "correct its spec and upload it again, or remove it: bastion cancel " + name
         return
     if sight.stage is Stage.SUBMITTED:
-        yield f"{name} is submitted; the bastion has not read it yet ({ReasonCode.NOT_YET_EVALUATED.value})"
+        kept_out = client.kept_out(sight)
+        if kept_out is not None:
+            yield f"{name} is submitted and not in the queue yet ({ReasonCode.NOT_YET_EVALUATED.value})"
+            yield f"  {words.backlog(kept_out)}"
+        else:
+            yield f"{name} is submitted; the bastion has not read it yet ({ReasonCode.NOT_YET_EVALUATED.value})"
         yield from _alarms(client)
         return
     if sight.entry is None:
@@ -200,10 +205,17 @@ def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
     }
 
 
-def _headline(sight: Sight) -> Mapping[str, Any] | None:
+def _headline(client: Client, sight: Sight) -> Mapping[str, Any] | None:
     """Why the job waits; None if it does not."""
     if sight.stage is Stage.INVALID:
         return {"code": ReasonCode.INVALID_SPEC.value, "message": sight.problem}
+    kept_out = client.kept_out(sight)
+    if kept_out is not None:
+        return {
+            "code": ReasonCode.NOT_YET_EVALUATED.value,
+            "message": words.backlog(kept_out),
+            "backlog": dict(kept_out),
+        }
     if sight.stage is Stage.SUBMITTED or (sight.status is Status.PENDING and sight.entry is None):
         return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": "the bastion has not looked at it yet"}
     reason = (sight.entry or {}).get("reason")
@@ -218,7 +230,7 @@ def _document(client: Client, sight: Sight, estimate: Estimate | None) -> dict[s
         "uid": sight.uid or None,
         "stage": sight.stage.value,
         "status": sight.status.value if sight.status else None,
-        "reason": _headline(sight),
+        "reason": _headline(client, sight),
         "job": sight.entry,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
         "eta": _eta_document(estimate),

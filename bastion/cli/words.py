@@ -31,7 +31,7 @@ def two_units(seconds: float) -> str:
 
 def count(number: object, noun: str) -> str:
     """`1 host`, `4 hosts`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if str(number) == '1' else 's'}"
 
 
 def resources(entry: Mapping[str, Any]) -> str:
@@ -60,6 +60,24 @@ def ending(outcome: str, message: str) -> str:
     if message.startswith(outcome):
         return message
     return f"{outcome}: {message}" if message else outcome
+
+
+def backlog(entry: Mapping[str, Any]) -> str:
+    """Why jobs are not in the queue yet, with numbers, and what helps: an entry of `Client.backlog`."""
+    jobs, queued, limit, rule = (plain(entry.get(name)) for name in ("jobs", "queued", "limit", "rule"))
+    user, project = plain(entry.get("user_id")), plain(entry.get("project_id"))
+    if entry.get("rule") is None:
+        whose = "users who are members of no project"
+        who, verb = whose, "have"
+        advice = "an admin can add them to [project_membership] in the quota file"
+    else:
+        whose, verb = f"user {user} in project {project}", "has"
+        who = f"project {project}" if rule == "max_queued_jobs" else whose
+        advice = f"cancel queued jobs, or ask an admin to raise {rule} in the quota file"
+    return (
+        f"{count(jobs, 'job')} of {whose} {'is' if jobs == '1' else 'are'} not in the queue yet: {who} {verb} {queued} "
+        f"queued, and the limit is {limit}; as others start or end, the oldest go first; to go sooner, {advice}"
+    )
 
 
 def waiting(entry: Mapping[str, Any], now: float) -> str:

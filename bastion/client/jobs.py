@@ -25,7 +25,7 @@ from bastion.client.concurrently import concurrently
 from bastion.client.job_logs import RunLogs
 from bastion.client.pace import LOCAL, REMOTE, Pace
 from bastion.client.results import Result, read_result
-from bastion.core import documents, job_record, jobspec, keys, limits
+from bastion.core import cancel_request, documents, job_record, jobspec, keys, limits, status_document
 from bastion.core.errors import (
     InvalidDocument,
     InvalidSpec,
@@ -166,17 +166,13 @@ class Client:
         if self._status is None or meta.generation != self._status_generation:
             try:
                 stored = self.store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES)
-                document = documents.loads(
-                    stored.data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES
-                )
+                document = status_document.read(stored.data)
             except NotFound:
                 return None
-            except documents.DocumentError as error:
-                raise InvalidDocument(f"{keys.STATUS} cannot be read: {error}") from error
-            if not isinstance(document, dict) or document.get("format") != 1:
+            except InvalidDocument as error:
                 raise InvalidDocument(
-                    f"{keys.STATUS} is not of format 1; use the version of bastion that its daemon has"
-                )
+                    f"{keys.STATUS}: {error}; use the version of bastion that its daemon has"
+                ) from error
             self._status, self._status_generation = document, stored.meta.generation
         return self._status
 
@@ -186,12 +182,47 @@ class Client:
         jobs = status.get("jobs") if status else None
         return {str(job.get("name")): job for job in jobs or () if isinstance(job, dict)}
 
-    def unread(self, *, again: bool = True) -> list[str]:
-        """Names of spec objects that the status document does not mention: the daemon has not read them yet."""
+    def unread(self, *, again: bool = True, most: int | None = None) -> list[str]:
+        """Names of spec objects that the status document does not mention, in order.
+
+        The daemon has not read them yet, or the queue has no room for them (`backlog`).
+
+        Args:
+            again: As in `status`.
+            most: Look for no more than so many.
+        """
         status = self.status(again=again) or {}
-        listed = [meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE)]
         known = {str(job.get("name")) for part in ("jobs", "invalid") for job in status.get(part) or ()}
-        return [name for name in listed if name not in known]
+        listed = (meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE))
+        return list(islice((name for name in listed if name not in known), most))
+
+    def backlog(self, *, again: bool = True) -> list[Mapping[str, Any]]:
+        """Of whose jobs the queue has no room for more, the largest number first.
+
+        Each entry has `jobs` (not accepted yet), `queued`, `limit` and `rule`, the quota file's key; `project_id` and
+        `user_id`, or None for users who are members of nothing: they share one limit, which has no `rule`.
+        """
+        entries = (self.status(again=again) or {}).get("backlog")
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+    def backlog_of(self, project_id: str, user_id: str) -> Mapping[str, Any] | None:
+        """The entry of `backlog` that keeps out a job of that project and user; None if there is room."""
+        entries = {(entry.get("project_id"), entry.get("user_id")): entry for entry in self.backlog(again=False)}
+        found = entries.get((project_id, user_id))
+        if found is None and (None, None) in entries:
+            try:
+                outside = not self.policy().is_member(user_id, project_id)
+            except (NotFound, quota.QuotaFileError):
+                outside = True
+            found = entries[None, None] if outside else None
+        return found
+
+    def kept_out(self, sight: Sight) -> Mapping[str, Any] | None:
+        """The entry of `backlog` that keeps a submitted job out of the queue; None if nothing does."""
+        if sight.stage is not Stage.SUBMITTED or not self.backlog(again=False):
+            return None
+        spec = self.spec(sight.name, sight.uid)
+        return None if spec is None else self.backlog_of(spec.project_id, spec.user_id)
 
     def completed(
         self, *, limit: int, among: int | None = None, since: float | None = None
@@ -310,18 +341,20 @@ class Client:
         found: dict[str, None] = {}
         for prefix in (keys.JOBS_ACTIVE, keys.JOBS_STATES, keys.JOBS_COMPLETE):
             for meta in islice(self.store.list(prefix), _NAMES_MAX):
-                found[meta.key.removeprefix(prefix)] = None
+                found[keys.job_of_result(meta.key.removeprefix(prefix))] = None
         return list(found)
 
     def result(self, name: str, uid: str = "") -> Result | None:
         """How the job ended; with `uid`, that very one, also if a namesake has completed since."""
-        candidates = [keys.complete(name)] + ([f"{keys.complete(name)}.{uid}"] if uid else [])
+        candidates = [keys.complete(name)]
+        if uid:
+            candidates += [keys.former_result(name, uid), keys.former_result_before(name, uid)]
         for key in candidates:
             try:
                 result = read_result(self.store.get(key, max_bytes=limits.RESULT_MAX_BYTES).data, name=name)
             except NotFound:
                 continue
-            if not uid or result.uid == uid:
+            if result.name == name and (not uid or result.uid == uid):
                 return result
         return None
 
@@ -383,7 +416,7 @@ class Client:
             data: The spec's own bytes, if they are to be kept as they are.
 
         Raises:
-            Refused: a job of that name is there already.
+            Refused: a job of that name is there already, or the update does not fit it.
         """
         self.check_name(spec.name)
         key = keys.active(spec.name)
@@ -409,6 +442,7 @@ class Client:
                 f"a job named {name!r} is there already with metadata.version {present}; an update of it must have "
                 f"{present + 1}, not {spec.version}"
             )
+        jobspec.overwriting(spec, state.job)
         if state.status not in (Status.PENDING, Status.ACTIVE):
             raise Refused(f"the job {name!r} is ending ({state.status.value}); submit the new one when it has ended")
         try:
@@ -436,11 +470,9 @@ class Client:
             return Cancelled(name=name, uid="", removed=True)
         if sight.status in (Status.CLEANING, Status.COMPLETED):
             raise Refused(f"the job {name!r} is ending already; there is nothing to cancel")
-        wish = {"status": Status.CANCELLING.value, "by": by, "at": to_rfc3339(self.clock.now())}
         # Before the daemon has taken the job up, its uid is our guess; the wish's later time says the same.
-        if sight.uid and sight.stage is Stage.KNOWN:
-            wish["uid"] = sight.uid
-        data = documents.dumps(wish)
+        uid = sight.uid if sight.stage is Stage.KNOWN else ""
+        data = cancel_request.to_bytes(by=by, at=to_rfc3339(self.clock.now()), uid=uid)
         for _ in range(_TRIES):
             present = self.store.head(keys.user_state(name))
             if present is not None and self._same_wish(name, sight.uid):
@@ -454,10 +486,11 @@ class Client:
 
     def _same_wish(self, name: str, uid: str) -> bool:
         try:
-            wish = documents.loads(self.store.get(keys.user_state(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
-        except (NotFound, ObjectTooLarge, documents.DocumentError):
+            data = self.store.get(keys.user_state(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data
+            wish = cancel_request.read(data)
+        except (NotFound, ObjectTooLarge, InvalidDocument):
             return False
-        return isinstance(wish, dict) and bool(uid) and wish.get("uid") == uid and wish.get("status") == "CANCELLING"
+        return wish.cancel and bool(uid) and wish.uid == uid
 
     def _uid(self, name: str, generation: int) -> str:
         """The uid that the daemon gives; its own spelling of the ROOT counts (ours may go through a link)."""

@@ -31,13 +31,20 @@ def result_document(record: JobRecord) -> dict[str, Any]:
     return {**record.spec.unpack(), "result": result}
 
 
-def result_uid(data: bytes) -> str:
-    """The uid of the job whose result a `jobs/complete/` object holds; empty if it holds none of ours."""
+def whose_result(data: bytes) -> tuple[str, str]:
+    """Name and uid of the job whose result a `jobs/complete/` object holds.
+
+    Returns:
+        Each empty where it does not say so, or where it could be no part of a key.
+    """
     try:
-        uid = str(documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)["result"]["uid"])
+        document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
+        name, uid = str(document["name"]), str(document["result"]["uid"])
     except (documents.DocumentError, TypeError, KeyError):
-        return ""
-    return uid if keys.is_uid(uid) else ""  # it becomes part of a key
+        return "", ""
+    if not keys.is_uid(uid):
+        return "", ""
+    return (name if keys.is_plain_name(name) else ""), uid
 
 
 def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:

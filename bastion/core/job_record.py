@@ -1,7 +1,8 @@
 """What the daemon knows of a job: the document `jobs/states/<job>`, its only memory.
 
-`status` and `metadata` are the contract that other clients read; the rest is ours, under `format`. Records are frozen;
-every change is a new record that is written by compare-and-swap before anything that depends on it is done.
+`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is one value
+of `metadata`, next to its `format` number; only this module knows where. Records are frozen; every change is a new
+record that is written by compare-and-swap before anything that depends on it is done.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from bastion.core.packed_document import PackedDocument
 from bastion.core.plain_text import plain_line
 from bastion.core.slices import Place
 
-FORMAT = 1
+FORMAT = 2
+# Our fields beside `status` and `metadata`, at the top level. Such states are read, and rewritten at their next change.
+_FLAT_FORMAT = 1
 # 9999-12-31T23:59:59Z: what a calendar can write.
 LAST_INSTANT = 253_402_300_799.0
-# The accepted spec lies one level down in the state.
-_MAX_DEPTH = limits.JSON_MAX_DEPTH + 1
+# The accepted spec lies three levels down: in `metadata`, `record`, `spec`.
+_MAX_DEPTH = limits.JSON_MAX_DEPTH + 3
 
 
 def _read_instant(value: object) -> object:
@@ -208,7 +211,7 @@ class JobRecord(_Part):
     """The whole state of one job.
 
     Attributes:
-        metadata: Contract: what the ancestor's tools show (`tier`).
+        metadata: Contract: what the ancestor's tools show (`tier`), without our own keys.
         uid: Identity of the job among others of the same name.
         generation: The spec object's generation that `spec` was read from.
         spec: The accepted document. Kept here, so that an overwritten object
@@ -229,7 +232,6 @@ class JobRecord(_Part):
 
     status: Status = Status.PENDING
     metadata: dict[str, Any] = Field(default_factory=dict)
-    format: int = FORMAT
     name: str
     uid: str
     generation: int = Field(ge=1)
@@ -291,11 +293,15 @@ class JobRecord(_Part):
         return evolved
 
     def to_bytes(self) -> bytes:
-        return documents.dumps(self.model_dump(mode="json", exclude_defaults=False, exclude_none=True))
+        record = self.model_dump(mode="json", exclude_defaults=False, exclude_none=True)
+        status, metadata = record.pop("status"), record.pop("metadata")
+        return documents.dumps({"status": status, "metadata": {**metadata, "format": FORMAT, "record": record}})
 
 
 def read(data: bytes, *, name: str) -> JobRecord | Status:
-    """Reads a state; a foreign plain-text or bare `{"status": ...}` state gives just its status.
+    """Reads a state of the present or the former format.
+
+    A plain-text status, or a document with a status and nothing of ours, gives just its status.
 
     Raises:
         InvalidDocument: neither of them.
@@ -307,14 +313,10 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
         document = documents.loads(data, max_depth=_MAX_DEPTH)
         if not isinstance(document, dict):
             raise InvalidDocument(_unreadable(name, "it is not a JSON object"))
-        if "format" not in document:
-            return Status(str(document.get("status", "")).upper())
-        if document["format"] != FORMAT:
-            raise InvalidDocument(
-                f"the state of {name} has format {document['format']!r}; this version reads {FORMAT}; "
-                "run the bastion version that wrote it"
-            )
-        record = JobRecord.model_validate_json(data)
+        fields = _fields(document, name)
+        if fields is None:
+            return Status(str(document.get("status", "")).strip().upper())
+        record = JobRecord.model_validate(fields)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise InvalidDocument(_unreadable(name, f"{where}: {error.errors()[0]['msg']}")) from error
@@ -326,6 +328,35 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
     if problem:
         raise InvalidDocument(_unreadable(name, problem))
     return record
+
+
+def _fields(document: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours.
+
+    Raises:
+        InvalidDocument: its format is neither of them, or its record is not an object.
+    """
+    if "format" in document:
+        if document["format"] != _FLAT_FORMAT:
+            raise InvalidDocument(_unknown_format(name, document["format"]))
+        return document
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or "format" not in metadata:
+        return None
+    if metadata["format"] != FORMAT:
+        raise InvalidDocument(_unknown_format(name, metadata["format"]))
+    record = metadata.get("record")
+    if not isinstance(record, dict):
+        raise InvalidDocument(_unreadable(name, "metadata.record is not a JSON object"))
+    others = {key: value for key, value in metadata.items() if key not in ("format", "record")}
+    return {**record, "status": document.get("status"), "metadata": others}
+
+
+def _unknown_format(name: str, found: object) -> str:
+    return (
+        f"the state of {name} has format {str(found)[:40]!r}; this version reads {_FLAT_FORMAT} and {FORMAT}; "
+        "run the bastion version that wrote it"
+    )
 
 
 def _unreadable(name: str, problem: str) -> str:

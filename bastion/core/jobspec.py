@@ -192,6 +192,10 @@ class JobSpec:
     def to_bytes(self) -> bytes:
         return documents.dumps(self.document)
 
+    def updates(self, accepted: JobSpec) -> bool:
+        """Whether it is the next version of the same job; any other spec of that name is another job."""
+        return self.version is not None and self.version == (accepted.version or 0) + 1
+
 
 def _explain(error: ValidationError) -> str:
     problems = []
@@ -211,12 +215,16 @@ def _check_creation_time(text: str) -> None:
         raise InvalidSpec(problem) from error
 
 
+def _owed(kind: instance_types.InstanceType, num_replicas: int) -> dict[str, int]:
+    return {kind.resource_type: kind.amount * num_replicas}
+
+
 def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) -> Runner | None:
     if model.runner is None:
         return None
     kind = instance_types.lookup(model.runner.instance_type)
     # One replica more than declared would be hardware that nobody was charged for.
-    owed = {kind.resource_type: kind.amount * model.runner.num_replicas}
+    owed = _owed(kind, model.runner.num_replicas)
     if dict(resources) != owed:
         raise InvalidSpec(
             f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {kind.name} needs {owed}"
@@ -282,6 +290,30 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
         runner=_runner(model, resources, packed),
         packed=packed,
     )
+
+
+def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
+    """Reads `spec` as the overwrite of an accepted spec: an update without `runner` keeps the accepted one.
+
+    The ancestor's client reads a spec into its own classes, which have no runner, and writes it back.
+
+    Raises:
+        InvalidSpec: it is an update, and its resources do not fit the runner that it keeps.
+    """
+    runner = accepted.runner
+    if spec.runner is not None or runner is None:
+        return spec
+    document = {**spec.document, "runner": accepted.document["runner"]}
+    if not spec.updates(accepted) and document != dict(accepted.document):
+        return spec  # another job of that name
+    owed = _owed(runner.instance_type, runner.num_replicas)
+    if dict(spec.resources) != owed:
+        raise InvalidSpec(
+            f"this update has no runner and keeps the present one, {runner.num_replicas} x "
+            f"{runner.instance_type.name}, which needs metadata.resources {owed}, not {dict(spec.resources)}; "
+            "write these resources, or a runner that fits yours, or cancel the job and submit it again"
+        )
+    return from_document(document, name=spec.name)
 
 
 def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:

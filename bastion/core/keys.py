@@ -40,11 +40,14 @@ OPTIONS_IN_FORCE = "config/in-force-options.json"
 # What may be large, and can wait until there is room again.
 _BULK = ("logs/", "outputs/", "bundles/", "agents/")
 
-# What we create; uppercase is accepted on reading, because the ancestor's clients write it.
+# What we create, and what we read: the ancestor's clients write any printable ASCII character but "/". Not read is what
+# a shell, a URL or gsutil takes for something else, and "~", which separates a name from a uid in our own keys.
 _NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
-_READ_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-# Endings that mean something else in the logs folder: worker folders, cleanup logs, rolled logs.
-_RESERVED_ENDING = re.compile(r"(?:\.d|\.cleanup|[-.](?:19|20)\d{6}(?:\.\d+)?)")
+_READ_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:,+=@-]*")
+# `logs/<job>.cleanup` is the log of that job's cleanup command.
+_TAKEN_ENDING = ".cleanup"
+# Endings that a reader of the logs folder takes for worker folders and rolled logs; no key of ours is equal to theirs.
+_MISLEADING_ENDING = re.compile(r"(?:\.d|[-.](?:19|20)\d{6}(?:\.\d+)?)\Z")
 _RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
 
 
@@ -59,28 +62,35 @@ def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
     Args:
         name: The job's name, which is also its object's name.
         bastion: The bastion's own name; its logs lie beside the jobs'.
-        new: Whether we are creating it (lower case only) or reading what another client wrote.
+        new: Whether we create it, or read what another client wrote; more names are read than created.
 
     Raises:
         InvalidSpec: with the rule that it breaks.
     """
-    pattern, letters = (_NEW_NAME, "lower-case letters") if new else (_READ_NAME, "letters")
     if not isinstance(name, str) or not name:
         raise InvalidSpec("the job has no name; give it one with --name")
-    if len(name) > limits.NAME_MAX_CHARS:
+    most = limits.NEW_NAME_MAX_CHARS if new else limits.NAME_MAX_CHARS
+    if len(name) > most:
+        raise InvalidSpec(f"the job name {name[:80]!r} is {len(name)} characters long; the maximum is {most}")
+    if new and not _NEW_NAME.fullmatch(name):
         raise InvalidSpec(
-            f"the job name {name[:80]!r} has {len(name)} characters; {limits.NAME_MAX_CHARS} are the most"
-        )
-    if not pattern.fullmatch(name):
-        raise InvalidSpec(
-            f"the job name {name!r} is not allowed; use {letters}, digits, '.', '_' and '-', "
+            f"the job name {name!r} is not allowed; use lower-case letters, digits, '.', '_' and '-', "
             "with a letter or digit at both ends"
+        )
+    if not _READ_NAME.fullmatch(name):
+        raise InvalidSpec(
+            f"the job name {name!r} is not allowed; use letters, digits and any of '_.:,+=@-', "
+            "with a letter, a digit or '_' at the beginning"
         )
     if name.startswith(bastion):
         raise InvalidSpec(f"the job name {name!r} begins with the bastion's own name; choose another")
-    # A date ends a name only where a reader of the logs folder would take it for a rolled log.
-    if re.search(_RESERVED_ENDING.pattern + r"\Z", name):
-        raise InvalidSpec(f"the job name {name!r} ends like a log file (.d, .cleanup or a date); choose another")
+    if name.endswith(_TAKEN_ENDING):
+        raise InvalidSpec(
+            f"the job name {name!r} ends in {_TAKEN_ENDING}, like the log of another job's cleanup command; "
+            "choose another"
+        )
+    if new and _MISLEADING_ENDING.search(name):
+        raise InvalidSpec(f"the job name {name!r} ends like a log file (.d or a date); choose another")
 
 
 def is_plain_name(name: str) -> bool:
@@ -139,6 +149,21 @@ def state(job: str) -> str:
 
 def complete(job: str) -> str:
     return JOBS_COMPLETE + job
+
+
+def former_result(job: str, uid: str) -> str:
+    """Where the result of an earlier job of that name lies. No job's name has the separator."""
+    return f"{JOBS_COMPLETE}{job}~{uid}"
+
+
+def former_result_before(job: str, uid: str) -> str:
+    """Where versions up to 0.1.0 put it; another job may have that very name."""
+    return f"{JOBS_COMPLETE}{job}.{uid}"
+
+
+def job_of_result(name: str) -> str:
+    """The job whose result, the newest or a former one, has that name under `jobs/complete/`."""
+    return name.partition("~")[0]
 
 
 def invalid(job: str) -> str:

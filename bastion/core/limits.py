@@ -21,8 +21,10 @@ SPEC_MAX_VALUES = 4096
 DOCUMENT_MAX_VALUES = 65_536
 # Integers of a document: 64 bits have 19 digits and a sign. Python refuses to write one of over 4,300 digits.
 JSON_INTEGER_MAX_CHARS = 20
-# VM names and DNS labels stop at 63.
-NAME_MAX_CHARS = 63
+# A job's name when we create it: VM names and DNS labels stop at 63.
+NEW_NAME_MAX_CHARS = 63
+# A job's name that we read: with what our keys add to it, it stays below the 255 bytes of a file's name.
+NAME_MAX_CHARS = 128
 # A job asks for something of a type or does not name it.
 RESOURCE_MIN = 1
 # More than any pool; keeps sums far from where integers stop being exact in other people's JSON.
@@ -48,6 +50,15 @@ QUARANTINE_STILL_SECONDS = 1.0
 UNREAD_STATE_SECONDS = 300.0
 # A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).
 UNKNOWN_WISH_TICKS = 10
+
+# Queued jobs of all users who are members of nothing, together; they wait for a quota file that names them.
+OUTSIDERS_QUEUED_JOBS_MAX = 1000
+# Specs that a tick reads at most, the oldest first; the next tick goes on.
+SPECS_READ_MAX = 10_000
+# Specs that are read before it is decided which of them the queue has room for; so many are in memory at once.
+SPECS_READ_AT_ONCE = 1000
+# Of owners with more jobs than the queue takes, the status shows those with the most.
+BACKLOG_OWNERS_SHOWN = 100
 
 # Thousands of projects; a larger file is a mistake, and is not downloaded.
 QUOTA_FILE_MAX_BYTES = 1024 * 1024

@@ -202,7 +202,7 @@ class _Turn:
         assert spec is not None and meta is not None  # the caller looked
         if spec.packed == record.spec:  # touched or uploaded again, not changed
             return self._evolve(record, generation=meta.generation)
-        if spec.version is None or spec.version != (record.job.version or 0) + 1:
+        if not spec.updates(record.job):
             return self._cancel(record, "its spec was replaced by another job of the same name", spec.user_id)
         if record.status is Status.PENDING:
             changes = {"generation": meta.generation, "spec": spec.packed, "failed_tries": 0}

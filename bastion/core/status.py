@@ -20,8 +20,6 @@ from bastion.core.protocol import HostPhase
 from bastion.core.world import JobView
 from scheduler import Decision, Plan, Snapshot
 
-FORMAT = 1
-
 
 def phase(record: JobRecord) -> str:
     """A job's progress in one word, finer than its status."""
@@ -201,25 +199,31 @@ def build(
     daemon: Mapping[str, Any],
     quota: Mapping[str, Any],
     alarms: Sequence[str],
+    backlog: Sequence[Mapping[str, Any]],
     jobs: Sequence[dict[str, Any]],
     views: Mapping[str, JobView],
     plan: Plan,
     idle: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The whole document; `jobs` are `JobEntries` of the same views and plan, and `idle` an `idle_document`."""
+    """The whole status, as `core.status_document` packs it.
+
+    Args:
+        jobs: `JobEntries` of the same views and plan.
+        idle: An `idle_document`.
+    """
     invalid = [
         {"name": name, "problem": plain_line(view.spec_problem)}
         for name, view in sorted(views.items())
         if view.spec_problem
     ]
     return {
-        "format": FORMAT,
         "bastion": bastion,
         "root": root,
         "daemon": dict(daemon),
         "quota": dict(quota),
         "alarms": sorted({plain_line(alarm) for alarm in alarms}),
         "jobs": list(jobs),
+        "backlog": [dict(entry) for entry in backlog],
         "invalid": invalid,
         "projects": {
             name: {

@@ -331,11 +331,11 @@ class Daemon:
                 entropy=self._entropy(),
                 dry_run=options.scheduler.dry_run,
                 whole=self._listings.whole,
+                policy=policy.policy,
                 provisioning=provisioning,
                 epoch=self._lease.epoch,
                 fence=self._fence,
             )
-            world = replace(world, policy=policy.policy)
             self.time.idle = not world.jobs
             now = self.time.now()
             if taking_over:
@@ -414,5 +414,6 @@ class Daemon:
             alarms=problems,
             waiting_since=self._waiting.since,
             idle=idle_document(decided.jobs),
+            backlog=self._observer.backlog.published(),
             usage=self._usage.to_document,
         )

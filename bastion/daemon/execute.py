@@ -7,7 +7,6 @@ job whose effect fails has its turn ended there; the next tick derives anew what
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -41,7 +40,7 @@ from bastion.core.errors import (
     StoreError,
     StoreUnavailable,
 )
-from bastion.core.finishing import result_uid
+from bastion.core.finishing import whose_result
 from bastion.core.job_record import JobRecord
 from bastion.core.plain_text import plain_line
 from bastion.core.protocol import Claim
@@ -52,7 +51,7 @@ from bastion.daemon.folders import Folders, Invalid
 from bastion.daemon.history import LEASE_RAN_OUT, HistoryWriter
 from bastion.daemon.nodes import Provisioners
 from bastion.daemon.views import JobViews
-from bastion.ports import ObjectStore
+from bastion.ports import ObjectStore, StoredObject
 
 
 @dataclass(slots=True)
@@ -338,13 +337,29 @@ class Executor:
         if found.size > limits.RESULT_MAX_BYTES:
             raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
         present = self._store.get(key, max_bytes=limits.RESULT_MAX_BYTES)
-        uid = result_uid(present.data)
+        owner, uid = whose_result(present.data)
         if uid == effect.record.uid:
             return
-        aside = f"{key}.{uid or present.meta.generation}"
-        with contextlib.suppress(PreconditionFailed):  # moved by an earlier try of this very step
-            self._store.put(aside, present.data, generation=0)
+        if self._store.head(keys.former_result(name, effect.record.uid)) is not None:
+            return  # written before, and moved aside by a namesake that ended since
+        # Versions up to 0.1.0 moved another job's older result to the very key of this one.
+        moved_here = owner != name and key == keys.former_result_before(owner, uid)
+        aside = keys.former_result(owner if moved_here else name, uid or str(present.meta.generation))
+        self._move_aside(present, aside)
         self._store.put(key, effect.document, generation=present.meta.generation)
+
+    def _move_aside(self, present: StoredObject, aside: str) -> None:
+        """Copies a result to `aside`; if another one lies there, to a key of its own."""
+        if not self._copied(present, aside) and not self._copied(present, f"{aside}~{present.meta.generation}"):
+            raise InvalidDocument(f"{aside} holds another result than the one to be moved there; move it away")
+
+    def _copied(self, present: StoredObject, key: str) -> bool:
+        """Whether the same bytes lie under `key` now: by this call, or by an earlier try of this very step."""
+        try:
+            self._store.put(key, present.data, generation=0)
+        except PreconditionFailed:
+            return self._store.get(key, max_bytes=limits.RESULT_MAX_BYTES).data == present.data
+        return True
 
     def _put_invalid(self, effect: PutInvalid) -> None:
         document = documents.dumps(

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bastion.core import documents, jobspec, keys, limits, protocol
+from bastion.core import cancel_request, documents, jobspec, keys, limits, protocol
 from bastion.core.errors import InvalidDocument, InvalidSpec, UnknownInstanceType
 from bastion.core.job_record import JobRecord
 from bastion.core.job_record import read as read_record
 from bastion.core.jobspec import JobSpec
 from bastion.core.lifecycle import Status
 from bastion.core.objects import check_key
-from bastion.core.plain_text import plain
 from bastion.core.protocol import Claim, Order, Report
 from bastion.daemon.beats import Beats
 from bastion.daemon.listings import LoneObject, Shelves
@@ -28,22 +27,6 @@ class Invalid:
 
     name: str
     spec_generation: int
-
-
-def _read_wish(_name: str, data: bytes) -> tuple[bool, str, str]:
-    """`(cancel, uid, by)`; a plain-text status is accepted as well, as the ancestor's clients once wrote it."""
-    text = data.strip().decode("utf-8", "replace")
-    if text.upper() == Status.CANCELLING.value:
-        return True, "", ""
-    try:
-        document = documents.loads(data)
-    except documents.DocumentError as error:
-        raise InvalidDocument(str(error)) from error
-    if not isinstance(document, dict):
-        raise InvalidDocument("a wish is a JSON object")
-    uid, by = document.get("uid"), document.get("by")
-    cancel = str(document.get("status", "")).upper() == Status.CANCELLING.value
-    return cancel, uid[:128] if isinstance(uid, str) else "", plain(by[:128]) if isinstance(by, str) else ""
 
 
 def _read_invalid(key_name: str, data: bytes) -> Invalid:
@@ -81,7 +64,7 @@ class Folders:
         self.states: ObjectCache[JobRecord | Status] = ObjectCache(
             store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
         )
-        self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, _read_wish)
+        self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, lambda _, data: cancel_request.read(data))
         self.claims: ObjectCache[Claim] = ObjectCache(
             store,
             keys.JOBS_CLAIMS,

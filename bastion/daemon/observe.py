@@ -15,6 +15,7 @@ from bastion.core.keys import Run
 from bastion.core.provisioning import BUILT_IN, Provisioning
 from bastion.core.runs import plan_attempt
 from bastion.core.world import Settings, StrayNode, World
+from bastion.daemon.backlog import Backlog
 from bastion.daemon.crew import Crew
 from bastion.daemon.fence import Fence
 from bastion.daemon.folders import Folders
@@ -22,6 +23,7 @@ from bastion.daemon.nodes import Nodes, Provisioners, list_nodes
 from bastion.daemon.views import JobViews
 from bastion.daemon.zones import ZonesInUse
 from bastion.ports import Clock, ObjectStore
+from quota import Policy
 
 __all__ = ["Observer", "Provisioners"]
 
@@ -34,6 +36,7 @@ class Observer:
         views: Builds the views; keeps what only this daemon knows of jobs.
         orphan_nodes: Nodes of no job that is known.
         zones: Where slices may be, whatever the settings say now.
+        backlog: Specs that the queue has no room for.
         problems: What went wrong in this tick, for people.
     """
 
@@ -53,7 +56,8 @@ class Observer:
         self._clock = clock
         self.folders = folders
         self.zones = ZonesInUse()
-        self.views = JobViews(store, folders, provisioners, clock, settings)
+        self.backlog = Backlog(folders.specs, folders.states, folders.wishes)
+        self.views = JobViews(store, folders, provisioners, clock, settings, self.backlog)
         self.orphan_nodes: tuple[StrayNode, ...] = ()
         self.problems: list[str] = []
 
@@ -63,6 +67,7 @@ class Observer:
         entropy: bytes,
         dry_run: bool,
         whole: bool,
+        policy: Policy | None = None,
         provisioning: Provisioning | None = BUILT_IN,
         epoch: int = 0,
         fence: Fence | None = None,
@@ -73,6 +78,7 @@ class Observer:
             entropy: For the world.
             dry_run: For the world.
             whole: Whether everything was listed in this tick; only then can anything be done about what is seen.
+            policy: The quota file in force, for the world and for the limits of the queue.
             provisioning: The operator's settings in force, for the world; slices are looked for in their zones, too.
             epoch: For the world.
             fence: Says which attempts count; None: all do.
@@ -87,8 +93,9 @@ class Observer:
             folders.states.look_up(folders.specs.listed, crew)
         folders.states.fetch(list(folders.states.listed), crew)
         self._tell_unread()
-        folders.specs.fetch(self._specs_to_read(), crew)
         folders.wishes.fetch(list(folders.wishes.listed), crew)
+        self.backlog.begin(policy)
+        self._read_specs()
         folders.invalid.fetch(list(folders.invalid.listed), crew)
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
         self._fetch_runs(records)
@@ -112,6 +119,7 @@ class Observer:
             settings=settings,
             entropy=entropy,
             dry_run=dry_run,
+            policy=policy,
             provisioning=provisioning,
             epoch=epoch,
             no_room=fence.no_room(views, whole=whole) if fence is not None else "",
@@ -135,6 +143,21 @@ class Observer:
         if len(frozen) > most:
             self.problems.append(f"{len(frozen) - most} more jobs stand still: their states cannot be read")
 
+    def _read_specs(self) -> None:
+        """Reads new specs, the oldest first, and keeps no more of them in memory than the queue has room for."""
+        wanted = self._specs_to_read()
+        if len(wanted) > limits.SPECS_READ_AT_ONCE:
+            listed = self.folders.specs.listed
+            wanted.sort(key=lambda name: (listed[name].updated, name))
+        unknown: dict[str, str] = {}
+        self.backlog.sort_out(list(self.folders.specs.values))  # read before, and not accepted: as in a dry run
+        for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
+            some = wanted[first : first + limits.SPECS_READ_AT_ONCE]
+            self.folders.specs.fetch(some, self._crew)
+            unknown |= self.folders.specs.unknown
+            self.backlog.sort_out(some)
+        self.folders.specs.unknown = unknown
+
     def _specs_to_read(self) -> list[str]:
         """Specs that are not the accepted ones; names and sizes that are refused are not even downloaded."""
         specs, states = self.folders.specs, self.folders.states
@@ -143,6 +166,8 @@ class Observer:
             record = states.values.get(name)
             if isinstance(record, JobRecord) and record.generation == meta.generation:
                 specs.forget(name)
+            elif self.backlog.holds(name, meta):
+                continue
             elif specs.generation(name) != meta.generation and not self.views.refused_unread(name, meta.size):
                 wanted.append(name)
         return self._that_have_room(wanted) if wanted else wanted

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bastion.core import documents, keys, limits
-from bastion.core.errors import BastionError, NotFound, PreconditionFailed
+from bastion.core import documents, keys, limits, status_document
+from bastion.core.errors import BastionError, InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.job_record import JobRecord
 from bastion.core.status import JobEntries, build
 from bastion.core.world import World
@@ -34,11 +34,8 @@ class Circumstances:
     alarms: Sequence[str]
     waiting_since: Mapping[str, float]
     idle: Mapping[str, Any]
+    backlog: Sequence[Mapping[str, Any]] = ()
     usage: Callable[[], Mapping[str, Any]] = dict
-
-
-def _read(data: bytes) -> Any:
-    return documents.loads(data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES)
 
 
 class Publisher:
@@ -58,8 +55,8 @@ class Publisher:
         """What an earlier daemon published; None if it cannot be read: it is written anew at the end of this tick."""
         try:
             self._learn()
-            return _read(self._data or b"null")
-        except documents.DocumentError:
+            return status_document.read(self._data) if self._data else None
+        except InvalidDocument:
             return None
         except BastionError as error:
             self._narrate(f"the earlier status could not be read: {error}")
@@ -75,6 +72,7 @@ class Publisher:
             daemon=about.daemon,
             quota=about.quota,
             alarms=about.alarms,
+            backlog=about.backlog,
             jobs=self._entries.of(records, world.jobs, plan, about.waiting_since),
             views=world.jobs,
             plan=plan,
@@ -87,7 +85,7 @@ class Publisher:
             elif document == self._document:  # quick: entries that stayed the same are the same objects
                 return
             if not self._lies_there(document):
-                self._write(documents.dumps({**document, "usage": about.usage()}))
+                self._write(documents.dumps(status_document.pack({**document, "usage": about.usage()})))
             self._document = document
         except PreconditionFailed:
             self._data = None  # somebody else wrote it; look again next tick
@@ -100,11 +98,10 @@ class Publisher:
         if self._document is not None or not self._data:
             return False
         try:
-            present = _read(self._data)
-        except documents.DocumentError:
+            present = status_document.read(self._data)
+        except InvalidDocument:
             return False
-        usage = present.get("usage") if isinstance(present, dict) else None
-        return documents.dumps({**document, "usage": usage}) == self._data
+        return documents.dumps(status_document.pack({**document, "usage": present.get("usage")})) == self._data
 
     def _write(self, data: bytes) -> None:
         meta = self._store.put(keys.STATUS, data, generation=self._generation)

@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from bastion.core import keys, limits
+from bastion.core import jobspec, keys, limits
+from bastion.core.cancel_request import CancelRequest
 from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
-from bastion.core.finishing import result_uid
+from bastion.core.finishing import whose_result
 from bastion.core.job_record import Attempt, JobRecord
 from bastion.core.keys import Run
 from bastion.core.lifecycle import Status
@@ -49,8 +50,16 @@ class JobViews:
     """
 
     def __init__(
-        self, store: ObjectStore, folders: Folders, provisioners: Provisioners, clock: Clock, settings: Settings
+        self,
+        store: ObjectStore,
+        folders: Folders,
+        provisioners: Provisioners,
+        clock: Clock,
+        settings: Settings,
+        backlog: Collection[str] = (),
     ) -> None:
+        """`backlog`: names whose specs the queue has no room for; they get no view."""
+        self._backlog = backlog
         self._store = store
         self._folders = folders
         self._provisioners = provisioners
@@ -103,7 +112,7 @@ class JobViews:
         self._bad_before, self._bad = self._bad, {}
         self._reports_before, self._reports = self._reports, {}
         explained = (entry.name for entry in folders.invalid.values.values())
-        names = sorted({*folders.specs.listed, *folders.states.listed, *explained})
+        names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
         resting, self._resting = self._resting, {}
         return {name: self._view(name, nodes, resting.get(name)) for name in names}
 
@@ -164,8 +173,8 @@ class JobViews:
             return None
         if name in wishes.problems and not self._still(meta):
             return None  # it may be half written
-        cancel, uid, by = wishes.values.get(name, (False, "", ""))
-        return Wish(generation=meta.generation, written_at=meta.updated, cancel=cancel, uid=uid, by=by)
+        said = wishes.values.get(name, CancelRequest(cancel=False))
+        return Wish(generation=meta.generation, written_at=meta.updated, cancel=said.cancel, uid=said.uid, by=said.by)
 
     # -- one job ------------------------------------------------------------------------------------------------
 
@@ -212,12 +221,18 @@ class JobViews:
         explained = folders.invalid.values.get(invalid_name)
         explained_meta = folders.invalid.listed.get(invalid_name)
         read = meta is not None and specs.generation(name) == meta.generation
-        current = read and name not in specs.problems
+        spec = specs.values.get(name) if read and name not in specs.problems else None
+        spec_problem = self._spec_problem(name, meta)
+        if spec is not None and record is not None:
+            try:
+                spec = jobspec.overwriting(spec, record.job)
+            except InvalidSpec as error:
+                spec, spec_problem = None, str(error)
         view = JobView(
             name=name,
             spec_meta=meta,
-            spec=specs.values.get(name) if current else None,
-            spec_problem=self._spec_problem(name, meta),
+            spec=spec,
+            spec_problem=spec_problem,
             record=record,
             record_generation=states.generation(name),
             frozen=states.problems.get(name)
@@ -262,12 +277,17 @@ class JobViews:
             return False
         if self._no_ghosts.get(view.name) == view.record_generation:
             return False
-        key = keys.complete(view.name)
-        for candidate in (key, f"{key}.{record.uid}"):
+        name, uid = view.name, record.uid
+        for candidate in (
+            keys.complete(name),
+            keys.former_result(name, uid),
+            keys.former_result_before(name, uid),
+        ):
             found = self._store.head(candidate)
             if found is not None and found.size <= limits.RESULT_MAX_BYTES:
                 with contextlib.suppress(NotFound):
-                    if result_uid(self._store.get(candidate, max_bytes=limits.RESULT_MAX_BYTES).data) == record.uid:
+                    stored = self._store.get(candidate, max_bytes=limits.RESULT_MAX_BYTES)
+                    if whose_result(stored.data)[1] == uid:
                         return True
         self._no_ghosts[view.name] = view.record_generation
         return False

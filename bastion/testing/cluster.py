@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from bastion.core import documents, jobspec, keys
+from bastion.core import documents, jobspec, keys, status_document
 from bastion.core.errors import NotFound
 from bastion.core.job_record import JobRecord
 from bastion.core.job_record import read as read_record
@@ -43,6 +43,13 @@ b = ["bob"]
 v4 = 0.5
 [project_resources.b]
 v4 = 0.5
+"""
+
+# To be added to a quota file under which one user queues more jobs than by default.
+LONG_QUEUES = b"""
+[project_rules]
+max_queued_jobs = 100000
+max_queued_jobs_per_user = 100000
 """
 
 
@@ -228,11 +235,12 @@ class Cluster:
     # -- what became of it --------------------------------------------------------------------------------------
 
     def json(self, key: str) -> Any:
-        """The JSON under a key; None if there is nothing."""
+        """The JSON under a key, of the status as its readers see it; None if there is nothing."""
         try:
-            return json.loads(self.store.get(key).data)
+            data = self.store.get(key).data
         except NotFound:
             return None
+        return status_document.read(data) if key == keys.STATUS else json.loads(data)
 
     def record(self, name: str) -> JobRecord | None:
         try:

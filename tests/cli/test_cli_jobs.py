@@ -96,7 +96,7 @@ def test_a_status_of_another_version_is_explained(run, bastion) -> None:
     bastion.store.put(keys.STATUS, b'{"format": 99}', generation=0)
     done = run("list")
     assert done.code == 1
-    assert "is not of format 1; use the version of bastion that its daemon has" in done.err
+    assert "it has format 99; this version reads 1 and 2; use the version of bastion that its daemon has" in done.err
 
 
 def test_alarms_of_the_daemon_are_shown(run, bastion) -> None:
@@ -252,7 +252,7 @@ def test_cancel_writes_a_wish_for_that_very_job(run, bastion) -> None:
     done = run("cancel", "job")
     assert (done.code, done.err) == (0, "cancelling job\n")
     wish = bastion.json(keys.user_state("job"))
-    assert (wish["status"], wish["uid"], wish["by"]) == ("CANCELLING", uid, "alice")
+    assert (wish["status"], wish["metadata"]["uid"], wish["metadata"]["by"]) == ("CANCELLING", uid, "alice")
     assert run("cancel", "job").err == "job was being cancelled already\n"
     bastion.run_until(lambda: bastion.result("job"))
     assert bastion.result("job")["by"] == "alice"
@@ -263,7 +263,7 @@ def test_a_wish_of_an_older_client_is_replaced(run, bastion) -> None:
     bastion.settle(3)
     bastion.cancel("job", uid="aaaaaaaaaa")
     assert run("cancel", "job").code == 0
-    assert bastion.json(keys.user_state("job"))["uid"] == uid
+    assert bastion.json(keys.user_state("job"))["metadata"]["uid"] == uid
 
 
 def test_cancel_waits_for_the_end_of_every_job(run, bastion) -> None:
@@ -322,7 +322,7 @@ def test_cancel_of_a_foreign_state_leaves_the_uid_out(run, bastion) -> None:
     bastion.put_spec("job", documents.dumps({}))
     bastion.store.put(keys.state("job"), b"ACTIVE", generation=0)
     assert run("cancel", "job").code == 0
-    assert "uid" not in bastion.json(keys.user_state("job"))
+    assert "uid" not in bastion.json(keys.user_state("job"))["metadata"]
 
 
 # -- quota check -------------------------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_a_spec_of_another_client_copied_into_the_folder_runs_and_its_name_can_b
     second = user.result("copied")
     assert second is not None
     assert second["exit_code"] == 3
-    assert (user.root / "jobs" / "complete" / f"copied.{first['uid']}").exists()
+    assert (user.root / "jobs" / "complete" / f"copied~{first['uid']}").exists()
 
 
 def test_a_user_states_file_cancels_a_job(open_to_all: User) -> None:

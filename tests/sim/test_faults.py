@@ -271,7 +271,7 @@ class History:
     def result(self, uid: str) -> dict[str, object] | None:
         if uid not in self._results and uid in self.accepted:
             name = self.accepted[uid]
-            for key in (keys.complete(name), f"{keys.complete(name)}.{uid}"):
+            for key in (keys.complete(name), keys.former_result(name, uid)):
                 document = self.cluster.json(key)
                 if document is not None and document["result"]["uid"] == uid:
                     self._results[uid] = dict(document["result"])

@@ -10,7 +10,7 @@ from bastion.core import keys, limits
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import check_a_good_job_runs, overwrite, record_document
+from tests.sim.foreign_changes import check_a_good_job_runs, overwrite, record_document, state_bytes
 
 # -- hostile objects --------------------------------------------------------------------------------------------
 
@@ -71,13 +71,15 @@ def test_a_spec_with_strange_unknown_fields_is_refused_or_survives_a_restart(ext
         {"generation": -5},
     ],
 )
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_state_of_strange_content_freezes_its_own_job_at_most(change: dict[str, object], restarted: bool) -> None:
+@pytest.mark.parametrize(("restarted", "flat"), [(False, False), (True, False), (True, True)])
+def test_a_state_of_strange_content_freezes_its_own_job_at_most(
+    change: dict[str, object], restarted: bool, flat: bool
+) -> None:
     cluster = Cluster()
     uid = cluster.submit("bad")
     cluster.run_until(lambda: cluster.hosts.live("bad"))
     document = {k: v for k, v in {**record_document(cluster, "bad"), **change}.items() if v is not None}
-    overwrite(cluster, keys.state("bad"), json.dumps(document).encode())
+    overwrite(cluster, keys.state("bad"), state_bytes(document, flat=flat))
     if restarted:
         cluster.restart_daemon()
     check_a_good_job_runs(cluster)
@@ -92,7 +94,7 @@ def test_a_negative_charge_in_a_state_gives_nobody_room() -> None:
     cluster.run_until(lambda: cluster.hosts.live("bad"))
     document = record_document(cluster, "bad")
     document["attempt"]["charged"] = {"v4": -1000}
-    overwrite(cluster, keys.state("bad"), json.dumps(document).encode())
+    overwrite(cluster, keys.state("bad"), state_bytes(document))
     for k in range(4):
         cluster.submit(f"more-{k}", instance_type="tpu-v4-32")
     cluster.settle(8)
@@ -104,7 +106,7 @@ def test_the_nodes_of_a_job_whose_state_cannot_be_read_are_nobodys_to_sweep() ->
     uid = cluster.submit("bad", instance_type="tpu-v4-32")
     cluster.run_until(lambda: cluster.hosts.live("bad"))
     good = cluster.store.get(keys.state("bad")).data
-    overwrite(cluster, keys.state("bad"), good.replace(b'"format":1', b'"format":2'))
+    overwrite(cluster, keys.state("bad"), good.replace(b'"format":2', b'"format":3'))
     cluster.restart_daemon()
     cluster.settle(15)
     assert cluster.hosts.live("bad") == [f"{uid}-1"]
@@ -159,7 +161,7 @@ def test_a_job_that_waited_for_capacity_for_days_is_still_readable() -> None:
     past = {**document["attempts"][0], "message": "There is no more capacity in the zone " * 4}
     document["attempts"] = [{**past, "number": k + 1} for k in range(3000)]
     document["next_attempt"] = 3001
-    overwrite(cluster, keys.state("job"), json.dumps(document).encode())
+    overwrite(cluster, keys.state("job"), state_bytes(document))
     cluster.settle(80)
     record = cluster.record("job")
     assert record is not None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 
 from bastion.core import keys, limits
 from bastion.daemon import execute
-from bastion.testing.cluster import QUOTA, Cluster
+from bastion.testing.cluster import LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for, saves_every
 
@@ -21,7 +20,8 @@ LEASE_TTL_SECONDS = 60.0
 
 def in_the_cloud(pool: int = 64) -> tuple[Cluster, CountingStore]:
     """A cluster with the intervals of a bucket in the cloud, and what its daemon asks of it."""
-    cluster = Cluster(quota=QUOTA.replace(b"v4 = 64", b"v4 = %d" % pool), lease_ttl_seconds=LEASE_TTL_SECONDS)
+    quota = QUOTA.replace(b"v4 = 64", b"v4 = %d" % pool) + LONG_QUEUES
+    cluster = Cluster(quota=quota, lease_ttl_seconds=LEASE_TTL_SECONDS)
     counting = CountingStore(cluster.store)
     cluster.daemon = cluster.new_daemon(counting)
     return cluster, counting
@@ -56,7 +56,7 @@ def test_ten_thousand_waiting_and_a_hundred_running_jobs_of_sixteen_hosts_stay_w
     settle(cluster)
     assert len(cluster.listed(keys.BEATS)) == 1600
     assert sum(bool(cluster.hosts.live(f"running-{number}")) for number in range(100)) == 100
-    assert len(json.loads(cluster.store.get(keys.STATUS).data)["jobs"]) == 10_100
+    assert len(cluster.json(keys.STATUS)["jobs"]) == 10_100
     for _ in range(12):
         counting.reset()
         cluster.step(TICK_SECONDS)

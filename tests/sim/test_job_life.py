@@ -59,7 +59,7 @@ def test_the_same_name_runs_again_and_the_older_result_moves_aside() -> None:
     second = cluster.submit("job")
     cluster.run_until(lambda: (cluster.result("job") or {}).get("uid") == second)
     assert first != second
-    assert cluster.json(f"{keys.complete('job')}.{first}")["result"]["uid"] == first
+    assert cluster.json(keys.former_result("job", first))["result"]["uid"] == first
 
 
 def test_a_waiting_job_is_cancelled_at_once() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bastion.core import jobspec, limits
+from bastion.core import jobspec, keys, limits
 from bastion.core.errors import InvalidSpec, Refused, UnknownInstanceType
 
 # Written by AXLearn's own serializer.
@@ -137,12 +137,31 @@ def test_bytes_that_are_no_spec_are_refused_and_nothing_else_happens(data: bytes
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "a/b", "../x", "-a", "a-", "a b", "a\n", "x" * 64, "job.d", "job.cleanup", "job-20260102", "ä",
-     "team-bastion", "team-bastion-2", "job-20260102.3", "a\x00"],
+    ["", ".", "..", ".a", "a/b", "../x", "-a", "a b", "a\n", "x" * 129, "job.cleanup", "ä", "a~b", "job~abcdefghij",
+     "a*", "a?", "a[1]", "a#1", "a%20", "$a", "a;b", "a'b", "team-bastion", "team-bastion-2", "team-bastion-20260102",
+     "a\x00"],
 )  # fmt: skip
 def test_a_name_that_could_harm_another_key_is_refused(name: str) -> None:
     with pytest.raises(InvalidSpec):
+        keys.check_job_name(name, bastion="team-bastion")
+    with pytest.raises(InvalidSpec):
         jobspec.parse(ANCESTOR.replace("job-1", "x").encode(), name=name, bastion="team-bastion")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["alice:train", "a,b", "a=1", "a+b", "a@b.com", "_a", "a-", "a.", "job.d", "job-20260102", "job-20260102.3",
+     "x" * 80, "x" * 128, "train.abcdefghij", "Job-A"],
+)  # fmt: skip
+def test_a_name_of_an_ancestors_client_is_read_if_it_harms_nobody(name: str) -> None:
+    assert parse(document(name=name), name=name).name == name
+    assert keys.key_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["alice:train", "a,b", "a-", "job.d", "job-20260102", "x" * 64, "Job-A"])
+def test_fewer_names_are_created_than_read(name: str) -> None:
+    with pytest.raises(InvalidSpec):
+        keys.check_job_name(name, bastion="team-bastion", new=True)
 
 
 def test_names_are_read_with_capitals_and_written_without() -> None:

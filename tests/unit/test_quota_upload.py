@@ -219,7 +219,7 @@ def test_a_status_that_no_daemon_wrote_is_refused_entry_by_entry(cluster: Cluste
         (lambda cluster: cluster.clock.advance(3600), "has not renewed its lease for more than ten minutes"),
         (lambda cluster: cluster.store.delete(keys.LEASE, generation=_generation(cluster, keys.LEASE)), "no daemon"),
         (lambda cluster: cluster.store.delete(keys.STATUS, generation=_generation(cluster, keys.STATUS)), "not known"),
-        (lambda cluster: overwrite(cluster, keys.STATUS, b'{"format": 7}'), "not of format 1"),
+        (lambda cluster: overwrite(cluster, keys.STATUS, b'{"format": 7}'), "it has format 7"),
         (lambda cluster: overwrite(cluster, keys.STATUS, b'{"format": 1, "jobs": [7]}'), "not as a daemon writes it"),
     ],
 )
