@@ -16,7 +16,7 @@ _HEADER_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
 # What makes a boundary the last one.
 _CLOSING = b"--"
-_QUOTES = ("\"", "'")
+_QUOTES = ('"', "'")
 
 
 def boundary_of(content_type: str) -> bytes:

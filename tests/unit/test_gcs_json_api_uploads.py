@@ -110,9 +110,7 @@ def test_the_requests_of_gcloud_storage_are_understood(endpoint: Endpoint) -> No
     assert endpoint.content("/storage/v1/b/lake/o/d%2Fa?alt=media&projection=noAcl") == b"From me\n"
     fields = "prefixes,items/name,items/size,items/metadata/goog-reserved-file-mtime,nextPageToken"
     listing = f"alt=json&projection=noAcl&maxResults=1000&fields={quote(fields)}"
-    top = document(
-        endpoint.ask("GET", f"/storage/v1/b/lake/o?{listing}&delimiter=%2F&includeFoldersAsPrefixes=True")
-    )
+    top = document(endpoint.ask("GET", f"/storage/v1/b/lake/o?{listing}&delimiter=%2F&includeFoldersAsPrefixes=True"))
     assert top == {"prefixes": ["d/"]}
     below = document(endpoint.ask("GET", f"/storage/v1/b/lake/o?{listing}&prefix=d%2F"))
     assert below == {"items": [{"name": "d/a", "size": "8", "metadata": {"goog-reserved-file-mtime": "7"}}]}

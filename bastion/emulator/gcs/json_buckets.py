@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bastion.emulator.gcs.calls import Call
 from bastion.emulator.gcs.json_resources import Json, bucket_json
-from bastion.emulator.gcs.trouble import not_served
 from bastion.emulator.gcs.resources import NoSuchBucket
+from bastion.emulator.gcs.trouble import not_served
 from bastion.http1 import Response
 from bastion.storage_api.documents import text_field
 from bastion.storage_api.refusals import not_allowed, required
