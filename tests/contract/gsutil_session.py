@@ -40,7 +40,8 @@ class Gsutil:
             f"[Credentials]\n{place}"
             f"[Boto]\nca_certificates_file = {ca_file}\nnum_retries = 1\n"
             f"[GSUtil]\nstate_dir = {folder / 'state'}\nresumable_threshold = {_RESUMABLE_BYTES}\n"
-            "check_hashes = always\nparallel_process_count = 1\nsoftware_update_check_period = 0\ndisable_analytics_prompt = True\n"
+            "check_hashes = always\nparallel_process_count = 1\n"
+            "software_update_check_period = 0\ndisable_analytics_prompt = True\n"
         )
         self._environment = {
             **environment,

@@ -368,9 +368,8 @@ def run_tensorstore(url: str, part: str) -> None:
 def run_with_exports(tmp_path: Path, *command: str) -> None:
     """Runs a client that has read what an endpoint prints, and nothing else."""
     with StorageEndpoint(tmp_path / "buckets", buckets=["vault"]) as endpoint:
-        exported = [
-            line.removeprefix("export ") for line in instructions(endpoint.address) if line.startswith("export")
-        ]
+        lines = instructions(endpoint.address)
+        exported = [line.removeprefix("export ") for line in lines if line.startswith("export")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GCSFS_")}
         environment.update(pair.split("=", 1) for pair in exported)
         environment.update({"GOOGLE_AUTH_TOKEN_FOR_TESTING": "any", "FSSPEC_GS": '{"token": "anon"}'})
