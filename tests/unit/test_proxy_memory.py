@@ -10,7 +10,7 @@ from bastion.http1 import Response
 from bastion.proxy.memory import BUDGET_BYTES, Gathering, MemoryBudget
 from bastion.proxy.sealed.segments import SEGMENT_BYTES
 from tests.unit.proxy_objects import content, stage
-from tests.unit.proxy_stage import PieceBody, Stage, body_of, document
+from tests.unit.proxy_stage import PieceBody, Stage, document
 from tests.unit.proxy_uploads import INSERT, MIB, Uploader, noise
 
 __all__ = ["stage"]
