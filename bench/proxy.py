@@ -1,10 +1,12 @@
-"""What the storage proxy costs: `python bench/proxy.py [--rounds=5] [--mib=128] [--within]`.
+"""What the storage proxy costs: `python bench/proxy.py [--rounds=5] [--mib=128] [--within] [--base=PYTHON]`.
 
 Ratios, because they travel from machine to machine and megabytes a second do not. In one run, one mode after the other
 and round after round: straight to a server (`bench/storage_sink.py`), through a bare TLS relay (`bench/relay.py`),
 through `bastion proxy run` with encryption off, and with encryption on; TLS everywhere, a client process with four
 connections, the median of the rounds; a ratio is the median of the rounds' ratios. Then straight and through the
 encrypting proxy against a server that is as slow as storage is from one host.
+
+With `--base`, the interpreter of another version's environment: only the encrypting proxies of both versions, in turns.
 """
 
 from __future__ import annotations
@@ -165,8 +167,12 @@ def started(*command: object) -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def proxy(name: str, folder: Path, server: int, *, encrypt: bool) -> Iterator[Route]:
-    """`bastion proxy run` in front of the server."""
+def proxy(name: str, folder: Path, server: int, *, encrypt: bool, python: str = sys.executable) -> Iterator[Route]:
+    """`bastion proxy run` in front of the server.
+
+    Args:
+        python: The interpreter, which decides on the version.
+    """
     own, public = folder / name, folder / name / "public"
     own.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -181,9 +187,10 @@ def proxy(name: str, folder: Path, server: int, *, encrypt: bool) -> Iterator[Ro
         "SSL_CERT_FILE": str(folder / "ca.pem"),
         "HOME": str(own),
     }
-    command = [sys.executable, "-m", "bastion.cli.main", "proxy", "run"]
+    command = [python, "-m", "bastion.cli.main", "proxy", "run"]
     with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        # Not in the folder of this version, whose modules would be found there.
+        process = subprocess.Popen(command, cwd=own, env=environment, stdout=log, stderr=log)
     try:
         ca_file = public / "mitmproxy-ca-cert.pem"
         while not ca_file.exists():
@@ -207,11 +214,15 @@ class Figures:
 
     Attributes:
         rounds: Seconds from the first byte to the last answer, of each round.
-        processor_seconds: Of the processes between client and server, the median.
+        used: Processor seconds of the processes between client and server, of each round.
     """
 
     rounds: list[float]
-    processor_seconds: float
+    used: list[float]
+
+    @property
+    def processor_seconds(self) -> float:
+        return statistics.median(self.used)
 
     @property
     def seconds(self) -> float:
@@ -219,7 +230,15 @@ class Figures:
 
     def over(self, other: Figures) -> float:
         """The median of how many times as long each round took; the machine is another one in every minute."""
-        return statistics.median(own / others for own, others in zip(self.rounds, other.rounds, strict=True))
+        return _ratio(self.rounds, other.rounds)
+
+    def used_over(self, other: Figures) -> float:
+        """The same of processor seconds."""
+        return _ratio(self.used, other.used)
+
+
+def _ratio(rounds: list[float], others: list[float]) -> float:
+    return statistics.median(own / other for own, other in zip(rounds, others, strict=True))
 
 
 def measured(routes: list[Route], method: str, *, size: int, rounds: int) -> dict[str, Figures]:
@@ -237,7 +256,7 @@ def measured(routes: list[Route], method: str, *, size: int, rounds: int) -> dic
     return {
         name: Figures(
             rounds=[whole for whole, _ in taken],
-            processor_seconds=statistics.median(used for _, used in taken),
+            used=[used for _, used in taken],
         )
         for name, taken in seconds.items()
     }
@@ -272,7 +291,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mib", type=int, default=128, help="size of each object")
     parser.add_argument("--within", action="store_true", help="fail if a goal is missed")
+    parser.add_argument("--base", default="", help="interpreter of another version, to compare with")
     given = parser.parse_args()
+    if given.base:
+        compare(given.base, size=given.mib * MIB, rounds=given.rounds)
+        return
     size = given.mib * MIB
     total = CONNECTIONS * size
     ratios: list[Ratio] = []
@@ -304,6 +327,24 @@ def main() -> None:
     print("\n".join(str(ratio) for ratio in ratios))
     if given.within and not all(ratio.within for ratio in ratios):
         sys.exit(1)
+
+
+def compare(base: str, *, size: int, rounds: int) -> None:
+    """Prints how this version's encrypting proxy compares with another one's."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        direct, _, _, on = ways(stack, folder)
+        other = stack.enter_context(proxy("base", folder, direct.port, encrypt=True, python=base))
+        for method, words in (("POST", "up"), ("GET", "down")):
+            if method == "GET":
+                keep(on, size)
+                keep(other, size)
+            of = measured([other, on], method, size=size, rounds=rounds)
+            for name, value in (
+                ("time", of["on"].over(of["base"])),
+                ("processor seconds", of["on"].used_over(of["base"])),
+            ):
+                print(Ratio(name=f"{words}: this version/base, {name}", value=value, most=1.05), flush=True)
 
 
 def ways(stack: contextlib.ExitStack, folder: Path) -> Iterator[Route]:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import requests
 
-# The class that speaks HTTP alone: the other one asks over gRPC which kind of bucket it has, and this endpoint speaks no
-# gRPC (docs/reference/storage-endpoint.md says how a user switches that off).
+# The class that speaks HTTP alone: the other one asks over gRPC which kind of bucket it has, and this endpoint speaks
+# no gRPC (docs/reference/storage-endpoint.md says how a user switches that off).
 from gcsfs.core import GCSFileSystem
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
