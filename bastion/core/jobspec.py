@@ -148,6 +148,7 @@ class JobSpec:
         version: `metadata.version`; one higher than the accepted one marks an update of the same job.
         creation_time: As the client wrote it; shown, never used for the order.
         runner: None: the command runs on the bastion itself.
+        has_cleanup: Whether it has a cleanup command.
         packed: The JSON document it was read from, unknown fields included.
     """
 
@@ -158,6 +159,7 @@ class JobSpec:
     priority: int
     version: int | None
     runner: Runner | None
+    has_cleanup: bool
     packed: PackedDocument = field(repr=False)
 
     @property
@@ -288,6 +290,7 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
         priority=model.metadata.priority or limits.PRIORITY_DEFAULT,
         version=model.metadata.version,
         runner=_runner(model, resources, packed),
+        has_cleanup=bool(model.cleanup_command),
         packed=packed,
     )
 

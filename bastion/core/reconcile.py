@@ -446,13 +446,13 @@ class _Turn:
     def _cleaning(self, record: JobRecord) -> JobRecord:
         if self._stray_nodes():
             return record
-        command = record.started_job.cleanup_command
+        has_cleanup = record.started_job.has_cleanup
         # It runs as the daemon, so only what the scheduler once admitted may run.
-        if not (command and record.had_attempt) or record.cleanup_done:
+        if not (has_cleanup and record.had_attempt) or record.cleanup_done:
             outcome = record.outcome
             assert outcome is not None  # decided before CLEANING
             text = f"completed: {outcome.outcome}"
-            if command and not record.had_attempt:
+            if has_cleanup and not record.had_attempt:
                 text += "; its cleanup command does not run, because the job never started"
             return self._evolve(record, text, status=Status.COMPLETED)
         if record.cleanup is None and not self.may_clean:

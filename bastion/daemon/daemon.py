@@ -283,7 +283,7 @@ class Daemon:
         decided = self._decide()
         world, plan, turns = decided.world, decided.plan, decided.turns
         outcome = Outcome()
-        if self._lease.may_act():
+        if self._still_acts():
             known = decided.policy.policy.projects if decided.policy.policy else ()
             outcome = self._executor.execute(turns, known_projects=known)
         self._look_whole = bool(turns)  # what was done has consequences, and they should not wait for a second look
@@ -312,6 +312,16 @@ class Daemon:
         now = self.time.now()
         pressing = any(r.attempt is not None and runs.pressing(r.attempt, now) for r in records.values())
         return TickReport(acted=True, jobs=len(records), pressing=pressing, outcome=outcome, problems=problems)
+
+    def _still_acts(self) -> bool:
+        """Whether what was decided may be done. A decision about many jobs may take longer than the lease lasts: if it
+        can be renewed, nobody else has acted meanwhile."""
+        if self._lease.may_act():
+            return True
+        epoch = self._lease.epoch
+        with contextlib.suppress(StoreError):
+            return self._lease.hold() and self._lease.epoch == epoch
+        return False
 
     def _decide(self) -> _Decided:
         """Looks at what is due and decides what to do. Before anything is done, everything is looked at."""

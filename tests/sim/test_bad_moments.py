@@ -191,3 +191,20 @@ def test_a_half_written_wish_is_not_dropped_until_it_has_been_still() -> None:
     overwrite(cluster, keys.user_state("job"), b'{"status": "CANCELLING"}')
     cluster.run_until(lambda: cluster.result("job"), steps=10)
     assert (cluster.result("job") or {})["outcome"] == "cancelled"
+
+
+def test_a_decision_that_takes_longer_than_the_lease_is_carried_out_if_nobody_else_acted() -> None:
+    cluster = Cluster()
+    slow = CountingStore(cluster.store)
+    listing = slow.list
+
+    def slowly(prefix: str, *, start_after: str = "", end_before: str = ""):  # type: ignore[no-untyped-def]
+        if prefix == keys.BEATS:
+            cluster.clock.advance(4.0)  # of a TTL of 5 s, two thirds are for acting
+        return listing(prefix, start_after=start_after, end_before=end_before)
+
+    slow.list = slowly  # type: ignore[method-assign]
+    cluster.daemon = cluster.new_daemon(slow)  # type: ignore[arg-type]
+    cluster.hosts.scripts["job"] = runs_for(1)
+    cluster.submit("job")
+    cluster.run_until(lambda: cluster.result("job"), steps=40)

@@ -124,10 +124,10 @@ def test_settings_that_cannot_be_read_are_read_again_until_they_can_be() -> None
     cluster = in_the_cloud(settings(NEAR))
     plain = cluster.store.get
 
-    def silent(key: str, *, start: int = 0):  # type: ignore[no-untyped-def]
+    def silent(key: str, **bounds: int):  # type: ignore[no-untyped-def]
         if key == keys.DAEMON_SETTINGS:
             raise StoreUnavailable("no answer")
-        return plain(key, start=start)
+        return plain(key, **bounds)
 
     cluster.store.get = silent  # type: ignore[method-assign]
     cluster.submit("job", instance_type="tpu-v4-16")
