@@ -7,7 +7,6 @@ precondition then. Each client has a way of its own to the one bucket.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -35,7 +34,7 @@ class SlowBucket:
     Attributes:
         lag_seconds: A new object is missing in listings for so long.
         held: Writes that were held back.
-        landed: Those of them that took effect when they landed, by the first part of their key.
+        landed: Keys of those of them that took effect when they landed, in that order.
         hidden: How often a listing lacked an object because it was new.
     """
 
@@ -46,7 +45,7 @@ class SlowBucket:
         self._born: dict[str, float] = {}
         self.lag_seconds = 0.0
         self.held = 0
-        self.landed: Counter[str] = Counter()
+        self.landed: list[str] = []
         self.hidden = 0
 
     def way(self) -> SlowWay:
@@ -65,7 +64,8 @@ class SlowBucket:
             before = self.store.head(held.key)
             with contextlib.suppress(PreconditionFailed, NotFound):
                 held.land()
-                self.landed["/".join(held.key.split("/")[:2])] += self.store.head(held.key) != before
+                if self.store.head(held.key) != before:
+                    self.landed.append(held.key)
 
     @property
     def under_way(self) -> int:

@@ -63,11 +63,11 @@ CLASSES = {
     *(["clock step"] if CLOCK_STEPS else []),
 }
 _LANDED = {
-    "jobs/states": "state landed late",
-    "jobs/claims": "claim landed late",
-    "jobs/complete": "result landed late",
-    "history/jobs": "history landed late",
-    "history/projects": "history landed late",
+    keys.JOBS_STATES: "state landed late",
+    keys.JOBS_CLAIMS: "claim landed late",
+    keys.JOBS_COMPLETE: "result landed late",
+    "history/": "history landed late",
+    keys.RUNS: "order landed late",
 }
 
 
@@ -115,7 +115,7 @@ class Machine:
 
     def _delay(self, _method: str, key: str) -> float | None:
         history, chances = self._history, self._history.random
-        likely = 0.15 if key.startswith((keys.JOBS_STATES, keys.JOBS_CLAIMS, keys.JOBS_COMPLETE)) else 0.03
+        likely = 0.15 if key.startswith((keys.JOBS_STATES, keys.JOBS_CLAIMS, keys.JOBS_COMPLETE, keys.RUNS)) else 0.03
         if not history.trouble or chances.random() >= likely:
             return None
         history.hits["write held back"] += 1
@@ -206,6 +206,7 @@ class TimeHistory(History):
     def __init__(self, seed: int) -> None:
         self.hits: Counter[str] = Counter()
         self.rushes = 0
+        self._landed = 0
         self._read: dict[str, tuple[int, Any]] = {}
         self.machines: list[Machine] = []
         super().__init__(seed, split=False)
@@ -228,7 +229,7 @@ class TimeHistory(History):
         super()._user()
         if len(self.uids) < EARLY:  # at first all of them, soon: a pool that has room for everybody shows little
             self._submit(f"job-{len(self.uids)}")
-        if self.rushes:
+        if self.rushes or self.random.random() < 0.15:
             self.rushes = 0
             name = f"rush-{len(self.uids)}"
             self.cluster.hosts.scripts[name] = runs_for(20)
@@ -245,6 +246,12 @@ class TimeHistory(History):
         for machine in self.random.sample(self.machines, MACHINES):
             self.bucket.land()
             machine.tick()
+        for key in self.bucket.landed[self._landed :]:
+            self.hits[next((kind for start, kind in _LANDED.items() if key.startswith(start)), "other")] += 1
+            gang = keys.gang(key.split("/")[1]) if key.startswith(keys.RUNS) else ""
+            if gang in self.cluster.slices.vanished:
+                self._resurrect(gang)  # the order finds its hosts again
+        self._landed = len(self.bucket.landed)
         self.cluster.hosts.step([*self.cluster.slices.live_slices(), *self.cluster.bastion_host.live_slices()])
         self.cluster.clock.advance(seconds)
 
@@ -265,8 +272,8 @@ class TimeHistory(History):
             existing = [status.ref.name for status in slices.list()]
             if existing:
                 slices.vanish(chances.choice(existing))
-        elif chance < 0.14:
-            self._resurrect()
+        elif chance < 0.14 and slices.vanished:
+            self._resurrect(chances.choice(slices.vanished))
         elif chance < 0.16:
             slices.late_creates += 1
         elif chance < 0.17:
@@ -279,13 +286,10 @@ class TimeHistory(History):
             self.hits["clock step"] += 1
             chances.choice(self.machines).clock.offset = chances.choice([-3600.0, 0.0, 3600.0])
 
-    def _resurrect(self) -> None:
-        slices = self.cluster.slices
-        if slices.vanished:
-            name = self.random.choice(slices.vanished)
-            slices.resurrect(name)
-            self.hits["gang returned"] += 1
-            self.hits["gang of an ended job returned"] += name.split("-")[1] in self._results
+    def _resurrect(self, gang: str) -> None:
+        self.cluster.slices.resurrect(gang)
+        self.hits["gang returned"] += 1
+        self.hits["gang of an ended job returned"] += gang.split("-")[1] in self._results
 
     # -- reading, once per change --------------------------------------------------------------------------------
 
@@ -370,9 +374,6 @@ class TimeHistory(History):
         self.cluster.slices.late_creates = self.cluster.slices.lose_replies = 0
         while self.bucket.under_way:  # no fault ends before its last write has landed
             self._step()
-        for folder, count in self.bucket.landed.items():
-            kind = "order landed late" if folder.startswith("runs/") else _LANDED.get(folder, folder)
-            self.hits[kind] += count
         super().finish()
         self._check_histories()
         superseded = [line for name in self.uids for line in self.cluster.history(name) if "superseded" in line]

@@ -151,7 +151,7 @@ def test_a_start_by_a_daemon_that_lost_the_lease_never_counts(takeovers: int) ->
         record = cluster.record("late")
         assert record is not None and record.attempt is not None
     most = steps(cluster, bucket, 35)
-    assert bucket.landed["jobs/states"] == 1, "the late start landed"
+    assert bucket.landed == [keys.state("late")], "the late start landed"
     assert most <= POOL, f"{most} of {POOL} units are in use"
     assert running(cluster, ["runs", "late", "other"]) == ["runs", "other"] or cluster.result("other")
     cluster.run_until(lambda: cluster.hosts.live("late"))
@@ -213,7 +213,7 @@ def test_a_state_whose_creation_lands_after_the_jobs_end_is_dropped(namesake: st
         lines = cluster.history("job")
     cluster.clock.advance(50)
     bucket.land()
-    assert bucket.landed["jobs/states"] == 1, "the creation landed, and the job is back"
+    assert bucket.landed == [keys.state("job")], "the creation landed, and the job is back"
     if namesake in ("waits", "update"):
         version = 1 if namesake == "update" else None
         other = cluster.submit("job", instance_type="tpu-v4-8", command="another", version=version)
