@@ -324,7 +324,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
         raise InvalidDocument(_unreadable(name, str(error))) from error
     if record.name != name:
         raise InvalidDocument(f"the state of {name} is that of {record.name!r}")
-    problem = _contradiction(record, document["spec"])
+    problem = _contradiction(record, fields["spec"])
     if problem:
         raise InvalidDocument(_unreadable(name, problem))
     return record

@@ -69,7 +69,7 @@ if __name__ == "__main__":
 
 
 def stand_in(*, agent: str = AGENT, needs: dict[str, str] | None = None, installer: str = "") -> bytes:
-    """An agent file: the real installer with more lines, `agent` for `bastion.agent`, wheels by name and tags."""
+    """An agent file: the installer (and more lines), `agent` for `bastion.agent`, further wheels by name and tags."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as wheel:
         for name in ("__init__.py", "core/__init__.py", "core/packed_agent.py", "core/wheel_tags.py"):
