@@ -8,6 +8,7 @@ every tick derives what to do from the record and from what exists.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from bastion.core import attempt_end, capacity, finishing, keys, limits, runs, tries
 from bastion.core.accepting import accept, quarantine
@@ -16,7 +17,6 @@ from bastion.core.checkpoints import saved_until
 from bastion.core.effects import (
     AppendHistory,
     CloseGate,
-    CreateSlice,
     DeleteSlice,
     DropRecord,
     DropWish,
@@ -46,37 +46,38 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     # Who starts and who is evicted depends on what is in use; the rest does not.
     decisions = {} if world.no_room else {decision.name: decision for decision in plan.acting}
     turns: dict[str, list[Effect]] = {}
-    cleaning = Counter(
-        view.record.started_job.user_id for view in world.jobs.values() if view.record and view.record.cleanup
+    cleaning = _Cleaning(
+        view.record.started_job.user_id
+        for view in world.jobs.values()
+        if view.record is not None and view.record.cleanup is not None
     )
     for name, view in world.jobs.items():
-        effects = reconcile_job(view, decisions.get(name), world, now, may_clean=_may_clean(view, cleaning))
+        effects = reconcile_job(view, decisions.get(name), world, now, cleaning)
         if effects:
             turns[name] = effects
-            if view.record and any(isinstance(e, CreateSlice) and e.request.run.endswith("-cleanup") for e in effects):
-                cleaning[view.record.started_job.user_id] += 1
     return turns
 
 
-def _may_clean(view: JobView, cleaning: Counter[str]) -> bool:
-    """Whether one more cleanup command of the job's user may run: more slots must be free than the user holds.
+class _Cleaning:
+    """Whose cleanup commands run. A user may have another one run only while more slots are free than the user holds.
 
     So nobody takes them all, however long these commands run (`scheduler.ledger` gives slots to jobs by the same rule).
-
-    Args:
-        view: The job.
-        cleaning: How many run, by user.
     """
-    record = view.record
-    if record is None or record.status not in (Status.ACTIVE, Status.CANCELLING, Status.CLEANING):
-        return False
-    return limits.CLEANUP_COMMANDS_MAX - cleaning.total() > cleaning[record.started_job.user_id]
+
+    def __init__(self, users: Iterable[str] = ()) -> None:
+        self._held = Counter(users)
+
+    def take(self, user: str) -> bool:
+        """Takes a slot for the user, if the user may have one."""
+        may = limits.CLEANUP_COMMANDS_MAX - self._held.total() > self._held[user]
+        self._held[user] += may
+        return may
 
 
 def reconcile_job(
-    view: JobView, decision: Decision | None, world: World, now: float, *, may_clean: bool = True
+    view: JobView, decision: Decision | None, world: World, now: float, cleaning: _Cleaning
 ) -> list[Effect]:
-    """One job's turn. `may_clean`: there is room for one more cleanup command."""
+    """One job's turn. `cleaning`: who holds the slots for cleanup commands."""
     if view.ghost:
         return [DropRecord(name=view.name, generation=view.record_generation)]
     if view.frozen:
@@ -87,7 +88,7 @@ def reconcile_job(
         return []
     before = view.record
     record = before.model_copy(update={"history": _history_to_keep(view, before)})
-    turn = _Turn(view, decision, world, now, may_clean=may_clean)
+    turn = _Turn(view, decision, world, now, cleaning)
     record = turn.advance(record)
     effects: list[Effect] = []
     if turn.changed:
@@ -151,9 +152,9 @@ def cancel_wanted(view: JobView) -> bool:
 class _Turn:
     """One job's way through this tick: `advance` steps the record until nothing more can be decided now."""
 
-    def __init__(self, view: JobView, decision: Decision | None, world: World, now: float, *, may_clean: bool) -> None:
+    def __init__(self, view: JobView, decision: Decision | None, world: World, now: float, cleaning: _Cleaning) -> None:
         self.view = view
-        self.may_clean = may_clean
+        self.cleaning = cleaning
         self.decision = decision
         self.settings = world.settings
         self.world = world
@@ -455,7 +456,7 @@ class _Turn:
             if has_cleanup and not record.had_attempt:
                 text += "; its cleanup command does not run, because the job never started"
             return self._evolve(record, text, status=Status.COMPLETED)
-        if record.cleanup is None and not self.may_clean:
+        if record.cleanup is None and not self.cleaning.take(record.started_job.user_id):
             return record
         if record.cleanup is None:
             run = f"{record.uid}-cleanup"
