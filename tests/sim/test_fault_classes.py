@@ -34,8 +34,8 @@ from bastion.testing.slow_bucket import SlowBucket
 from tests.sim.test_faults import POOL, History
 
 HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "300"))
-BATCH = 50
-STEPS = 36
+BATCH = 75
+STEPS = 32
 MACHINES = 3
 # Jobs that are submitted as soon as a history begins.
 EARLY = 5
@@ -71,6 +71,8 @@ _LANDED = {
 }
 
 
+# How likely the writes to a folder are held back.
+_HELD = {keys.JOBS_STATES: 0.15, keys.JOBS_CLAIMS: 0.5, keys.JOBS_COMPLETE: 0.15, keys.RUNS: 0.15}
 _WRITES = ("put", "append", "delete")
 # Where a machine may freeze; each with how many of such moments a tick has, about.
 _FREEZES: tuple[tuple[Callable[[str, str], bool], int], ...] = (
@@ -115,10 +117,12 @@ class Machine:
 
     def _delay(self, _method: str, key: str) -> float | None:
         history, chances = self._history, self._history.random
-        likely = 0.15 if key.startswith((keys.JOBS_STATES, keys.JOBS_CLAIMS, keys.JOBS_COMPLETE, keys.RUNS)) else 0.03
+        likely = next((chance for start, chance in _HELD.items() if key.startswith(start)), 0.03)
         if not history.trouble or chances.random() >= likely:
             return None
         history.hits["write held back"] += 1
+        if key.startswith(keys.JOBS_STATES) and self._cluster.store.head(key) is None:
+            return chances.choice([10.0, 60.0])  # its creation: by then the job may be over
         # What takes its requests away often takes the machine, too.
         if key.startswith(keys.JOBS_STATES) and chances.random() < 0.4:
             self._doomed = True
@@ -207,6 +211,7 @@ class TimeHistory(History):
         self.hits: Counter[str] = Counter()
         self.rushes = 0
         self._landed = 0
+        self._pace = 4.0
         self._read: dict[str, tuple[int, Any]] = {}
         self.machines: list[Machine] = []
         super().__init__(seed, split=False)
@@ -238,12 +243,12 @@ class TimeHistory(History):
             self.uids[name].add(self.cluster.submit(name, user=user, project=project, **wanted))
 
     def _step(self) -> None:
-        self.step_machines(self.random.choice([0.5, 1.0, 1.0, 2.0, 4.0]) if self.trouble else 4.0)
+        self.step_machines(self.random.choice([0.5, 1.0, 1.0, 2.0, 4.0]) if self.trouble else self._pace)
         self.check(self.charged)
 
     def step_machines(self, seconds: float) -> None:
         """Every machine may tick, every host acts, then time passes."""
-        for machine in self.random.sample(self.machines, MACHINES):
+        for machine in self.random.sample(self.machines, len(self.machines)):
             self.bucket.land()
             machine.tick()
         for key in self.bucket.landed[self._landed :]:
@@ -372,8 +377,10 @@ class TimeHistory(History):
             machine.unread = set()
             machine.until = 0.0
         self.cluster.slices.late_creates = self.cluster.slices.lose_replies = 0
-        while self.bucket.under_way:  # no fault ends before its last write has landed
-            self._step()
+        while self.bucket.under_way or any(machine.frozen for machine in self.machines):
+            self._step()  # no fault ends before its last write has landed
+        self.machines = [self.random.choice(self.machines)]
+        self._pace = 8.0
         super().finish()
         self._check_histories()
         superseded = [line for name in self.uids for line in self.cluster.history(name) if "superseded" in line]
