@@ -33,6 +33,7 @@ from bastion.testing.scripted_hosts import runs_for
 from bastion.testing.slow_bucket import SlowBucket
 from tests.sim.test_faults import POOL, History
 
+# `make soak` runs 20,000.
 HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "300"))
 BATCH = 75
 STEPS = 32
@@ -413,6 +414,7 @@ def live_through(seed: int) -> Counter[str]:
     return history.hits
 
 
+@pytest.mark.timeout(900)  # a batch takes ten to twenty seconds of processor time
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_invariants_hold_under_faults_in_time(first: int) -> None:
     hits: Counter[str] = Counter()
