@@ -24,7 +24,9 @@ from bastion.core.job_record import read as read_record
 from bastion.core.lifecycle import Status
 from bastion.core.slices import SliceState
 from bastion.daemon.daemon import Daemon, TickReport
+from bastion.daemon.fence import Fence
 from bastion.daemon.observe import Provisioners
+from bastion.daemon.views import JobViews
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore
@@ -412,6 +414,30 @@ def live_through(seed: int) -> Counter[str]:
             if machine.frozen is not None:
                 machine.frozen.kill()
     return history.hits
+
+
+def _breaks(seed: int) -> bool:
+    try:
+        live_through(seed)
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("owner", "what", "instead"),
+    [
+        (Fence, "late", lambda _fence, _record: False),
+        (JobViews, "_is_ghost", lambda _views, _view, _record: False),
+    ],
+    ids=["late starts count", "ended jobs come back"],
+)
+def test_the_checks_fail_where_a_protection_is_missing(
+    owner: type, what: str, instead: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, what, instead)
+    assert any(_breaks(seed) for seed in range(200)), "no history noticed"  # some ten are enough
 
 
 @pytest.mark.timeout(900)  # a batch takes ten to twenty seconds of processor time
