@@ -38,7 +38,7 @@ from tests.sim.test_faults import POOL, History
 # `make soak` runs 20,000.
 HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "300"))
 BATCH = 75
-STEPS = 32
+STEPS = 28
 MACHINES = 3
 # Jobs that are submitted as soon as a history begins.
 EARLY = 5
@@ -383,7 +383,7 @@ class TimeHistory(History):
         while self.bucket.under_way or any(machine.frozen for machine in self.machines):
             self._step()  # no fault ends before its last write has landed
         self.machines = [self.random.choice(self.machines)]
-        self._pace = 8.0
+        self._pace = 20.0
         super().finish()
         self._check_histories()
         superseded = [line for name in self.uids for line in self.cluster.history(name) if "superseded" in line]
