@@ -52,7 +52,7 @@ exhaustive: $(VENV)/.dev
 
 # Thousands of random histories of crashes, lost replies and lost nodes, and fresh examples for the property tests.
 soak: $(VENV)/.dev
-	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
+	BASTION_SIM_SEEDS=3000 BASTION_SIM_HISTORIES=20000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
 
 # 500 jobs on emulated slices with everything going wrong (`make test` runs 40), 200 slices at once, and the daemon's

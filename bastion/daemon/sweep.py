@@ -66,12 +66,12 @@ class Sweeper:
                     DeleteSlice(ref=status.ref, on_bastion=stray.on_bastion),
                 ]
         ownerless = self._ownerless_runs(world)
-        for uid in sorted({run.uid for run in ownerless}):
-            # Claims and orders stay for longer; the rest is of no use.
-            if old_enough(f"runs of {uid}", _ORPHAN_TICKS) and self._has_reports(uid):
+        # Claims and orders stay for longer; the rest is of no use.
+        for uid in sorted({run.uid for run in ownerless} & self._uids_with_reports()):
+            if old_enough(f"runs of {uid}", _ORPHAN_TICKS):
                 turns[f"runs of {uid}"] = [DropRuns(uid=uid)]
         for run, moved_at in ownerless.items():
-            if old_enough(f"run {run}", _ORPHAN_TICKS) and server_time - moved_at >= PAST_RUNS_KEPT_SECONDS:
+            if server_time - moved_at >= PAST_RUNS_KEPT_SECONDS and old_enough(f"run {run}", _ORPHAN_TICKS):
                 turns[f"run {run}"] = [DropRun(run=str(run))]
         self._since = seen
         return turns | {f"run {run}": [DropRun(run=str(run))] for run in self._past_runs(world, now)}
@@ -107,15 +107,19 @@ class Sweeper:
         if any(view.frozen for view in world.jobs.values()):
             return {}
         folders = self._observer.folders
-        moved_at: dict[str, float] = dict.fromkeys(folders.beats.runs(), 0.0)
+        moved_at: dict[str, float] = {}
         for name, meta in (*folders.run_objects.listed.items(), *folders.claims.listed.items()):
-            text = name.partition("/")[0]
-            moved_at[text] = max(meta.updated, moved_at.get(text, 0.0))
-        runs = {run: at for text, at in moved_at.items() if (run := Run.parse(text)) is not None}
-        return {run: runs[run] for run in sorted(runs, key=str) if run.uid not in owned}
+            if name.partition("-")[0] not in owned:
+                text = name.partition("/")[0]
+                moved_at[text] = max(meta.updated, moved_at.get(text, 0.0))
+        for text in folders.beats.runs():
+            if text.partition("-")[0] not in owned:
+                moved_at.setdefault(text, 0.0)
+        return {run: at for text, at in sorted(moved_at.items()) if (run := Run.parse(text)) is not None}
 
-    def _has_reports(self, uid: str) -> bool:
+    def _uids_with_reports(self) -> set[str]:
+        """Uids of runs, known or not, that have beats or reports."""
         folders = self._observer.folders
-        return any(text.startswith(f"{uid}-") for text in folders.beats.runs()) or any(
-            name.startswith(f"{uid}-") and not name.endswith("/order") for name in folders.run_objects.listed
-        )
+        return {name.partition("-")[0] for name in folders.beats.runs()} | {
+            name.partition("-")[0] for name in folders.run_objects.listed if not name.endswith("/order")
+        }

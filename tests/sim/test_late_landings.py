@@ -11,6 +11,7 @@ from bastion.core import keys
 from bastion.daemon.daemon import Daemon
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore
+from bastion.testing.frozen import Frozen
 from bastion.testing.scripted_hosts import runs_for
 from bastion.testing.slow_bucket import SlowBucket, SlowWay
 
@@ -160,6 +161,36 @@ def test_a_start_by_a_daemon_that_lost_the_lease_never_counts(takeovers: int) ->
     assert record is not None
     assert (record.infrastructure_failures, record.capacity_failures, record.failed_tries) == (0, 0, 0)
     assert sum("superseded" in line for line in cluster.history("late")) == 2  # that it ends, and that it is queued
+
+
+@pytest.mark.parametrize("moment", ["before the write", "after the write"])
+def test_a_daemon_that_is_revived_in_the_middle_of_a_start_creates_nothing(moment: str) -> None:
+    cluster = Cluster()
+    bucket = SlowBucket(cluster.store, cluster.clock)
+    way = bucket.way()
+    cluster.daemon = cluster.new_daemon(way, store_threads=1, elsewhere=True)
+    uid = cluster.submit("job", instance_type="tpu-v4-32")
+    cluster.step()
+    frozen = Frozen(
+        cluster.daemon.tick,
+        lambda method, key: (method, key) == ("put", keys.state("job")),
+        1 if moment == "before the write" else 2,
+    )
+    way.moment = frozen.moment
+    frozen.start()
+    assert not frozen.over
+    cluster.hosts.scripts["job"] = runs_for(2)
+    steps(cluster, bucket, 25, cluster.new_daemon(bucket.way()))
+    created = [request.run for request in cluster.slices.created]
+    assert created == [f"{uid}-1"]
+    assert (cluster.result("job") or {})["outcome"] == "succeeded"
+    listed = [(meta.key, meta.generation) for meta in cluster.store.list("") if not meta.key.startswith("logs/")]
+    frozen.revive()
+    assert frozen.over
+    assert [request.run for request in cluster.slices.created] == created
+    if moment == "before the write":  # the job is over, so its precondition fails
+        assert cluster.record("job") is None
+    assert [(m.key, m.generation) for m in cluster.store.list("") if not m.key.startswith("logs/")] == listed
 
 
 def test_a_start_that_landed_before_the_takeover_counts_and_goes_on() -> None:
