@@ -146,7 +146,8 @@ class Lease:
             return self._write(present.model_copy(update={"renewal": present.renewal + 1}), generation, now)
         if now - self._other.since < self._ttl and not present.released and not self._is_dead(present):
             return False
-        document = self._document(epoch=present.epoch + 1, fenced_epoch=present.fenced_epoch)
+        # No daemon of ours fences an epoch before it comes.
+        document = self._document(epoch=present.epoch + 1, fenced_epoch=min(present.fenced_epoch, present.epoch))
         return self._write(document, generation, now)
 
     def _read(self) -> tuple[LeaseDocument, int]:
