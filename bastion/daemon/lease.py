@@ -185,7 +185,8 @@ class Lease:
             host_identity=self._host_identity,
             process=self._process,
             renewal=0,
-            fenced_epoch=present.fenced_epoch if present is not None else 0,
+            # No daemon of ours fences an epoch before it comes.
+            fenced_epoch=min(present.fenced_epoch, present.epoch) if present is not None else 0,
             steady=before,
         )
         server = self._write(taken, generation, now)

@@ -75,17 +75,26 @@ class ObjectCache(Generic[T]):
             listed |= {name: meta for name, meta in self.listed.items() if name <= low or (high and name > high)}
         self.listed = listed
 
-    def look_up(self, names: Iterable[str], crew: Crew) -> None:
+    def look_up(self, names: Iterable[str], crew: Crew) -> dict[str, str]:
         """Adds those of `names` to the listing that a lookup finds: a listing may lack what is new.
 
-        Raises:
-            StoreError: a lookup was not answered; nothing has changed.
+        Returns:
+            Lookups that were not answered, by name, and why.
         """
         wanted = [name for name in names if name not in self.listed]
-        found = crew.each(lambda name: self._store.head(self.prefix + name), wanted)
-        for name, meta in zip(wanted, found, strict=True):
-            if meta is not None:
-                self.listed[name] = meta
+        problems = {}
+        for name, found in zip(wanted, crew.each(self._look_up_one, wanted), strict=True):
+            if isinstance(found, str):
+                problems[name] = found
+            elif found is not None:
+                self.listed[name] = found
+        return problems
+
+    def _look_up_one(self, name: str) -> ObjectMeta | str | None:
+        try:
+            return self._store.head(self.prefix + name)
+        except StoreError as error:
+            return str(error)
 
     def forget(self, name: str) -> None:
         """Drops what was read of the object; it may still be listed."""

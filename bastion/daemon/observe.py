@@ -88,10 +88,12 @@ class Observer:
         """
         folders, crew = self.folders, self._crew
         self.problems = []
+        unanswered: dict[str, str] = {}
         if fence is not None and not fence.closed:
             # An earlier daemon may have accepted and started them a moment ago, and a listing may lack what is new.
-            folders.states.look_up(folders.specs.listed, crew)
+            unanswered = folders.states.look_up(folders.specs.listed, crew)
         folders.states.fetch(list(folders.states.listed), crew)
+        folders.states.unknown |= unanswered
         self._tell_unread()
         folders.wishes.fetch(list(folders.wishes.listed), crew)
         self.backlog.begin(policy)

@@ -43,7 +43,7 @@ MACHINES = 3
 # Jobs that are submitted as soon as a history begins.
 EARLY = 5
 # Wall clocks that jump by an hour.
-CLOCK_STEPS = False
+CLOCK_STEPS = True
 CLASSES = {
     "write held back",
     "state landed late",

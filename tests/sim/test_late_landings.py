@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.daemon.daemon import Daemon
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore
@@ -98,6 +98,18 @@ def test_a_state_that_can_never_be_read_holds_up_only_its_own_job_for_long() -> 
     faulty.enabled = False
     cluster.settle(3)
     assert cluster.hosts.live("two") == [f"{cluster.record('two').uid}-1"]  # type: ignore[union-attr]
+
+
+def test_a_lookup_that_is_never_answered_holds_up_only_its_own_job_for_long() -> None:
+    cluster = Cluster()
+    faulty = FaultyStore(cluster.store)
+    cluster.daemon = cluster.new_daemon(faulty)
+    faulty.fail_next("head", key=keys.state("one"), times=100_000)
+    cluster.submit("one", instance_type="tpu-v4-8")
+    cluster.submit("two", instance_type="tpu-v4-8")
+    cluster.run_until(lambda: cluster.hosts.live("two"), steps=400)
+    assert cluster.clock.monotonic() - 1_000.0 >= limits.UNREAD_STATE_SECONDS
+    cluster.run_until(lambda: cluster.hosts.live("one"))
 
 
 @pytest.mark.parametrize("lands_after", [3.0, 10.0, 60.0])
