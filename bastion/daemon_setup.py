@@ -140,7 +140,7 @@ def build_daemon(
         entropy=lambda: os.urandom(16),
         narrate=narrate,
         heed=cloud.heed if cloud else lambda _: "",
-        machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).alarms,
+        machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
     )
 
 

@@ -109,11 +109,15 @@ class DiskWatch:
         self._low = False
         self._reserve_trouble = ""
 
-    def alarms(self) -> Sequence[str]:
-        """Return what people must know; the first call starts the watch, which lasts as long as the process."""
+    def watch(self) -> Sequence[str]:
+        """Start the watch, unless it runs; it lasts as long as the process. Return the alarms."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="disk-watch", daemon=True)
             self._thread.start()
+        return self.alarms()
+
+    def alarms(self) -> Sequence[str]:
+        """Return what people must know."""
         now = time.monotonic()
         return [text for until, text in list(self._alarms.values()) if now < until]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from bastion.core import limits
 from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
 from bastion.core.objects import ObjectMeta
 from bastion.ports import Clock, ObjectStore, StoredObject
@@ -104,9 +105,9 @@ class SlowWay:
         """Orders the next write of that kind to a key with that beginning to be held back."""
         self._ordered.append((method, key, seconds))
 
-    def get(self, key: str, *, start: int = 0) -> StoredObject:
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         self.moment("get", key)
-        return self._store.get(key, start=start)
+        return self._store.get(key, start=start, max_bytes=max_bytes)
 
     def head(self, key: str) -> ObjectMeta | None:
         self.moment("head", key)
