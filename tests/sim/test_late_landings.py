@@ -270,7 +270,7 @@ def test_a_state_whose_creation_lands_after_the_jobs_end_is_dropped(namesake: st
     else:
         new = cluster.result("job")
         assert new is not None and (new["uid"], new["outcome"]) == (other, "succeeded")
-        assert cluster.json(f"{keys.complete('job')}.{uid}")["result"] == result
+        assert cluster.json(keys.former_result("job", uid))["result"] == result
         mine = [line for line in cluster.history("job") if f" {uid}#" in line]
         assert mine == [line for line in lines if f" {uid}#" in line]
 
