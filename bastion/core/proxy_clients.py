@@ -18,7 +18,7 @@ BUNDLES: Final[Mapping[str, str]] = {
     "CURL_CA_BUNDLE": "TensorFlow",
     "TENSORSTORE_CA_BUNDLE": "tensorstore",
     "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": "gcloud",
-    "HTTPLIB2_CA_CERTS": "gsutil",
+    "HTTPLIB2_CA_CERTS": "httplib2",
 }
 # Of these, what a shell need not have; a job's program may start the tool all the same.
 BUNDLES_OF_TOOLS: Final = ("CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "HTTPLIB2_CA_CERTS")
