@@ -74,9 +74,9 @@ class Sweeper:
             if server_time - moved_at >= PAST_RUNS_KEPT_SECONDS and old_enough(f"run {run}", _ORPHAN_TICKS):
                 turns[f"run {run}"] = [DropRun(run=str(run))]
         self._since = seen
-        return turns | {f"run {run}": [DropRun(run=str(run))] for run in self._past_runs(world, now)}
+        return turns | {f"run {run}": [DropRun(run=str(run))] for run in self._past_runs(world, now, server_time)}
 
-    def _past_runs(self, world: World, now: float) -> list[Run]:
+    def _past_runs(self, world: World, now: float, server_time: float) -> list[Run]:
         """Runs of attempts that have long been over, of jobs that are not: one may wait for capacity for weeks, and
         each of its attempts leaves objects that every tick lists."""
         folders = self._observer.folders
@@ -95,9 +95,16 @@ class Sweeper:
             if run.uid not in kept:
                 kept[run.uid] = {a.number for a in record.attempts if now - a.ended_at < PAST_RUNS_KEPT_SECONDS}
                 kept[run.uid] |= {record.attempt.number} if record.attempt is not None else set()
-            if run.attempt not in kept[run.uid]:
+            # A wall clock may step; the bucket's own instants do not.
+            if run.attempt not in kept[run.uid] and server_time - self._moved_at(text) >= PAST_RUNS_KEPT_SECONDS:
                 past.append(run)
         return sorted(past, key=str)
+
+    def _moved_at(self, run: str) -> float:
+        """The server time of the run's claim or order, whichever is newer."""
+        folders = self._observer.folders
+        found = (folders.claims.listed.get(run), folders.run_objects.listed.get(f"{run}/order"))
+        return max((meta.updated for meta in found if meta is not None), default=0.0)
 
     def _ownerless_runs(self, world: World) -> dict[Run, float]:
         """Runs of no job that is known, each with the server time of its newest claim, order or report."""

@@ -11,7 +11,7 @@ from bastion.core import keys, limits
 from bastion.daemon.daemon import Daemon
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore
-from bastion.testing.frozen import Frozen
+from bastion.testing.frozen import Frozen, SteppedClock
 from bastion.testing.scripted_hosts import runs_for
 from bastion.testing.slow_bucket import SlowBucket, SlowWay
 
@@ -314,3 +314,19 @@ def test_what_keeps_late_hosts_out_is_swept_an_hour_after_the_end() -> None:
     cluster.clock.advance(100)
     steps(cluster, bucket, 12)
     assert [key for key in cluster.listed() if key.startswith(("runs/", "beats/", "jobs/claims/"))] == []
+
+
+def test_a_wall_clock_that_steps_drops_no_claim_of_a_past_attempt() -> None:
+    cluster, bucket, way = cluster_and_way()
+    clock = SteppedClock(cluster.clock)
+    cluster.daemon = cluster.new_daemon(way, clock=clock)
+    uid = cluster.submit("job", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    cluster.slices.vanish(f"b-{uid}-1")
+    cluster.run_until(lambda: cluster.hosts.live("job") == [f"{uid}-2"])
+    clock.offset = 3700.0
+    steps(cluster, bucket, 8)
+    assert cluster.store.head(keys.claim(f"{uid}-1")) is not None
+    cluster.slices.resurrect(f"b-{uid}-1")
+    cluster.hosts.step(cluster.slices.live_slices())
+    assert cluster.hosts.live("job") == [f"{uid}-2"]
