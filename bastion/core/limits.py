@@ -45,8 +45,10 @@ EXPECTED_DURATION_MAX_SECONDS = 366 * 86400
 TRIES_MAX = 100
 # A spec from the bucket is quarantined only after it has been still this long: it may be half written.
 QUARANTINE_STILL_SECONDS = 1.0
-# How long no job starts because a state cannot be read. After that, only its own job waits, and what its spec asks for
-# counts as in use.
+# Jobs whose attempts a new daemon cannot adopt, as their states cannot be read or written; the lease names them.
+FENCE_EXEMPT_MAX = 64
+# How long no job starts because a state cannot be read, or written by a new daemon. After that, only its own job waits,
+# and what it holds or its spec asks for counts as in use.
 UNREAD_STATE_SECONDS = 300.0
 # A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).
 UNKNOWN_WISH_TICKS = 10

@@ -65,12 +65,18 @@ class SchedulingView:
 
 
 def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Job | None:
-    if view.late or view.ghost:
-        return None  # it never counted, or is over
+    if view.ghost or (view.late and view.attempt.node is None and not _claimed(view)):
+        return None  # it is over, or never counted
     if view.unread and view.record is not None:
         return _unread(view, view.record, _job(view, view.record, since, promised, hold))
     record = view.doubt or view.record
     return _unreadable(view) if record is None else _job(view, record, since, promised, hold)
+
+
+def _claimed(view: JobView) -> bool:
+    """Whether hosts may run the present attempt."""
+    claim = view.attempt.claim
+    return claim is not None and not claim.closed
 
 
 def _unread(view: JobView, record: JobRecord, known: Job | None) -> Job:

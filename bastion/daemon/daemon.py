@@ -294,7 +294,7 @@ class Daemon:
             problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
         problems += filter(None, [self.time.problem])
         problems += [*self._observer.problems, *outcome.problems]
-        problems += [*self._machine_alarms(), *filter(None, [self._failed.alarm])]
+        problems += [*self._machine_alarms(), *filter(None, [self._failed.alarm, self._fence.alarm])]
         if self._agents is not None and world.agent is None and self._agents.problem:
             problems.append(self._agents.problem)
         for name in outcome.dropped:

@@ -22,30 +22,43 @@ from bastion.core.world import JobView
 from bastion.daemon.lease import Lease
 from bastion.ports import Clock
 
+# A takeover is over in a few ticks; what lasts longer is told.
+_TAKEOVER_SECONDS = 30.0
+
 
 class Fence:
     """One daemon's view of the fence.
 
-    States that could not be read when the fence was set are exempt until they are read: what they may hold is charged
-    all the while.
+    A job whose state nobody can read or write must not keep all others waiting. After a while the fence is set without
+    it, and the lease names it: its attempt counts until a daemon can adopt it, also for every successor. What it holds,
+    or may hold, is charged all the while.
     """
 
     def __init__(self, lease: Lease, clock: Clock) -> None:
         self._lease = lease
         self._clock = clock
         self._epoch = 0
-        self._exempt: set[str] = set()
-        self._unread_since: dict[str, float] = {}
+        self._since: dict[str, float] = {}
+        self._blocked_since: float | None = None
+        self._blocked = ""
 
     @property
     def closed(self) -> bool:
         """Whether every attempt that counts is one of this epoch."""
         return self._lease.epoch > 0 and self._lease.fenced_epoch == self._lease.epoch
 
+    @property
+    def alarm(self) -> str:
+        """That no job starts, and why, where that lasts longer than a takeover; else empty."""
+        since = self._blocked_since
+        if since is None or self._clock.monotonic() - since < _TAKEOVER_SECONDS:
+            return ""
+        return f"no job starts or is evicted: {self._blocked}"
+
     def late(self, record: JobRecord) -> bool:
         """Whether the record's attempt never counted."""
         attempt = record.attempt
-        if attempt is None or attempt.epoch == self._lease.epoch or record.name in self._exempt:
+        if attempt is None or attempt.epoch == self._lease.epoch or record.name in self._lease.exempt:
             return False
         return self.closed or attempt.epoch < self._lease.fenced_epoch
 
@@ -58,34 +71,40 @@ class Fence:
         """
         if self._epoch != self._lease.epoch:
             self._epoch = self._lease.epoch
-            self._exempt.clear()
-            self._unread_since.clear()
+            self._since.clear()
+        self._blocked = self._obstacle(views, whole=whole)
+        if not self._blocked:
+            self._blocked_since = None
+        elif self._blocked_since is None:
+            self._blocked_since = self._clock.monotonic()
+        return self._blocked
+
+    def _obstacle(self, views: Mapping[str, JobView], *, whole: bool) -> str:
         now = self._clock.monotonic()
-        unread = [name for name, view in views.items() if view.unread]
-        self._unread_since = {name: self._unread_since.get(name, now) for name in unread}
-        for name, since in self._unread_since.items():
+        obstacles = {name: text for name, view in views.items() if (text := self._keeps_waiting(view))}
+        self._since = {name: self._since.get(name, now) for name in obstacles}
+        for name, since in self._since.items():
             if now - since < limits.UNREAD_STATE_SECONDS:
-                return f"the state of {name} could not be read, and may hold any part of the pool"
+                return obstacles[name]
         if self.closed:
-            self._exempt = {name for name in self._exempt if name in views and self._is_open(views[name])}
             return ""
-        for name, view in views.items():
-            if view.current and not view.late and self._is_open(view):
-                return f"the attempt of {name} is still that of an earlier daemon"
         if not whole:
             return "not everything was listed"
+        exempt = [name for name, view in views.items() if not view.current or name in obstacles]
+        if len(exempt) > limits.FENCE_EXEMPT_MAX:
+            return f"the states of {len(exempt)} jobs cannot be read or written, {exempt[0]} among them"
         try:
-            fenced = self._lease.fence()
+            fenced = self._lease.fence(exempt)
         except StoreError as error:
             return f"the lease could not be written: {error}"
-        if not fenced:
-            return "another daemon took the lease"
-        self._exempt = {name for name, view in views.items() if not view.current}
-        return ""
+        return "" if fenced else "another daemon took the lease"
 
-    def _is_open(self, view: JobView) -> bool:
-        """Whether the job's attempt, if it has one, is not known to be one of this epoch."""
-        if not view.current:
-            return True
+    def _keeps_waiting(self, view: JobView) -> str:
+        """Why room must not be given away because of that job; empty if it may."""
+        if view.unread:
+            return f"the state of {view.name} could not be read, and may hold any part of the pool"
         attempt = view.record.attempt if view.record is not None else None
-        return attempt is not None and attempt.epoch != self._lease.epoch
+        adoptable = view.current and not view.late and attempt is not None and attempt.epoch != self._lease.epoch
+        if adoptable and not self.closed:
+            return f"the attempt of {view.name} is still that of an earlier daemon: its state was not written yet"
+        return ""

@@ -8,6 +8,7 @@ whole TTL on *my* clock, or at once when its owner was a process of this machine
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -32,6 +33,7 @@ class LeaseDocument(BaseModel):
         released: The owner gave it back; the epoch stays, so that it never repeats.
         fenced_epoch: The last epoch that gave room away. It had adopted every attempt before; so an attempt of an
             older epoch, which nobody adopted, landed too late to count.
+        exempt: Names of jobs whose attempts count though nobody could adopt them before the fence was set.
         steady: The daemon's steady time at an earlier write of the lease, from which a successor goes on.
     """
 
@@ -45,6 +47,7 @@ class LeaseDocument(BaseModel):
     renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)
     released: bool = False
     fenced_epoch: int = Field(default=0, ge=0, le=_EPOCH_MAX)
+    exempt: tuple[str, ...] = Field(default=(), max_length=limits.FENCE_EXEMPT_MAX)
     steady: SteadyPoint | None = None
 
     def to_bytes(self) -> bytes:
@@ -120,8 +123,15 @@ class Lease:
             self._mine = None  # somebody else took it: everything this daemon believed is stale
         return self._take_over(now)
 
-    def fence(self) -> bool:
+    @property
+    def exempt(self) -> tuple[str, ...]:
+        return self._mine.exempt if self._mine else ()
+
+    def fence(self, exempt: Collection[str]) -> bool:
         """Says in the lease that this epoch gives room away from now on.
+
+        Args:
+            exempt: Names of the jobs whose attempts could not be adopted, and count all the same.
 
         Returns:
             Whether it may: False if another daemon took the lease.
@@ -131,7 +141,8 @@ class Lease:
         """
         if self._mine is None or self._mine.fenced_epoch == self._mine.epoch:
             return self._mine is not None
-        fenced = self._mine.model_copy(update={"fenced_epoch": self._mine.epoch, "renewal": self._mine.renewal + 1})
+        changes = {"fenced_epoch": self._mine.epoch, "exempt": (*sorted(exempt),), "renewal": self._mine.renewal + 1}
+        fenced = self._mine.model_copy(update=changes)
         if self._write(fenced, self._generation, self._clock.monotonic()) is not None:
             return True
         self._mine = None
@@ -187,6 +198,7 @@ class Lease:
             renewal=0,
             # No daemon of ours fences an epoch before it comes.
             fenced_epoch=min(present.fenced_epoch, present.epoch) if present is not None else 0,
+            exempt=present.exempt if present is not None else (),
             steady=before,
         )
         server = self._write(taken, generation, now)
