@@ -343,7 +343,8 @@ def _await_end(process: ProcessId) -> None:
 
 def _write_starter_quota(home: LocalHome, user: str) -> None:
     store = open_root(home.root.url)
-    if store.head(keys.PROJECT_QUOTAS) is None:
+    # Where one was in force and was removed since, that one goes on.
+    if store.head(keys.PROJECT_QUOTAS) is None and store.head(keys.QUOTAS_IN_FORCE) is None:
         with contextlib.suppress(PreconditionFailed):  # somebody else's first quota file is as good
             store.put(keys.PROJECT_QUOTAS, starter_quota(user), generation=0)
 

@@ -301,21 +301,25 @@ class Explainer:
         return self._at_limit(reason, job.project_id, over) if over and overdue is None else reason
 
     def _within_pool(self, missing: Mapping[str, int]) -> Mapping[str, int]:
-        """What is missing, or nothing if the whole pool does not have so much."""
-        room, total = self._cases.room, self._policy.total
-        return missing if all(units + room[kind] <= total(kind) for kind, units in missing.items()) else NOTHING
+        """What is missing, or nothing if less than that is in use: then so much can never become free."""
+        taken = self._ledger.taken
+        return missing if all(units <= taken[kind] for kind, units in missing.items()) else NOTHING
 
     def _unblock(self, case: Case, condition: str, missing: Mapping[str, int]) -> str:
         """The condition, a whole one or one that ends with the word that joins it, with what is missing."""
         if not missing:
             return condition
         more = more_free(missing)
-        ahead = {kind: self._ahead[kind] for kind in missing}
-        if not self._within_pool(missing):  # the jobs ahead come one after the other
-            jobs = max(each.jobs for each in ahead.values())
+        jobs = max(self._ahead[kind].jobs for kind in missing)
+        if self._within_pool(missing):
+            if case.reserved_until and not jobs:
+                more = f"the reservation ends at {case.reserved_until}, or {more}"
+        elif jobs:  # they come one after the other
             more = f"{jobs_in_words(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
-        elif case.reserved_until and not any(each.jobs for each in ahead.values()):
-            more = f"the reservation ends at {case.reserved_until}, or {more}"
+        elif until := self._cases.reservations_end(missing):
+            reserved = self._cases.reserved
+            besides = {kind: units - reserved(kind) for kind, units in missing.items() if units > reserved(kind)}
+            more = f"the reservation ends at {until}" + (f" and {more_free(besides)}" if besides else "")
         whole = condition and not condition.endswith(" ")
         return f"{condition}, and {more}" if whole else condition + more
 

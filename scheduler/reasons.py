@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quota import Policy
@@ -242,7 +242,7 @@ class Cases:
         )
         room = max(self.room[kind], 0)
         reserved, unlent = free - room, min(unlent, room)
-        projects = min(reserved, sum(back.units for _, back in self._kept(kind)))
+        projects = min(reserved, self.reserved(kind))
         if projects > 0:
             text += f", {projects} of them reserved for {self._kept_for(kind)}"
         if reserved > projects:
@@ -262,12 +262,21 @@ class Cases:
         until = time_of_day(max(back.until for _, back in kept))
         return f"project{'s' if len(kept) > 1 else ''} {', '.join(names)}{others} until {until}"
 
+    def reserved(self, kind: str) -> int:
+        """Units of the type that are reserved for projects."""
+        return sum(back.units for _, back in self._kept(kind))
+
+    def reservations_end(self, kinds: Iterable[str]) -> str:
+        """When the last of the reservations for projects ends; empty if there is none."""
+        ends = [back.until for kind in kinds for _, back in self._kept(kind)]
+        return time_of_day(max(ends)) if ends else ""
+
     def _reserved_until(self, request: Request, room: Mapping[str, int]) -> str:
         """The end of the reservations that alone keep the request from starting; empty where more is in the way."""
         ends = [0.0]
         for kind, amount in request.amounts:
             kept = self._kept(kind)
-            if amount > room[kind] + sum(back.units for _, back in kept):
+            if amount > room[kind] + self.reserved(kind):
                 return ""
             if amount > room[kind]:
                 ends.append(max(back.until for _, back in kept))

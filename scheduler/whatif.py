@@ -103,15 +103,29 @@ def compare(
     end: float,
     work_max: int,
     bastion_slots: int | None = None,
+    restart_seconds: Mapping[str, float] | None = None,
     tick: float = TICK_SECONDS,
 ) -> Comparison | None:
-    """Replays the window from `begin` to `end` under both policies; None: even a short one takes too much work."""
+    """Replays the window from `begin` to `end` under both policies; None: even a short one takes too much work.
+
+    Args:
+        past: All jobs of the window, and those before it that still ran.
+        before: One policy.
+        after: The other.
+        begin: Where the window begins.
+        end: Where it ends.
+        work_max: How many jobs times decisions either replay may take.
+        bastion_slots: `Snapshot.bastion_slots`.
+        restart_seconds: `Snapshot.restart_seconds`.
+        tick: Seconds between two decisions.
+    """
+    settings = Snapshot(policy=None, jobs=(), bastion_slots=bastion_slots, restart_seconds=dict(restart_seconds or {}))
     tries, shortest = 0, min(_SHORTEST_SECONDS, end - begin)
     while tries < _TRIES and end - begin >= shortest:
         tries += 1
         stories = []
         for policy in (before, after):
-            replay = _Replay(past, policy, begin=begin, end=end, bastion_slots=bastion_slots)
+            replay = _Replay(past, policy, begin=begin, end=end, settings=settings)
             if not replay.run(work_max, tick):
                 begin = end - _CAUTION * min(replay.came_to - begin, end - begin)
                 break
@@ -125,8 +139,9 @@ class _Replay:
     """One window under one policy."""
 
     def __init__(
-        self, past: Iterable[PastJob], policy: Policy, *, begin: float, end: float, bastion_slots: int | None
+        self, past: Iterable[PastJob], policy: Policy, *, begin: float, end: float, settings: Snapshot
     ) -> None:
+        """`settings`: a snapshot without a policy and jobs."""
         self._begin, self._end = begin, end
         self._running: list[Job] = []
         self._jobs: dict[str, Job] = {}
@@ -154,7 +169,7 @@ class _Replay:
         self._counted = {job.name for job in arrivals}
         self._to_start = self._counted | {job.name for job in present if job.status is JobStatus.PENDING}
         self._future = Future(
-            Snapshot(policy=policy, jobs=tuple(present), bastion_slots=bastion_slots),
+            replace(settings, policy=policy, jobs=tuple(present)),
             begin,
             left,
             watched=self._to_start,

@@ -22,7 +22,7 @@ from bastion.client.job_times import live_jobs
 from bastion.client.jobs import BastionRoot, Client
 from bastion.core import keys, limits
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
-from bastion.core.published_jobs import published_usage
+from bastion.core.published_jobs import published_holdings, published_restart_seconds, published_usage
 from bastion.ports import ObjectStore
 from scheduler import Snapshot
 from scheduler.policy_change import PolicyEffect, effect_of
@@ -206,6 +206,8 @@ class QuotaDesk:
             policy=before,
             jobs=jobs,
             bastion_slots=limits.BASTION_HOST_JOBS_MAX,
+            held_recently=published_holdings(status),
+            restart_seconds=published_restart_seconds(status),
             user_usage=published_usage(status),
         )
         return Forecast(

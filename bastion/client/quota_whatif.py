@@ -9,6 +9,7 @@ Invariant: what was asked for and is not covered is said in `Past.why`, never le
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bastion.client import eta
@@ -17,6 +18,7 @@ from bastion.client.quota_upload import Forecast, QuotaDesk
 from bastion.client.results import Result
 from bastion.core import limits
 from bastion.core.errors import StoreError
+from bastion.core.published_jobs import published_restart_seconds
 from quota import Policy
 from scheduler import Job
 from scheduler.durations import Durations
@@ -98,7 +100,8 @@ def ask(desk: QuotaDesk, before: Policy, after: Policy, *, days: int) -> WhatIf:
     ended = [job for job in jobs if job.job.name not in names]
     if ended:
         begin, why = _covered(jobs, ended, number > len(results), now, days)
-        past = _replayed(jobs, before, after, begin=begin, why=why, now=now, days=days)
+        costs = published_restart_seconds(desk.client.status(again=False))
+        past = _replayed(jobs, before, after, begin=begin, why=why, now=now, days=days, restart_seconds=costs)
         past = replace(past, ended=len(ended), unknown=len(names) + len(ended) - len(jobs))
     return WhatIf(forecast=forecast, queue=queue, untold=untold, past=past)
 
@@ -126,10 +129,25 @@ def _covered(jobs: list[PastJob], ended: list[PastJob], cut: bool, now: float, d
 
 
 def _replayed(
-    jobs: list[PastJob], before: Policy, after: Policy, *, begin: float, why: str, now: float, days: int
+    jobs: list[PastJob],
+    before: Policy,
+    after: Policy,
+    *,
+    begin: float,
+    why: str,
+    now: float,
+    days: int,
+    restart_seconds: Mapping[str, float],
 ) -> Past:
     found = compare(
-        jobs, before, after, begin=begin, end=now, work_max=WORK_MAX, bastion_slots=limits.BASTION_HOST_JOBS_MAX
+        jobs,
+        before,
+        after,
+        begin=begin,
+        end=now,
+        work_max=WORK_MAX,
+        bastion_slots=limits.BASTION_HOST_JOBS_MAX,
+        restart_seconds=restart_seconds,
     )
     if found is None:
         why = f"there are too many jobs to replay even a short time of these {days} days"

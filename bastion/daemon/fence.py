@@ -60,6 +60,8 @@ class Fence:
         attempt = record.attempt
         if attempt is None or attempt.epoch == self._lease.epoch or record.name in self._lease.exempt:
             return False
+        if attempt.running_since is not None:  # its state was written again after its start; that was no late write
+            return False
         return self.closed or attempt.epoch < self._lease.fenced_epoch
 
     def no_room(self, views: Mapping[str, JobView], *, whole: bool) -> str:

@@ -40,7 +40,7 @@ class LastGood:
             self._generation, self._data = found.generation if found else 0, b""
             if found is not None and found.size <= self._max_bytes:
                 try:
-                    stored = self._store.get(self._key)
+                    stored = self._store.get(self._key, max_bytes=self._max_bytes)
                 except NotFound:
                     self._generation = 0
                 else:

@@ -154,7 +154,7 @@ class PolicySource:
         ending = f"-{self._published_generation}.config"
         for meta in self._store.list(keys.FORMER_QUOTAS):
             if meta.key.endswith(ending) and meta.size <= limits.QUOTA_FILE_MAX_BYTES:
-                return self._store.get(meta.key).data
+                return self._store.get(meta.key, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data
         return b""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -245,3 +246,14 @@ def test_what_would_unblock_a_job_never_exceeds_the_pool() -> None:
         huge is not None
         and huge.unblock == "an admin raises total_resources to at least 80 v4, or the job asks for less"
     )
+
+
+def test_beside_a_reservation_no_more_is_asked_for_than_is_in_use() -> None:
+    quota = policy(16, a=1.0, b=1.0)
+    recently = {"a": {"v4": ((NOW + 60.0, 8), (math.inf, 0))}}
+    waits = pending("x", "b", 16, queued_at=NOW - 60)
+    alone = decision(pass_over(quota, waits, held_recently=recently), "x").reason
+    assert alone is not None and alone.unblock == "the reservation ends at 13:47:40 UTC"
+    beside = decision(pass_over(quota, running("r", "b", 8), waits, held_recently=recently), "x").reason
+    assert beside is not None
+    assert beside.unblock == "the reservation ends at 13:47:40 UTC and 8 more v4 become free"
