@@ -75,10 +75,10 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that it stops: 1\n  a-run of project a, user alice" in done.out
     assert "Waiting jobs: 1; when they start (p50)\n" in done.out
-    assert "  b-wait  b        in 12 h 4 min  in 1 min  12 h 3 min sooner\n" in done.out
+    assert "  b-wait  b        in 11 h 59 min  in 1 min  11 h 58 min sooner\n" in done.out
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
     (b,) = [line for line in done.out.splitlines() if line.startswith("  b  ") and "shorter" in line]
-    assert "8     11 h 12 min -> 1 min  11 h 11 min shorter  11 h 5 min -> 1 min" in b
+    assert "8     11 h 8 min -> 1 min  11 h 7 min shorter  11 h 1 min -> 1 min" in b
     assert "no job is known that was submitted earlier" in done.out
     assert busy.listed() == before
 
