@@ -7,13 +7,12 @@ every tick derives what to do from the record and from what exists.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
 from bastion.core import attempt_end, capacity, finishing, keys, limits, runs, tries
 from bastion.core.accepting import accept, quarantine
+from bastion.core.adopting import adopt, adopted_attempt
 from bastion.core.aftermath import Over, aftermath
 from bastion.core.checkpoints import saved_until
+from bastion.core.cleanup_slots import CleanupSlots
 from bastion.core.effects import (
     AppendHistory,
     CloseGate,
@@ -46,7 +45,7 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     # Who starts and who is evicted depends on what is in use; the rest does not.
     decisions = {} if world.no_room else {decision.name: decision for decision in plan.acting}
     turns: dict[str, list[Effect]] = {}
-    cleaning = _Cleaning(
+    cleaning = CleanupSlots(
         view.record.started_job.user_id
         for view in world.jobs.values()
         if view.record is not None and view.record.cleanup is not None
@@ -58,30 +57,14 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     return turns
 
 
-class _Cleaning:
-    """Whose cleanup commands run. A user may have another one run only while more slots are free than the user holds.
-
-    So nobody takes them all, however long these commands run (`scheduler.ledger` gives slots to jobs by the same rule).
-    """
-
-    def __init__(self, users: Iterable[str] = ()) -> None:
-        self._held = Counter(users)
-
-    def take(self, user: str) -> bool:
-        """Takes a slot for the user, if the user may have one."""
-        may = limits.CLEANUP_COMMANDS_MAX - self._held.total() > self._held[user]
-        self._held[user] += may
-        return may
-
-
 def reconcile_job(
-    view: JobView, decision: Decision | None, world: World, now: float, cleaning: _Cleaning
+    view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
 ) -> list[Effect]:
     """One job's turn. `cleaning`: who holds the slots for cleanup commands."""
     if view.ghost:
         return [DropRecord(name=view.name, generation=view.record_generation)]
     if view.frozen:
-        return _adopt(view, world, now)
+        return adopt(view, world, now)
     if view.record is None:
         return accept(view, world, now)
     if _waits_on(view, view.record, decision):
@@ -117,22 +100,6 @@ def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bo
     )
 
 
-def _adopted(view: JobView, record: JobRecord, world: World) -> Attempt | None:
-    """The attempt as one of this epoch; None if it is one already, or never counted."""
-    attempt = record.attempt
-    if attempt is None or view.late or attempt.epoch == world.epoch:
-        return None
-    return attempt.model_copy(update={"epoch": world.epoch})
-
-
-def _adopt(view: JobView, world: World, now: float) -> list[Effect]:
-    """Adopts the attempt of a job for which nothing else can be done now, so that no other job waits for that."""
-    record = view.record
-    if record is None or not view.current or (adopted := _adopted(view, record, world)) is None:
-        return []
-    return [PutRecord(record=record.evolve(at=now, attempt=adopted), generation=view.record_generation)]
-
-
 def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...]:
     """Lines that are not appended everywhere yet. Those that only lack a project which may never be known are few."""
     lines = [line for line in record.history if line.number > view.history_done]
@@ -152,7 +119,9 @@ def cancel_wanted(view: JobView) -> bool:
 class _Turn:
     """One job's way through this tick: `advance` steps the record until nothing more can be decided now."""
 
-    def __init__(self, view: JobView, decision: Decision | None, world: World, now: float, cleaning: _Cleaning) -> None:
+    def __init__(
+        self, view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
+    ) -> None:
         self.view = view
         self.cleaning = cleaning
         self.decision = decision
@@ -167,7 +136,7 @@ class _Turn:
         self.effects: list[Effect] = []
 
     def advance(self, record: JobRecord) -> JobRecord:
-        adopted = _adopted(self.view, record, self.world)
+        adopted = adopted_attempt(self.view, record, self.world)
         if adopted is not None:
             record = self._evolve(record, attempt=adopted)
         record = self._wishes(record)
