@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys
+from bastion.core import keys, status_document
 from bastion.core.errors import NotFound
 from bastion.emulator.tpu.address import locate
 from bastion.local import LocalHome, starter_quota
@@ -76,8 +76,11 @@ def test_a_job_runs_on_a_slice_where_the_settings_say_and_waits_while_there_are_
         root.submit("hello", "echo hello", instance_type="tpu-v4-16")
 
         def reason() -> str:
-            jobs = document(keys.STATUS).get("jobs") or [{}]
-            return (jobs[0].get("reason") or {}).get("message", "")
+            try:
+                jobs = status_document.read(store.get(keys.STATUS).data)["jobs"]
+            except NotFound:
+                return ""
+            return (jobs[0].get("reason") or {}).get("message", "") if jobs else ""
 
         wait_for(lambda: keys.DAEMON_SETTINGS in reason())
         address = locate(emulator)
