@@ -151,7 +151,8 @@ def test_only_evictions_in_a_row_that_saved_nothing_are_futile(attempts: list[Pa
 
 def test_a_record_of_an_older_daemon_says_nothing_of_checkpoints() -> None:
     document = json.loads(record(past(1, Cause.EVICTED, BEGAN + 9)).to_bytes())
-    assert document["attempts"][0].pop("checkpointed_at") == to_rfc3339(BEGAN + 9)
+    attempts = document["metadata"]["record"]["attempts"]
+    assert attempts[0].pop("checkpointed_at") == to_rfc3339(BEGAN + 9)
     older = read(documents.dumps(document), name="job")
     assert isinstance(older, JobRecord)
     assert older.attempts[0].checkpointed_at is None
