@@ -45,7 +45,7 @@ from bastion.daemon.settings_source import SettingsSource
 from bastion.daemon.sweep import Sweeper
 from bastion.daemon.waiting import WaitingSince
 from bastion.ports import Clock, ObjectStore
-from scheduler import Plan, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
+from scheduler import JobStatus, Plan, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
 
 _STORE_THREADS = 32
 # Between two looks whether to stop.
@@ -363,7 +363,8 @@ class Daemon:
                 provisioning=provisioning,
             )
             if policy.policy is not None:
-                costs = self._restart_costs.note(view.record for view in world.jobs.values() if view.record is not None)
+                running = (world.jobs[job.name].record for job in jobs.jobs if job.status is JobStatus.RUNNING)
+                costs = self._restart_costs.note(record for record in running if record is not None)
                 recently = self._recent.note(jobs.jobs, now, policy.policy, costs)
                 usage = self._usage.note(jobs.jobs, now, policy.policy)
                 jobs = replace(jobs, held_recently=recently, restart_seconds=costs, user_usage=usage)

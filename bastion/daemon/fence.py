@@ -82,13 +82,18 @@ class Fence:
         return self._blocked
 
     def _obstacle(self, views: Mapping[str, JobView], *, whole: bool) -> str:
-        now = self._clock.monotonic()
-        obstacles = {name: text for name, view in views.items() if (text := self._keeps_waiting(view))}
+        now, closed = self._clock.monotonic(), self.closed
+        # Of ten thousand jobs hardly any is looked at once the fence is set.
+        obstacles = {
+            name: text
+            for name, view in views.items()
+            if (view.unread or not closed) and (text := self._keeps_waiting(view))
+        }
         self._since = {name: self._since.get(name, now) for name in obstacles}
         for name, since in self._since.items():
             if now - since < limits.UNREAD_STATE_SECONDS:
                 return obstacles[name]
-        if self.closed:
+        if closed:
             return ""
         if not whole:
             return "not everything was listed"
