@@ -8,7 +8,7 @@ from __future__ import annotations
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.opening import open_client
+from bastion.cli.opening import open_client, tell_absence
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.target import Target
 from bastion.cli.user import default_user
@@ -37,6 +37,8 @@ def _run(call: Invocation) -> int:
             continue
         cancelled.append(done)
         say(_told(done))
+    if cancelled and not call.flags.wait:
+        tell_absence(client, target)
     if call.flags.wait:
         waited = _wait(client, target, cancelled)
         code = waited or code

@@ -59,7 +59,7 @@ def tell_absence(client: Client, target: Target) -> bool:
 
     problem = DaemonPulse(client.store, client.clock, local=target.root.local).look()
     if problem:
-        say(f"bastion: {problem}; nothing starts until one runs ({start_command(target)})")
+        say(f"bastion: {problem}; nothing starts or ends until one runs ({start_command(target)})")
     return bool(problem)
 
 

@@ -12,7 +12,7 @@ from absl import flags
 
 from bastion.cli import words
 from bastion.cli.command import Command, Invocation
-from bastion.cli.opening import open_client
+from bastion.cli.opening import open_client, tell_absence
 from bastion.cli.output import emit_json, plain
 from bastion.client import Client, Result, Sight, Stage
 from bastion.core.instants import to_rfc3339
@@ -33,8 +33,10 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
-    client, _ = open_client(call)
+    client, target = open_client(call)
     sight = client.require(call.operands[0])
+    if sight.stage is not Stage.COMPLETED and not call.json:
+        tell_absence(client, target)
     estimate = _estimate(client, sight) if call.flags.eta else None
     if call.json:
         emit_json(_document(client, sight, estimate))

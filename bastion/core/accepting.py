@@ -5,7 +5,7 @@ Layer: core, pure.
 
 from __future__ import annotations
 
-from bastion.core import keys
+from bastion.core import keys, limits
 from bastion.core.effects import AppendHistory, DropInvalid, DropWish, Effect, PutInvalid, PutRecord
 from bastion.core.job_record import JobRecord
 from bastion.core.world import JobView, World
@@ -31,9 +31,15 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
         generation=view.spec_meta.generation,
         spec=view.spec.packed,
         queued_at=view.spec_meta.updated,
+        next_attempt=view.attempts_seen + 1,
+        # Behind the lines that a lost state has written: a history takes no number twice.
+        history_next=view.attempts_seen * limits.HISTORY_LINES_OF_AN_ATTEMPT_MAX + 1,
     )
     record.__dict__["job"] = view.spec  # validated already
     record = record.evolve(at=now, text=f"queued: {_describe(record)}")
+    if view.attempts_seen:
+        text = f"its state was lost after attempt {view.attempts_seen}; what is left of that is stopped first"
+        record = record.evolve(at=now, text=text)
     put = PutRecord(record=record, generation=view.record_generation)
     return [put, AppendHistory(record=record), *quarantine(view)]
 

@@ -261,8 +261,11 @@ class JobRecord(_Part):
 
     @property
     def had_attempt(self) -> bool:
-        """Whether it was ever admitted; attempts are numbered from 1."""
-        return self.next_attempt > 1
+        """Whether the scheduler ever admitted it, as far as this record knows.
+
+        The number of the next attempt does not tell: what others may write can raise that.
+        """
+        return self.attempt is not None or bool(self.attempts)
 
     @property
     def started_job(self) -> jobspec.JobSpec:

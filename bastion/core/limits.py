@@ -91,6 +91,12 @@ LIST_PAGE_OBJECTS = 1000
 
 # Why an attempt ended, in the words of a host or an API; a state keeps it for every attempt.
 MESSAGE_MAX_CHARS = 1000
+# A higher number of an attempt in the name of a claim or an order is not one of ours.
+ATTEMPT_NUMBER_BELIEVED_MAX = 100_000
+# More lines than an attempt writes into its job's history.
+HISTORY_LINES_OF_AN_ATTEMPT_MAX = 1000
+# A gang of a later attempt than its job's state knows is nobody's after this long under one lease.
+LATER_GANG_SECONDS = 120.0
 # The last attempts that a state keeps: a job may wait for capacity for weeks. The history has a line for each.
 PAST_ATTEMPTS_KEPT = 100
 

@@ -114,8 +114,8 @@ def _blank(name: str, spec: JobSpec, queued_at: float) -> Job:
 
 
 def _unreadable(view: JobView) -> Job | None:
-    """A job whose state was never read: what its spec asks for is in use, if its nodes exist or may exist."""
-    if not (view.frozen and view.spec and view.spec_meta and (view.stray_nodes or view.unread)):
+    """A job without a state that was read: what its spec asks for is in use, if its nodes exist or may exist."""
+    if not (view.spec and view.spec_meta and (view.stray_nodes or (view.frozen and view.unread))):
         return None
     return _blank(view.name, view.spec, view.spec_meta.updated)
 
@@ -123,6 +123,9 @@ def _unreadable(view: JobView) -> Job | None:
 def _job(view: JobView, record: JobRecord, since: float | None, promised: bool, hold: str) -> Job | None:
     spec = record.job
     attempt = record.attempt
+    if attempt is None and view.stray_nodes:
+        # Its nodes are there although its state knows no attempt: somebody removed or replaced the state.
+        return replace(_blank(record.name, spec, record.queued_at), status=JobStatus.STOPPING)
     if attempt is None and (
         record.status is not Status.PENDING or cancel_wanted(view) or view.spec_gone or view.frozen
     ):

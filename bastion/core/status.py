@@ -18,7 +18,7 @@ from bastion.core.lifecycle import Status
 from bastion.core.plain_text import plain_line
 from bastion.core.protocol import HostPhase
 from bastion.core.world import JobView
-from scheduler import Decision, Plan, Snapshot
+from scheduler import Decision, Plan, ReasonCode, Snapshot
 
 
 def phase(record: JobRecord) -> str:
@@ -52,6 +52,20 @@ def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | 
         "holders": list(reason.holders),
         "unblock": plain_line(reason.unblock),
         "also": [code.value for code in reason.also],
+    }
+
+
+def _waits_for_nodes(record: JobRecord, view: JobView | None) -> dict[str, Any] | None:
+    """The reason of a job that is not in the queue, because nodes of an attempt exist which its state does not know."""
+    if view is None or not view.stray_nodes:
+        return None
+    return {
+        "code": ReasonCode.BACKOFF.value,
+        "message": "nodes of an earlier attempt are still there; they are removed first",
+        "since": to_rfc3339(record.queued_at),
+        "holders": [],
+        "unblock": "they are gone",
+        "also": [],
     }
 
 
@@ -139,7 +153,7 @@ def job_entry(
         "stopping": plain_line(f"{ending.cause.value}: {ending.message}") if ending else None,
         "position": decision.position if decision and waiting else None,
         "position_in_project": decision.position_in_project if decision and waiting else None,
-        "reason": _reason(decision, since) if waiting else None,
+        "reason": (_reason(decision, since) or _waits_for_nodes(record, view)) if waiting else None,
         "problem": (plain_line(view.frozen or view.spec_problem) or None) if view else None,
         # Few jobs have them, and every entry costs.
         **({} if expected is None else {"expected_duration_seconds": expected}),

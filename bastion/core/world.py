@@ -86,6 +86,8 @@ class JobView:
         history_own: The same for the job's own history; later ones than `history_done` are not in their project's yet,
             because the quota file in force does not have it.
         stray_nodes: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
+        attempts_seen: Highest number of an attempt of which a gang, a claim or an order lies there, of a spec without
+            a state: somebody removed the state of a job that had started.
         nodes_unknown: The provisioner did not answer, for the zone of a past attempt at least.
         unread: The present content of the state could not be downloaded; `record` is what was read before, if anything.
         doubt: A start of ours whose write got no answer: it may land at any time, until the state is written again.
@@ -110,6 +112,7 @@ class JobView:
     attempt: RunView = NOTHING_SEEN
     cleanup: RunView = NOTHING_SEEN
     stray_nodes: tuple[StrayNode, ...] = ()
+    attempts_seen: int = 0
     nodes_unknown: bool = False
     unread: bool = False
     doubt: JobRecord | None = None

@@ -8,6 +8,9 @@ from __future__ import annotations
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
 from bastion.ports import ObjectStore
 
+# Every so many ticks. A copy that was forged does harm only to a successor that finds the file itself broken.
+_LOOKED_AT_TICKS = 60
+
 
 class LastGood:
     """One copy. `keep` says what it should be; `settle` makes it so, in a request or two for each change.
@@ -23,11 +26,13 @@ class LastGood:
         self._generation: int | None = None  # None: what lies there is not known
         self._data = b""
         self._wanted: bytes | None = None
+        self._kept: bytes | None = None  # what this daemon last wrote or found right; None: nothing yet
+        self._settled = 0
         self.problem = ""
 
     def take_over(self) -> None:
         """Another daemon may have written it."""
-        self._generation, self._wanted, self.problem = None, None, ""
+        self._generation, self._wanted, self._kept, self.problem = None, None, None, ""
 
     def recall(self) -> bytes:
         """The copy; empty if there is none, or it is too large to be one of ours.
@@ -53,19 +58,22 @@ class LastGood:
 
     def settle(self) -> None:
         """Writes the copy if it is not what it should be. What fails is told in `problem`, and tried again if it may
-        go well."""
+        go well. Once in a while it looks whether somebody else has changed it."""
+        self._settled += 1
+        if self._wanted is None and self._kept is not None and self._settled % _LOOKED_AT_TICKS == 0:
+            self._generation, self._wanted = None, self._kept
         if self._wanted is None:
             return
         try:
             if self.recall() != self._wanted:
                 meta = self._store.put(self._key, self._wanted, generation=self._generation or 0)
                 self._generation, self._data = meta.generation, self._wanted
-            self._wanted, self.problem = None, ""
+            self._kept, self._wanted, self.problem = self._wanted, None, ""
         except (PreconditionFailed, StoreUnavailable) as error:
             self._generation = None
             self.problem = f"the copy {self._key} of what is in force could not be written: {error}"
         except StoreError as error:
-            self._generation, self._wanted = None, None
+            self._generation, self._wanted, self._kept = None, None, None
             self.problem = (
                 f"the copy {self._key} of what is in force cannot be written, so a daemon that starts while the file "
                 f"is broken has none: {error}"

@@ -77,13 +77,18 @@ class JobViews:
         self._reports: dict[str, tuple[int, float]] = {}
         self._reports_before: dict[str, tuple[int, float]] = {}
         self._resting: dict[str, _Resting] = {}
+        # Gangs of later attempts than their states know: the state's generation, and since when.
+        self._later_gangs: dict[str, tuple[int, float]] = {}
         self._no_ghosts: dict[str, int] = {}
+        # The highest number of an attempt of which a claim or an order is listed, by uid; None: not looked up yet.
+        self._runs_of: dict[str, int] | None = None
         self._late: Callable[[JobRecord], bool] = lambda _: False
 
     def start_anew(self) -> None:
         """Forgets what another daemon may have undone in the meantime: a new epoch begins."""
         self.creation_failures.clear()
         self.doubts.clear()
+        self._later_gangs.clear()
 
     def in_doubt(self, record: JobRecord, generation: int) -> None:
         """Remembers a state that was to replace that generation, and whose write got no answer."""
@@ -108,6 +113,7 @@ class JobViews:
         }
         self._no_ghosts = {n: g for n, g in self._no_ghosts.items() if states.generation(n) == g}
         self._late = late
+        self._runs_of = None
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
         self._reports_before, self._reports = self._reports, {}
@@ -253,9 +259,10 @@ class JobViews:
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
                 view = replace(view, spec_gone=self._store.head(keys.active(name)) is None)
-            if record is None and view.frozen and meta is not None:
+            if record is None and meta is not None:
                 uid = keys.job_uid(self._settings.root, name, meta.generation)
-                view = replace(view, stray_nodes=nodes.by_uid.get(uid, ()))
+                strays = nodes.by_uid.get(uid, ())
+                view = replace(view, stray_nodes=strays, attempts_seen=self._attempts_seen(uid, strays))
             if record is not None and self._is_ghost(view, record):
                 return replace(view, ghost=True)
             if record is not None:
@@ -271,7 +278,7 @@ class JobViews:
         What is created late is a job that waits and has never run. Its spec was deleted before its end, so only a job
         whose spec is gone or another one is looked at, once.
         """
-        fresh = record.status is Status.PENDING and record.attempt is None and record.next_attempt == 1
+        fresh = record.status is Status.PENDING and not record.had_attempt
         replaced = view.spec_meta is not None and view.spec_meta.generation != record.generation
         if not fresh or not view.current or not (view.spec_gone or replaced):
             return False
@@ -304,7 +311,7 @@ class JobViews:
             view,
             attempt=self._run_view(record, record.attempt, listing),
             cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
-            stray_nodes=self._strays(record, nodes.by_uid.get(record.uid, ())),
+            stray_nodes=self._strays(record, view.record_generation, nodes.by_uid.get(record.uid, ())),
             # Nodes of its past attempts; a first one starts though some zone is silent, just not there.
             nodes_unknown=bool(
                 nodes.problem(
@@ -313,7 +320,20 @@ class JobViews:
             ),
         )
 
-    def _strays(self, record: JobRecord, nodes: tuple[StrayNode, ...]) -> tuple[StrayNode, ...]:
+    def _attempts_seen(self, uid: str, nodes: tuple[StrayNode, ...]) -> int:
+        """Highest number of an attempt of a job without a state, of which something is left; 0 if nothing is."""
+        if self._runs_of is None:
+            texts = {*self._folders.claims.listed, *(n.partition("/")[0] for n in self._folders.run_objects.listed)}
+            self._runs_of = {}
+            for run in filter(None, map(Run.parse, texts)):
+                if run.attempt <= limits.ATTEMPT_NUMBER_BELIEVED_MAX:  # others may write these
+                    self._runs_of[run.uid] = max(run.attempt, self._runs_of.get(run.uid, 0))
+        created = (found.attempt for node in nodes if (found := Run.parse(node.status.run)) is not None)
+        return max((self._runs_of.get(uid, 0), *created))
+
+    def _strays(self, record: JobRecord, generation: int, nodes: tuple[StrayNode, ...]) -> tuple[StrayNode, ...]:
+        """Gangs of none of the record's runs. One of a later attempt than the record knows may be that of a daemon
+        whose state this one has not seen yet, but not for long."""
         if not nodes:
             return ()
         own = {
@@ -325,9 +345,16 @@ class JobViews:
         for stray in nodes:
             run = Run.parse(stray.status.run)
             newer = run is not None and run.attempt >= record.next_attempt
-            if stray.status.ref.name not in own and not newer:
+            if stray.status.ref.name not in own and not (newer and self._is_news(stray.status.ref.name, generation)):
                 strays.append(stray)
         return tuple(strays)
+
+    def _is_news(self, gang: str, generation: int) -> bool:
+        """Whether a gang was first seen beside this generation of its job's state less than a while ago."""
+        now = self._clock.monotonic()
+        before = self._later_gangs.get(gang)
+        self._later_gangs[gang] = before if before is not None and before[0] == generation else (generation, now)
+        return now - self._later_gangs[gang][1] < limits.LATER_GANG_SECONDS
 
     # -- one run ------------------------------------------------------------------------------------------------
 

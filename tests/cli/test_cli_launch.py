@@ -310,11 +310,17 @@ def test_after_its_daemon_has_ended_a_bastion_says_so_and_how_to_go_on(run, bast
     done = run("list")
     assert (done.code, "no daemon" in done.err) == (0, False)
     bastion.daemon.close()
-    for command, code in ((("launch", "--name=job", "--", "x"), 0), (("list",), 75), (("list", "--output=json"), 75)):
+    for command, code in (
+        (("launch", "--name=job", "--", "x"), 0),
+        (("list",), 75),
+        (("list", "--output=json"), 75),
+        (("why", "job"), 0),
+        (("cancel", "job"), 0),
+    ):
         done = run(*command)
         assert done.code == code
         told = done.err
-        assert "the daemon has ended; nothing starts until one runs (bastion daemon run --root=" in told
+        assert "the daemon has ended; nothing starts or ends until one runs (bastion daemon run --root=" in told
 
 
 def test_without_any_daemon_the_launcher_is_told(run, bastion) -> None:

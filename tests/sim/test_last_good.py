@@ -150,3 +150,11 @@ def test_a_dry_run_does_not_end_because_a_daemon_starts_with_broken_options() ->
     cluster.restart_daemon()
     cluster.submit("next", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("next"))
+
+
+def test_a_forged_copy_is_put_right_before_a_successor_needs_it() -> None:
+    cluster = Cluster(quota=TIGHT)
+    cluster.settle(3)
+    good = cluster.store.get(keys.QUOTAS_IN_FORCE).data
+    overwrite(cluster, keys.QUOTAS_IN_FORCE, good.replace(b"v4 = 16", b"v4 = 9999"))
+    cluster.run_until(lambda: cluster.store.get(keys.QUOTAS_IN_FORCE).data == good, steps=130)
