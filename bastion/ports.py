@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bastion.core import limits
-from bastion.core.objects import ObjectMeta
-from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
 
 __all__ = [
     "CapacityModel",
@@ -76,7 +76,7 @@ class ObjectStore(Protocol):
     Contract (the suite is `tests/contract/test_object_store*.py`):
 
     * A key is any non-empty UTF-8 string of at most 1024 bytes without NUL, CR or LF, but for the names that Cloud
-      Storage keeps to itself (`bastion.core.objects.check_key`). Every such key can be stored.
+      Storage keeps to itself (`bastion.core.bucket.objects.check_key`). Every such key can be stored.
     * Every mutation names the generation it expects: 0 means "must not exist". There is no blind write.
     * A mutation returns (it landed), or raises `PreconditionFailed` (it did not, somebody else's did), or raises
       `StoreUnavailable` (it may have landed, may land yet, or not at all). An adapter that got no answer first finds

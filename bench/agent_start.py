@@ -20,12 +20,12 @@ import time
 from pathlib import Path
 
 import bastion
-from bastion.adapters import agent_folder
-from bastion.core import keys
-from bastion.core.protocol import AgentArguments
-from bastion.wiring import open_root
+from bastion.adapters import agent_packer
+from bastion.core.bucket import keys
+from bastion.core.bucket.protocol import AgentArguments
+from bastion.wiring.roots import open_root
 
-STARTUP = Path(bastion.__file__).parent / "worker" / "startup.sh"
+STARTUP = Path(bastion.__file__).parent / "agent" / "startup.sh"
 
 
 def spent(run: subprocess.Popen[bytes], up: Path | None = None) -> float:
@@ -48,7 +48,7 @@ def main() -> None:
         base = Path(folder)
         root = f"{base}/buckets/bench-bastion"
         began = time.process_time()
-        packed = agent_folder.pack(base / "kept")
+        packed = agent_packer.pack(base / "kept")
         packing = time.process_time() - began
         open_root(root).put(keys.agent_file(packed.sha256), packed.archive, generation=0)
         arguments = AgentArguments(
@@ -88,7 +88,7 @@ def main() -> None:
             python = str(base / "agents" / packed.sha256 / "bin" / "python")
             floor, whole = [], []
             for number in range(runs):
-                floor.append(spent(subprocess.Popen([python, "-I", "-c", "import bastion.agent"])))
+                floor.append(spent(subprocess.Popen([python, "-I", "-c", "import bastion.wiring.agent"])))
                 whole.append(start(f"host-{number}"))
             server.shutdown()
     print(f"packing the agent: {packing:.2f} s of processor time; the file has {len(packed.archive) / 1e6:.1f} MB")

@@ -16,11 +16,13 @@ from endpoint import BUCKET, endpoint
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from bastion.core import documents, jobspec, keys
-from bastion.daemon.daemon import Daemon
+from bastion.core import documents
+from bastion.core.bucket import keys
+from bastion.core.model import job_spec
+from bastion.daemon.tick import Daemon
 from bastion.testing.cluster import BASTION, LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
-from bastion.wiring import open_root
+from bastion.wiring.roots import open_root
 
 THREADS = 32
 ROOT = f"gs://{BUCKET}/{BASTION}"
@@ -41,7 +43,7 @@ def submit(count: int) -> list[str]:
 
     def write(number: int) -> str:
         name = f"job-{number:05}"
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=name,
             bastion=BASTION,
             command=f"python3 train.py --seed={random.randrange(10**9)}",

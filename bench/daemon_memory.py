@@ -24,13 +24,14 @@ from multiprocessing.managers import BaseManager
 from pathlib import Path
 
 from bastion import processes
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.adapters.system_clock import SystemClock
-from bastion.core import jobspec, keys
-from bastion.core.world import Settings
-from bastion.daemon.daemon import Daemon, DaemonSettings
-from bastion.daemon.nodes import Provisioners
+from bastion.core.bucket import keys
+from bastion.core.model import job_spec
+from bastion.core.model.world import Settings
+from bastion.daemon.observe.gangs import Provisioners
+from bastion.daemon.tick import Daemon, DaemonSettings
 from bastion.ports import ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
@@ -122,7 +123,7 @@ class Users:
             shortest, longest = RUN_SECONDS
             runs = self._chance.uniform(shortest / 10 if first else shortest, longest)
             self._hosts.scripts[name] = runs_for(runs)
-            spec = jobspec.new(
+            spec = job_spec.new(
                 name=name,
                 bastion=BASTION,
                 command="run",

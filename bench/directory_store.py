@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 
 DATA = b"x" * 1000
 OBJECTS = 300

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bastion.emulator.gcs.address import locate
+from bastion.emulators.gcs.address import locate
 
 BUCKET = "bench"
 
@@ -31,7 +31,7 @@ class Endpoint:
 def endpoint() -> Iterator[Endpoint]:
     """Serves an empty bucket `BUCKET`, and points this process and its children at it."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "bastion.emulator.gcs", f"--dir={folder}", f"--bucket={BUCKET}"]
+        command = [sys.executable, "-m", "bastion.emulators.gcs", f"--dir={folder}", f"--bucket={BUCKET}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bastion.worker.environment import SLICE_HOOK
+from bastion.agent.environment import SLICE_HOOK
 
 PROGRAM = "import jax; print(jax.process_index(), jax.devices())"
 HOSTS, DEVICES = 4, 4

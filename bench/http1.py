@@ -11,7 +11,7 @@ import multiprocessing
 import socket
 import time
 
-from bastion.http1 import Headers, HttpServer, Request, Response
+from bastion.net.http1 import Headers, HttpServer, Request, Response
 
 ANSWER = b"x" * 100
 HEADS = (

@@ -23,13 +23,13 @@ import time
 from pathlib import Path
 from random import Random
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.adapters.system_clock import SystemClock
-from bastion.core import keys
-from bastion.core.protocol import AgentArguments
+from bastion.agent.identity import HostIdentity
+from bastion.agent.logs.host_log import HostLog
+from bastion.core.bucket import keys
+from bastion.core.bucket.protocol import AgentArguments
 from bastion.testing.faulty_store import FaultyStore
-from bastion.worker.host_log import HostLog
-from bastion.worker.identity import HostIdentity
 
 RUN = "aaaaaaaaaa-1"
 MB = 1_000_000

@@ -19,9 +19,9 @@ from urllib.parse import quote, urlsplit
 
 from endpoint import BUCKET, endpoint
 
-from bastion.core import keys
-from bastion.wiring import open_root
-from bastion.worker.log_segments import SegmentStore
+from bastion.agent.logs.segments import SegmentStore
+from bastion.core.bucket import keys
+from bastion.wiring.roots import open_root
 
 ROOT = f"gs://{BUCKET}/bench-bastion"
 RUN = "aaaaaaaaaa-1"

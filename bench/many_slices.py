@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bastion.core import jobspec, keys
-from bastion.emulator.tpu.address import locate
-from bastion.local import LocalHome
-from bastion.wiring import open_root
+from bastion.core.bucket import keys
+from bastion.core.model import job_spec
+from bastion.emulators.tpu.address import locate
+from bastion.wiring.local import LocalHome
+from bastion.wiring.roots import open_root
 
 USER = "bench"
 BASTION = "bench-bastion"
@@ -96,7 +97,7 @@ def main() -> None:
         until(lambda: store.head(keys.STATUS), "the daemon")
 
         def submit(name: str) -> None:
-            spec = jobspec.new(
+            spec = job_spec.new(
                 name=name,
                 bastion=BASTION,
                 command="true",

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bastion.certificates import Authority, new_key
+from bastion.net.tls import Authority, new_key
 
 HOST = "storage.googleapis.com"
 CONNECTIONS = 4

@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-from bastion.certificates import server_context
+from bastion.net.tls import server_context
 
 BUFFER_BYTES = 256 * 1024
 

@@ -21,10 +21,10 @@ from urllib.parse import parse_qsl, unquote
 
 import google_crc32c
 
-from bastion.certificates import server_context
-from bastion.http1 import Body, Headers, HttpServer, Request, Response
-from bastion.storage_api.declared_sums import crc32c_text
-from bastion.storage_api.multipart_related import MultipartRelated, boundary_of
+from bastion.net.http1 import Body, Headers, HttpServer, Request, Response
+from bastion.net.tls import server_context
+from bastion.storage_wire.declared_sums import crc32c_text
+from bastion.storage_wire.multipart_related import MultipartRelated, boundary_of
 
 PIECE_BYTES = 256 * 1024
 

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import Counter
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.testing.cluster import LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 

@@ -10,8 +10,8 @@ import itertools
 import sys
 from pathlib import Path
 
-from bastion.cli.simulate_runs import POLICIES, Task, run_tasks
-from scheduler.replay.yardsticks import spread
+from bastion.cli.simulate.runs import POLICIES, Task, run_tasks
+from scheduler.simulation.replay.yardsticks import spread
 
 COLUMNS = (
     ("eff", "eff", 1, 4),

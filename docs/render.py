@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from bastion.cli import reference
-from bastion.core import limits, slice_table
-from bastion.core.lifecycle import TRANSITIONS
+from bastion.core import limits
+from bastion.core.model.lifecycle import TRANSITIONS
+from bastion.core.reconcile import gang_table
 
 DOCS = Path(__file__).resolve().parent
 LIMITS = Path(limits.__file__)
@@ -49,23 +50,23 @@ def slice_states_page() -> str:
     lines = [
         "# What is done about a slice in each state",
         "",
-        "Generated from `bastion/core/slice_table.py`; each cell is a test. Rows are the states of the Cloud TPU API",
+        "Generated from `bastion/core/reconcile/gang_table.py`; each cell is a test. Rows: states of the Cloud TPU API",
         "(v2), columns how far the job's attempt is. A gang is all slices of an attempt. The queued resource of a gang",
         "that has one counts until it is ACTIVE; then its nodes do, the worst of them: one that lost a node is lost. A",
         "state that this version does not know counts as CREATING, which stops no running job.",
         "",
         "| phase | what it means |",
         "|---|---|",
-        *(f"| {phase.value} | {meaning} |" for phase, meaning in slice_table.PHASES.items()),
+        *(f"| {phase.value} | {meaning} |" for phase, meaning in gang_table.PHASES.items()),
         "",
-        "| what exists | " + " | ".join(phase.value for phase in slice_table.Phase) + " |",
-        "|---|" + "---|" * len(slice_table.Phase),
+        "| what exists | " + " | ".join(phase.value for phase in gang_table.Phase) + " |",
+        "|---|" + "---|" * len(gang_table.Phase),
     ]
-    for name, seen in slice_table.rows():
-        cells = slice_table.TABLE[seen]
-        lines.append(f"| {name} | " + " | ".join(cells[phase].value for phase in slice_table.Phase) + " |")
+    for name, seen in gang_table.rows():
+        cells = gang_table.TABLE[seen]
+        lines.append(f"| {name} | " + " | ".join(cells[phase].value for phase in gang_table.Phase) + " |")
     lines += ["", "| in the table | what is done |", "|---|---|"]
-    lines += [f"| {action.value} | {meaning} |" for action, meaning in slice_table.ACTIONS.items()]
+    lines += [f"| {action.value} | {meaning} |" for action, meaning in gang_table.ACTIONS.items()]
     return "\n".join(lines) + "\n"
 
 

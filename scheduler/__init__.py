@@ -6,7 +6,7 @@ for bit, whatever the order of `snapshot.jobs`.
 
 from __future__ import annotations
 
-from scheduler.lending import RecentHoldings
+from scheduler.decide.lending import RecentHoldings
 from scheduler.model import (
     Decision,
     Job,

@@ -23,21 +23,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 
-from scheduler.admission import backs_off, waiting_since
-from scheduler.capacity import amounts_of
-from scheduler.deadline import is_overdue, overdue_since
-from scheduler.elastic import given_back, lend_replicas, reclaimable, take_back
-from scheduler.explaining import Explainer
-from scheduler.ledger import Ledger
-from scheduler.lending import Borrower, first_borrower, held_back
+from scheduler.decide.admission import backs_off, waiting_since
+from scheduler.decide.capacity import amounts_of
+from scheduler.decide.deadline import is_overdue, overdue_since
+from scheduler.decide.elastic import given_back, lend_replicas, reclaimable, take_back
+from scheduler.decide.ledger import Ledger
+from scheduler.decide.lending import Borrower, first_borrower, held_back
+from scheduler.decide.memory import Remembered
+from scheduler.decide.recall import Recall
+from scheduler.decide.shares import Shares, Standing
+from scheduler.decide.totals import pool_usages, project_usages
+from scheduler.decide.user_order import Turns, order_across
+from scheduler.decide.victims import Victims
+from scheduler.decide.waiting_jobs import ProjectQueue, Request
+from scheduler.explain.waits import Explainer
 from scheduler.model import Decision, Job, Plan, ProjectUsage, Snapshot, Verdict
-from scheduler.recall import Recall
-from scheduler.remembering import Remembered
-from scheduler.shares import Shares, Standing
-from scheduler.turns import Turns, order_across
-from scheduler.usage import pool_usages, project_usages
-from scheduler.victims import Victims
-from scheduler.waiting import ProjectQueue, Request
 
 
 class Pass:

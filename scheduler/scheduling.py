@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from scheduler.decide.memory import Remembered
 from scheduler.model import Plan, Snapshot
 from scheduler.one_pass import Pass
-from scheduler.remembering import Remembered
 
 
 def schedule(snapshot: Snapshot, now: float) -> Plan:

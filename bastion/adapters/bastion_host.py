@@ -38,7 +38,7 @@ from pathlib import Path
 from bastion import processes
 from bastion.core import limits
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.slices import SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState, SliceStatus
 from bastion.processes import ProcessId
 
 MARKER = "BASTION_VM"
@@ -185,7 +185,7 @@ class BastionHostProvisioner:
         environment = os.environ | {MARKER: node.marker, "BASTION_STATE_DIR": str(folder / "state")}
         with (folder / "agent.log").open("ab") as log:
             child = subprocess.Popen(
-                [self._interpreter, "-m", "bastion.agent", f"--arguments-file={folder / 'arguments.json'}"],
+                [self._interpreter, "-m", "bastion.wiring.agent", f"--arguments-file={folder / 'arguments.json'}"],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

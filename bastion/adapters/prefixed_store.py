@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bastion.core import limits
-from bastion.core.objects import ObjectMeta, check_key
+from bastion.core.bucket.objects import ObjectMeta, check_key
 from bastion.ports import ObjectStore, StoredObject
 
 

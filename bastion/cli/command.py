@@ -1,6 +1,6 @@
 """The convention that every command of `bastion` follows.
 
-Layer: cli. A command is a `Command` value in a module of its own; `bastion.cli.table` lists it by module path, so that
+Layer: cli. A command is a `Command` value in a module of its own; `bastion.cli.registry` lists it by path, so that
 the module (and what it imports) is loaded only when the command is used. The text of a command's help and the CLI
 reference are made of this value and of its flags.
 
@@ -16,7 +16,7 @@ reference are made of this value and of its flags.
     FETCH = Command(summary="Fetches a thing.", usage="THING [--tries=N]", examples=("bastion fetch thing",),
                     operands=(1, 1), define=_define, run=_run)
 
-    # bastion/cli/table.py
+    # bastion/cli/registry.py
     Entry("fetch", "bastion.cli.fetch:FETCH", "fetches a thing")
 
 Rules:

@@ -13,7 +13,7 @@ from typing import Any
 from absl import flags
 
 from bastion.cli.command import Command
-from bastion.cli.table import ENTRIES, GROUPS, Entry
+from bastion.cli.registry import ENTRIES, GROUPS, Entry
 
 _WIDTH = 100
 

@@ -16,7 +16,7 @@ from typing import TextIO
 from bastion.cli import help as help_text
 from bastion.cli import parsing
 from bastion.cli.output import plain, say
-from bastion.cli.table import GROUPS
+from bastion.cli.registry import GROUPS
 from bastion.core.errors import EXIT_DETACHED, EXIT_REFUSED, BastionError
 from quota import QuotaFileError
 

@@ -16,7 +16,7 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import plain
-from bastion.cli.table import ENTRIES, GROUPS, Entry
+from bastion.cli.registry import ENTRIES, GROUPS, Entry
 from bastion.core.errors import Refused
 
 _HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bastion.cli.command import Command
 from bastion.cli.help import meaning, own_flags, spelling
-from bastion.cli.table import ENTRIES, GROUPS
+from bastion.cli.registry import ENTRIES, GROUPS
 
 _PREAMBLE = """\
 # The command line

@@ -18,7 +18,7 @@ from absl import flags
 
 from bastion.cli.output import plain
 from bastion.core.errors import Refused
-from bastion.wiring import Root, parse_root
+from bastion.wiring.roots import Root, parse_root
 
 LOCAL_BASTION = "local-bastion"
 # Keys of the config file and what they are for.

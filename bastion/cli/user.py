@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bastion.cli.output import plain
 from bastion.cli.target import read_config
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import NotFound, Refused
 from quota import QuotaFileError
 

@@ -11,7 +11,8 @@ the bucket; no call talks to the daemon.
 
 from __future__ import annotations
 
-from bastion.client.following import (
+from bastion.client.jobs.client import BastionRoot, Cancelled, Client, Sight, Stage, Submitted
+from bastion.client.jobs.follow import (
     CaughtUp,
     Ended,
     Event,
@@ -24,12 +25,11 @@ from bastion.client.following import (
     follow,
     slices_of,
 )
-from bastion.client.job_logs import RunLogs
-from bastion.client.jobs import BastionRoot, Cancelled, Client, Sight, Stage, Submitted
-from bastion.client.log_folders import runs_of
-from bastion.client.log_pieces import LogPiece
-from bastion.client.log_window import LogWindow
-from bastion.client.results import PastAttempt, Result
+from bastion.client.jobs.results import PastAttempt, Result
+from bastion.client.logs.folders import runs_of
+from bastion.client.logs.pieces import LogPiece
+from bastion.client.logs.reader import RunLogs
+from bastion.client.logs.window import LogWindow
 
 __all__ = [
     "BastionRoot",

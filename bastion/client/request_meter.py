@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from bastion.core import limits
-from bastion.core.objects import ObjectMeta
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.ports import ObjectStore, StoredObject
 
 

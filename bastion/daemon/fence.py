@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 from bastion.core import limits
 from bastion.core.errors import StoreError
-from bastion.core.job_record import JobRecord
-from bastion.core.world import JobView
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.world import JobView
 from bastion.daemon.lease import Lease
 from bastion.ports import Clock
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bastion.core import documents, keys, limits
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
 from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.daemon.steady_time import SteadyPoint, SteadyTime
 from bastion.ports import Clock, ObjectStore

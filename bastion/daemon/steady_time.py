@@ -17,7 +17,7 @@ import math
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bastion.core.job_record import Instant
+from bastion.core.model.job_record import Instant
 from bastion.ports import Clock
 
 # How much faster or slower than the boot clock steady time may run: a limit of 180 s is off by 0.9 s at most.

@@ -7,11 +7,11 @@ Layer: daemon. Gangs that failed or were taken back go first: they hold quota, a
 from __future__ import annotations
 
 from bastion.core import limits
-from bastion.core.effects import CloseGate, DeleteSlice, DropRun, DropRuns, DropWish, Effect
-from bastion.core.keys import Run
-from bastion.core.slices import SliceState, SliceStatus
-from bastion.core.world import World
-from bastion.daemon.observe import Observer
+from bastion.core.bucket.keys import Run
+from bastion.core.model.gangs import SliceState, SliceStatus
+from bastion.core.model.world import World
+from bastion.core.reconcile.effects import CloseGate, DeleteSlice, DropRun, DropRuns, DropWish, Effect
+from bastion.daemon.observe.observer import Observer
 
 _ORPHAN_TICKS = 5
 # Longer than any request can be under way: until then a host of the run may come up late, and look for its claim.

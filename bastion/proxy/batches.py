@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from bastion.http1 import FileSlice, Headers, Request, Response
+from bastion.net.http1 import FileSlice, Headers, Request, Response
 from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.routes import Action, Route, route
 from bastion.proxy.service.upstream import UpstreamUnavailable
-from bastion.storage_api import batch
-from bastion.storage_api.query import Query
-from bastion.storage_api.refusals import Refusal, as_json
+from bastion.storage_wire import batch
+from bastion.storage_wire.query import Query
+from bastion.storage_wire.refusals import Refusal, as_json
 
 _ANSWER_MAX_BYTES = 16 * 1024 * 1024
 # What has no place in a batch: objects' bytes, and whatever is no call of the JSON API.

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bastion.http1 import Body, Headers, Request, Response
-from bastion.http1.messages import PIECE_BYTES
+from bastion.net.http1 import Body, Headers, Request, Response
+from bastion.net.http1.messages import PIECE_BYTES
 from bastion.proxy.memory import MemoryBudget
 from bastion.proxy.objects import KnownObjects
 from bastion.proxy.routes import Route
@@ -19,9 +19,9 @@ from bastion.proxy.service.upstream import Answer, Asked, Upstream, UpstreamUnav
 from bastion.proxy.serving.siblings import Siblings
 from bastion.proxy.settings import KeyMapping
 from bastion.proxy.uploads.resumables import Resumables
-from bastion.storage_api.documents import json_document
-from bastion.storage_api.query import Query
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.documents import json_document
+from bastion.storage_wire.query import Query
+from bastion.storage_wire.refusals import Refusal
 
 _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
 # Headers of one connection, and those that the sender writes anew.

@@ -11,15 +11,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.resources import Json, answered_resource, ask_json, check_named, json_of
 from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken, is_ours, visible
 from bastion.proxy.service.targets import requeried
 from bastion.proxy.service.upstream import UpstreamUnavailable
-from bastion.storage_api.documents import text_field
-from bastion.storage_api.query import Query
-from bastion.storage_api.refusals import Refusal, invalid
+from bastion.storage_wire.documents import text_field
+from bastion.storage_wire.query import Query
+from bastion.storage_wire.refusals import Refusal, invalid
 
 _TRIES = 5
 # Of a resource that a client sends back as it got it: true of the plaintext, and not for clients to set.

@@ -12,7 +12,7 @@ import binascii
 import json
 from dataclasses import dataclass
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.changes import checked_document, encoded
 from bastion.proxy.objects import Known
@@ -30,8 +30,8 @@ from bastion.proxy.resources import (
 from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken, visible
 from bastion.proxy.service.targets import requeried
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
-from bastion.storage_api.documents import text_field
-from bastion.storage_api.refusals import Refusal, invalid
+from bastion.storage_wire.documents import text_field
+from bastion.storage_wire.refusals import Refusal, invalid
 
 _TRIES = 3
 # What a copy takes over from its source unless the client says otherwise; the storage class is the bucket's matter.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bastion.core.errors import KmsRefused, KmsUnavailable
-from bastion.http1 import Request, Response
+from bastion.net.http1 import Request, Response
 from bastion.proxy import batches, changes, copies, listings, resources
 from bastion.proxy.calls import Call, Parts
 from bastion.proxy.reads import downloads, xml_reading
@@ -20,8 +20,8 @@ from bastion.proxy.sealed.envelope import EnvelopeBroken
 from bastion.proxy.sealed.sealing import SealBroken
 from bastion.proxy.service.upstream import UpstreamUnavailable
 from bastion.proxy.uploads import json_uploads, xml_uploads
-from bastion.storage_api.query import Query
-from bastion.storage_api.refusals import Refusal, as_json, as_text, as_xml, invalid
+from bastion.storage_wire.query import Query
+from bastion.storage_wire.refusals import Refusal, as_json, as_text, as_xml, invalid
 
 _log = logging.getLogger(__name__)
 

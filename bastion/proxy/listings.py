@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from bastion.core.errors import KmsRefused, KmsUnavailable
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from bastion.proxy.calls import Call, Parts, relayed
 from bastion.proxy.resources import (
     Json,
@@ -25,7 +25,7 @@ from bastion.proxy.resources import (
 )
 from bastion.proxy.sealed.envelope import EnvelopeBroken
 from bastion.proxy.service.upstream import UpstreamUnavailable
-from bastion.storage_api.json_fields import Projection
+from bastion.storage_wire.json_fields import Projection
 
 _log = logging.getLogger(__name__)
 

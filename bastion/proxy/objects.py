@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken
 from bastion.proxy.sealed.envelopes import Envelopes
 from bastion.proxy.sealed.sealing import Sealing

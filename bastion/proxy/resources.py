@@ -11,14 +11,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from bastion.proxy.calls import OF_THE_SERVICE, Call, Parts, end_to_end, relayed
 from bastion.proxy.objects import Known
 from bastion.proxy.sealed.envelope import visible
 from bastion.proxy.service.targets import requeried, target
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
-from bastion.storage_api.declared_sums import crc32c_text
-from bastion.storage_api.json_fields import Projection, names, projected, projection
+from bastion.storage_wire.declared_sums import crc32c_text
+from bastion.storage_wire.json_fields import Projection, names, projected, projection
 
 Json = dict[str, Any]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from urllib.parse import unquote
 
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 from bastion.proxy.service.intercepted import bucket_in, is_shared
-from bastion.storage_api.query import Query, decoded
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.query import Query, decoded
+from bastion.storage_wire.refusals import Refusal
 
 _JSON = "/storage/v1/"
 _UPLOADS = ("/upload/storage/v1/", "/resumable/upload/storage/v1/")

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from bastion.core.encryption.key_mapping import MAPPING, KeyMapping, MappedPrefix
+from bastion.core.encryption.key_names import FORM, check_key_name
+from bastion.core.encryption.sidecar_contract import CERT_PATH, DEBUG, LISTEN, LOOPBACK, PORT, STATE_PATH, UPSTREAM
 from bastion.core.errors import Refused
-from bastion.core.key_mapping import MAPPING, KeyMapping, MappedPrefix
-from bastion.core.kms_keys import FORM, check_key_name
-from bastion.core.proxy_contract import CERT_PATH, DEBUG, LISTEN, LOOPBACK, PORT, STATE_PATH, UPSTREAM
 
 __all__ = ["LISTEN", "MAPPING", "KeyMapping", "MappedPrefix", "ProxySettings"]
 

@@ -13,16 +13,19 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from bastion.core import documents, jobspec, keys, status_document
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.core.job_record import JobRecord
-from bastion.core.job_record import read as read_record
-from bastion.core.provisioning import BUILT_IN, Provisioning
-from bastion.core.world import Settings
-from bastion.daemon.agents import Agents
-from bastion.daemon.daemon import Daemon, DaemonSettings, TickReport
-from bastion.daemon.observe import Provisioners
+from bastion.core.model import job_spec
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_record import read as read_record
+from bastion.core.model.provisioning import BUILT_IN, Provisioning
+from bastion.core.model.world import Settings
+from bastion.core.status import packing
+from bastion.daemon.act.agents import Agents
+from bastion.daemon.observe.observer import Provisioners
 from bastion.daemon.sweep import PAST_RUNS_KEPT_SECONDS
+from bastion.daemon.tick import Daemon, DaemonSettings, TickReport
 from bastion.ports import Clock, ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
@@ -202,7 +205,7 @@ class Cluster:
         max_wait_seconds: int | None = None,
     ) -> str:
         """Writes a spec as a client does; returns the job's uid."""
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=name,
             bastion=BASTION,
             command=command,
@@ -240,7 +243,7 @@ class Cluster:
             data = self.store.get(key).data
         except NotFound:
             return None
-        return status_document.read(data) if key == keys.STATUS else json.loads(data)
+        return packing.read(data) if key == keys.STATUS else json.loads(data)
 
     def record(self, name: str) -> JobRecord | None:
         try:

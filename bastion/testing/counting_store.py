@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bastion.core import limits
-from bastion.core.objects import ObjectMeta
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.ports import ObjectStore, StoredObject
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bastion.core.errors import ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.slices import SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState, SliceStatus
 from bastion.ports import Clock
 
 

@@ -13,8 +13,8 @@ from enum import Enum
 from itertools import islice
 
 from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import StoreUnavailable
-from bastion.core.objects import ObjectMeta
 from bastion.ports import ObjectStore, StoredObject
 
 

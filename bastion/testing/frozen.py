@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from bastion.core.slices import SliceRef, SliceRequest, SliceStatus
+from bastion.core.model.gangs import SliceRef, SliceRequest, SliceStatus
 from bastion.ports import Clock, Provisioner
 from bastion.testing.slow_bucket import Moment
 

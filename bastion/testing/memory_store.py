@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta, check_key, check_read_size
 from bastion.core.errors import NotFound, PreconditionFailed
-from bastion.core.objects import ObjectMeta, check_key, check_read_size
 from bastion.ports import StoredObject
 
 

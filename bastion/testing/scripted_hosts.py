@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bastion.core import host_errors, keys, limits, protocol
+from bastion.core import limits
+from bastion.core.bucket import host_errors, keys, protocol
+from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.instants import to_rfc3339
-from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
-from bastion.core.slices import SliceRequest
+from bastion.core.model.gangs import SliceRequest
 from bastion.ports import Clock, ObjectStore
 
 Script: TypeAlias = Callable[[int, float], int | None]

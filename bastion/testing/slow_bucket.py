@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
-from bastion.core.objects import ObjectMeta
 from bastion.ports import Clock, ObjectStore, StoredObject
 
 T = TypeVar("T")

@@ -93,9 +93,9 @@ class Machine:
 
     def crash(self, name: str) -> None:
         """Ends the machine under one host of the job's present attempt."""
-        from bastion.core import keys
-        from bastion.emulator.tpu.faults import Faults
-        from bastion.local import LocalHome
+        from bastion.core.bucket import keys
+        from bastion.emulators.tpu.faults import Faults
+        from bastion.wiring.local import LocalHome
 
         listed = json.loads(self.run("list", "--output=json"))
         run = next(f"{job['uid']}-{job['attempt']}" for job in listed["jobs"] if job["name"] == name)

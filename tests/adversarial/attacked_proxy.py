@@ -19,11 +19,11 @@ import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from bastion.adapters import keyring
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import Body, HttpServer, Request, Response
+from bastion.adapters.kms import keyring
+from bastion.emulators.gcs.api import handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.net.http1 import Body, HttpServer, Request, Response
 
 HOST = "storage.googleapis.com"
 URL = f"https://{HOST}"

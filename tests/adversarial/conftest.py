@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 
 HOUR_NS = 3_600_000_000_000
 

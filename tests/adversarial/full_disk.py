@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.directory import files
-from bastion.directory.reserve import Reserve
+from bastion.folder_format import files
+from bastion.folder_format.reserve import Reserve
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ from random import Random
 
 import pytest
 
-from bastion.client import bundle
+from bastion.agent.code.archive import BadArchive, GivenUp, unpack
+from bastion.client.code import bundle
 from bastion.core import limits
-from bastion.worker.code_archive import BadArchive, GivenUp, unpack
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, *, target: str = "", mode: int = 0o644) -> tarfile.TarInfo:

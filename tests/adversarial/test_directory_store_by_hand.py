@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
 from tests.adversarial.conftest import HOUR_NS, generation, keys
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import NotFound, StoreError
-from bastion.directory.keys import hidden_name
+from bastion.folder_format.keys import hidden_name
 from tests.adversarial.conftest import generation, keys
 
 # Keys that cannot be files

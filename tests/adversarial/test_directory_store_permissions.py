@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import AccessDenied
 from tests.adversarial.conftest import keys
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 
 PRELUDE = """
 import sys
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import NotFound, PreconditionFailed
 store = DirectoryStore(sys.argv[1], fsync=False)
 number = int(sys.argv[2])

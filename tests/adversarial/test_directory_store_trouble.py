@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed, StoreError, StoreFull, StoreUnavailable
-from bastion.directory import files
-from bastion.directory.lock import locked
+from bastion.folder_format import files
+from bastion.folder_format.lock import locked
 from tests.adversarial.conftest import HOUR_NS, keys
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from bastion.adapters.bastion_host import BastionHostProvisioner
-from bastion.adapters.directory_store import DirectoryStore
-from bastion.core.slices import SliceRef, SliceRequest
-from bastion.emulator.gcs.server import StorageEndpoint
-from bastion.wiring import make_folders, open_root, parse_root
-from bastion.worker.host_state import HostState
+from bastion.adapters.folder.store import DirectoryStore
+from bastion.agent.host_state import HostState
+from bastion.core.model.gangs import SliceRef, SliceRequest
+from bastion.emulators.gcs.server import StorageEndpoint
+from bastion.wiring.roots import make_folders, open_root, parse_root
 
 
 @pytest.fixture(params=[0o022, 0o002, 0o000], ids=lambda mask: f"umask-{mask:03o}")

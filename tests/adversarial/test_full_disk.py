@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
-from bastion.core import keys
+from bastion.adapters.folder.store import DirectoryStore
+from bastion.core.bucket import keys
 from bastion.core.errors import StoreFull
-from bastion.directory.reserve import Reserve, reserve_bytes
-from bastion.wiring import open_root
+from bastion.folder_format.reserve import Reserve, reserve_bytes
+from bastion.wiring.roots import open_root
 from tests.adversarial.full_disk import fill, seem_full, small_disk
 
 KIB = 1024

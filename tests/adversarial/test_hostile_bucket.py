@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.testing.cluster import BASTION, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for

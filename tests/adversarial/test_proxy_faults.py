@@ -16,8 +16,8 @@ from google.cloud.exceptions import GoogleCloudError
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from bastion.emulator.gcs.fault_rules import parse_flag
-from bastion.emulator.gcs.faults import Faults
+from bastion.emulators.gcs.fault_rules import parse_flag
+from bastion.emulators.gcs.faults import Faults
 from tests.adversarial.attacked_proxy import MARK, URL, AttackedProxy, attacked
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,7 @@ from google.api_core.exceptions import GoogleAPIError
 from google.cloud.exceptions import GoogleCloudError
 from google.cloud.storage.exceptions import InvalidResponse
 
-from bastion.http1 import Request, Response
+from bastion.net.http1 import Request, Response
 from tests.adversarial.attacked_proxy import MARK, UPLOAD, URL, Answer, AttackedProxy, Seen, attacked, content
 
 pytestmark = pytest.mark.e2e

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.http1 import Headers, Request, Response
+from bastion.net.http1 import Headers, Request, Response
 from tests.adversarial.attacked_proxy import MARK, TOKEN, AttackedProxy, attacked, http, received, status_of
 
 pytestmark = pytest.mark.e2e

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from bastion.adapters import keyring
-from bastion.http1 import Disconnect
+from bastion.adapters.kms import keyring
+from bastion.net.http1 import Disconnect
 from tests.adversarial.attacked_proxy import HOST, KEY, UPLOAD, URL, AttackedProxy, Seen, attacked, content, reserved
 from tests.adversarial.proxy_processes import connections, gone, of_each, until
 
@@ -30,14 +30,14 @@ MIB = 1024 * 1024
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from bastion.storage_proxy import main
+from bastion.wiring.proxy_main import main
 sys.exit(main())
 """
 # The key service does not answer the first of those that serve.
 HANGS_SECONDS = 100
 HANGS = f"""
 import time
-from bastion import proxy_setup
+from bastion.wiring import proxy as proxy_setup
 proxy_setup.try_key = lambda *_: time.sleep({HANGS_SECONDS})
 {PROGRAM}"""
 # SIGINT comes while modules are still loaded.
@@ -46,7 +46,7 @@ import os, signal, sys
 
 class Interrupter:
     def find_spec(self, name, *_):
-        if name == "bastion.proxy_setup":
+        if name == "bastion.wiring.proxy":
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupter())

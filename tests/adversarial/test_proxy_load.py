@@ -17,13 +17,13 @@ from urllib.parse import quote
 import google_crc32c
 import pytest
 
-from bastion.adapters.keyring import KeyringKms
+from bastion.adapters.kms.keyring import KeyringKms
 from bastion.adapters.system_clock import SystemClock
-from bastion.http1 import Headers, Request, Response
+from bastion.net.http1 import Headers, Request, Response
 from bastion.proxy.sealed.envelopes import Envelopes
 from bastion.proxy.sealed.sealing import Sealing
 from bastion.proxy.sealed.segments import plain_length, sealed_size, segment_count
-from bastion.storage_api.declared_sums import crc32c_text
+from bastion.storage_wire.declared_sums import crc32c_text
 from tests.adversarial.attacked_proxy import HOST, KEY, MARK, Answer, AttackedProxy, attacked, http, received, status_of
 
 pytestmark = pytest.mark.e2e

@@ -15,9 +15,9 @@ import google_crc32c
 import pytest
 import requests
 
-from bastion.http1 import Headers, HttpServer, Request, Response
-from bastion.storage_api.declared_sums import crc32c_text
-from bastion.storage_api.query import Query
+from bastion.net.http1 import Headers, HttpServer, Request, Response
+from bastion.storage_wire.declared_sums import crc32c_text
+from bastion.storage_wire.query import Query
 from tests.adversarial.attacked_proxy import HOST, UPLOAD, URL, AttackedProxy
 
 MIB = 1024 * 1024

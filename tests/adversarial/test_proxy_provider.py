@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bastion.adapters import keyring
+from bastion.adapters.kms import keyring
 from bastion.core.errors import SealBroken
-from bastion.http1 import Disconnect, Headers, Response
+from bastion.net.http1 import Disconnect, Headers, Response
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from bastion.proxy.settings import KeyMapping
 from tests.unit.proxy_objects import put_raw, stage

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from bastion.http1 import Request
-from bastion.http1.head import parse_head, split_target
-from bastion.http1.messages import BadRequest, BytesBody
+from bastion.net.http1 import Request
+from bastion.net.http1.head import parse_head, split_target
+from bastion.net.http1.messages import BadRequest, BytesBody
 from bastion.proxy.handler import handler
 from bastion.proxy.service.intercepted import is_storage, split_authority
 from tests.unit.proxy_objects import stage

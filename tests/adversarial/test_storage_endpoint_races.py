@@ -20,9 +20,9 @@ from urllib.parse import quote, urlsplit
 
 import google_crc32c
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import PreconditionFailed
-from bastion.emulator.gcs.server import StorageEndpoint
+from bastion.emulators.gcs.server import StorageEndpoint
 
 # The last one cannot be a file of its own name.
 KEYS = ("a", "folder/b", "folder//c")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.emulator.gcs.server import StorageEndpoint
+from bastion.emulators.gcs.server import StorageEndpoint
 
 JOB = "alice-bastion/jobs/active/evil"
 # Each of these is a "simple" request: a page on any site may send it without asking first (Fetch, 3.2.2).

@@ -1,6 +1,6 @@
 """The command line on a simulated bastion: `main(argv)` in this process, a real daemon on a store in memory.
 
-The one thing replaced is what `bastion.cli.opening` opens: the store, and the clock, whose `sleep` lets the daemon tick
+The one thing replaced is what `bastion.cli.connect` opens: the store, and the clock, whose `sleep` lets the daemon tick
 and the hosts act. So `--wait` runs through at once, and what it shows comes from the real formats.
 """
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.cli import opening
+from bastion.cli import connect
 from bastion.cli.main import main
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
-from bastion.core.job_record import JobRecord
+from bastion.core.model.job_record import JobRecord
 from bastion.testing.cluster import Cluster
 from tests.cli.quota_files import shares
 
@@ -102,8 +102,8 @@ def bastion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bastion
     cluster = Bastion()
     (tmp_path / "memory").mkdir()
     monkeypatch.setenv("BASTION_ROOT", "memory/test-bastion")
-    monkeypatch.setattr(opening, "open_root", lambda _url: cluster.store)
-    monkeypatch.setattr(opening, "SystemClock", lambda: cluster)
+    monkeypatch.setattr(connect, "open_root", lambda _url: cluster.store)
+    monkeypatch.setattr(connect, "SystemClock", lambda: cluster)
     yield cluster
     cluster.daemon.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 
 GOOD = """\
 project = "my-project"

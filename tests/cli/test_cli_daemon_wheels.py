@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters import agent_folder
+from bastion.adapters import agent_packer
 from tests.cli.conftest import Terminal
 
 # Notes what it was asked for, and brings it.
@@ -50,8 +50,8 @@ def test_what_is_native_is_fetched_in_the_installed_versions_and_the_agent_serve
     other = "3.10" if sys.version_info.minor != 10 else "3.11"
     done = run("daemon", "agent-wheels", f"--python={other}")
     assert done.code == 0, done.err
-    assert asked(environment) == [[other, list(agent_folder.native_packages())]]
-    assert "pydantic-core==" in " ".join(agent_folder.native_packages())
+    assert asked(environment) == [[other, list(agent_packer.native_packages())]]
+    assert "pydantic-core==" in " ".join(agent_packer.native_packages())
     served = sorted([other, f"3.{sys.version_info.minor}"])
     assert all(version in done.out.rpartition(": ")[2] for version in served)
     assert [entry.name for entry in (environment / "env").iterdir()] == ["agent-wheels"]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from bastion import peers
-from bastion.cli.daemon import _Narrator
-from bastion.cli.opening import problem_of_endpoint
-from bastion.http1 import HttpServer, Response
-from bastion.peers import Address
-from bastion.wiring import parse_root
+from bastion.cli.admin.daemon import _Narrator
+from bastion.cli.connect import problem_of_endpoint
+from bastion.net import peers
+from bastion.net.http1 import HttpServer, Response
+from bastion.net.peers import Address
+from bastion.wiring.roots import parse_root
 
 BASTION = [sys.executable, "-m", "bastion.cli.main"]
 ROOT = "gs://team/alice-bastion"

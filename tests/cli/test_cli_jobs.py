@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import documents, keys
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.testing.cluster import QUOTA
 from bastion.testing.scripted_hosts import runs_for
 

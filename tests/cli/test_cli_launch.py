@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bastion.cli.job_command import draw_name, unwrap
-from bastion.core import jobspec, keys
+from bastion.cli.jobs.command_line import draw_name, unwrap
+from bastion.core.bucket import keys
+from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION
 
 _TWO_PROJECTS = b"""
@@ -27,8 +28,8 @@ v4 = 1
 """
 
 
-def spec(bastion, name: str) -> jobspec.JobSpec:
-    return jobspec.parse(bastion.store.get(keys.active(name)).data, name=name, bastion=BASTION)
+def spec(bastion, name: str) -> job_spec.JobSpec:
+    return job_spec.parse(bastion.store.get(keys.active(name)).data, name=name, bastion=BASTION)
 
 
 def test_the_arguments_reach_the_job_exactly(run, bastion) -> None:

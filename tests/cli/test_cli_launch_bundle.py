@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import bundles, jobspec, keys
+from bastion.core.bucket import bundles, keys
+from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION
 
 
@@ -27,8 +28,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def spec(bastion, name: str = "job") -> jobspec.JobSpec:
-    return jobspec.parse(bastion.store.get(keys.active(name)).data, name=name, bastion=BASTION)
+def spec(bastion, name: str = "job") -> job_spec.JobSpec:
+    return job_spec.parse(bastion.store.get(keys.active(name)).data, name=name, bastion=BASTION)
 
 
 def stored(bastion) -> list[str]:

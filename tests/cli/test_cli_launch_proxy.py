@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.cli.job_proxy import check_place
-from bastion.core import jobspec, keys
+from bastion.cli.jobs.encryption import check_place
+from bastion.core.bucket import keys
 from bastion.core.errors import Refused
+from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION
 from bastion.testing.scripted_hosts import runs_for
-from bastion.wiring import parse_root
+from bastion.wiring.roots import parse_root
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 OTHER = "projects/p/locations/global/keyRings/r/cryptoKeys/other"
@@ -18,7 +19,7 @@ LAUNCH = ("launch", "--name=job", "--instance_type=tpu-v4-8")
 
 def proxy(bastion) -> str:
     """What the launched job's spec says."""
-    runner = jobspec.parse(bastion.store.get(keys.active("job")).data, name="job", bastion=BASTION).runner
+    runner = job_spec.parse(bastion.store.get(keys.active("job")).data, name="job", bastion=BASTION).runner
     return runner.proxy if runner is not None else "no runner"
 
 
@@ -95,7 +96,7 @@ def test_what_lies_beside_it_can(place: str) -> None:
 def test_a_spec_of_a_file_and_a_flag_are_refused_alike_for_the_bastions_own_folder(run, bastion, tmp_path) -> None:
     own = f"memory/test-bastion/:{KEY}"
     assert "takes in the bastion's own folder" in run(*LAUNCH, f"--proxy={own}", "--", "true").err
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="job", bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0, instance_type="tpu-v4-8",
         proxy=own,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.testing.scripted_hosts import runs_for
 
 

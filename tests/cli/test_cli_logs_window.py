@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from bastion.cli.line_pattern import LinePattern
-from bastion.cli.log_printer import LogPrinter
+from bastion.cli.jobs.line_pattern import LinePattern
+from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.client import LogPiece
 from bastion.core.errors import Refused
 from bastion.core.instants import to_rfc3339
@@ -180,7 +180,7 @@ def test_following_from_now_on_shows_only_what_comes(run, bastion) -> None:
 
 def test_an_outage_while_the_last_lines_are_followed_loses_and_repeats_nothing(run, bastion, monkeypatch) -> None:
     faulty = FaultyStore(bastion.store, seed=5, before=0.3)
-    monkeypatch.setattr("bastion.cli.opening.open_root", lambda _url: faulty)
+    monkeypatch.setattr("bastion.cli.connect.open_root", lambda _url: faulty)
     bastion.hosts.scripts["job"] = runs_for(40)
     bastion.submit("job", instance_type="tpu-v4-16")
     bastion.settle(3)

@@ -9,7 +9,7 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.parsing import parse
-from bastion.cli.table import ENTRIES, GROUPS
+from bastion.cli.registry import ENTRIES, GROUPS
 from bastion.core.errors import Refused
 
 

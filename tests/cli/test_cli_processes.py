@@ -15,7 +15,15 @@ import pytest
 from bastion.testing.cluster import QUOTA
 
 BASTION = [sys.executable, "-m", "bastion.cli.main"]
-_HEAVY = ("google", "grpc", "jax", "numpy", "tenacity", "bastion.emulator.tpu.server", "bastion.adapters.cloud_tpu")
+_HEAVY = (
+    "google",
+    "grpc",
+    "jax",
+    "numpy",
+    "tenacity",
+    "bastion.emulators.tpu.server",
+    "bastion.adapters.tpu.provisioner",
+)
 
 
 @pytest.fixture
@@ -55,7 +63,7 @@ def test_everyday_commands_import_nothing_heavy(root: Path, arguments: list[str]
 def test_help_loads_no_command_and_no_validation_library() -> None:
     program = (
         "import sys; from bastion.cli.main import main; main(['--help']); "
-        "names = ('pydantic', 'bastion.client', 'bastion.cli.launch'); "
+        "names = ('pydantic', 'bastion.client', 'bastion.cli.jobs.launch'); "
         "sys.stderr.write(' '.join(name for name in names if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -15,8 +15,8 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from bastion.adapters import keyring
-from bastion.adapters.keyring import KeyringKms
+from bastion.adapters.kms import keyring
+from bastion.adapters.kms.keyring import KeyringKms
 from bastion.cli.main import main
 from bastion.core.errors import EXIT_REFUSED
 from bastion.proxy.sealed import segments
@@ -235,7 +235,7 @@ def test_memory_stays_flat_whatever_the_size(tmp_path: Path) -> None:
     stored = Stored(tmp_path, plain=bytes(128 * 1024 * 1024))
     limited = (
         "import resource, sys; from bastion.cli.main import main; import bastion.proxy.sealed.opening, google_crc32c\n"
-        "import bastion.adapters.keyring, bastion.proxy.sealed.envelopes\n"
+        "import bastion.adapters.kms.keyring, bastion.proxy.sealed.envelopes\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "code = main(sys.argv[1:])\n"
         "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.client.quota_upload import QuotaDesk
-from bastion.core import keys
+from bastion.client.quota.upload import QuotaDesk
+from bastion.core.bucket import keys
 from tests.cli.quota_files import shares
 
 

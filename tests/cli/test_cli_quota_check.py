@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from bastion.cli import quota_fit
-from bastion.core import documents, keys
+from bastion.cli.quota import fit
+from bastion.core import documents
+from bastion.core.bucket import keys
 from quota import Policy, ProjectRules, load
 from scheduler import Job
 
@@ -113,18 +114,18 @@ def test_limits_of_borrowing_and_lending_make_a_job_impossible() -> None:
         project_rules={"a": ProjectRules(borrowing_limit={"v4": 2}), "b": ProjectRules(lending_limit={"v4": 0})},
     )
     jobs = [job("z", "a", v4=60), job("y", "c", v4=60), job("x", "gone", v4=58), job("w", "gone", v4=59, mystery=1)]
-    assert [str(misfit) for misfit in quota_fit.misfits(limited, jobs)] == [
+    assert [str(misfit) for misfit in fit.misfits(limited, jobs)] == [
         "w of project gone can never run: it needs 59 v4, and by the limits of borrowing and lending 58 are the most",
         "y of project c can never run: it needs 60 v4, and by the limits of borrowing and lending 58 are the most",
         "z of project a can never run: it needs 60 v4, and by the limits of borrowing and lending 58 are the most",
         "x of project gone can only run on what others do not use: it needs 58 v4, and its project is not in this file",
     ]
-    assert quota_fit.misfits(limited, [job("ok", "a", v4=57), job("nothing", "gone")]) == []
+    assert fit.misfits(limited, [job("ok", "a", v4=57), job("nothing", "gone")]) == []
 
 
 def test_many_are_counted() -> None:
     policy = load(FILE.encode())
-    told = list(quota_fit.lines(quota_fit.misfits(policy, [job(f"j{n:02}", "c", v4=8) for n in range(33)]), "Jobs"))
+    told = list(fit.lines(fit.misfits(policy, [job(f"j{n:02}", "c", v4=8) for n in range(33)]), "Jobs"))
     assert told[:2] == ["", "Jobs: 33"]
     assert told[-1] == "  and 3 more (--output=json has all)"
     assert len(told) == 33

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
-from bastion.client import quota_whatif
-from bastion.core import documents, jobspec, keys
+from bastion.adapters.folder.store import DirectoryStore
+from bastion.client.quota import whatif as quota_whatif
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
+from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION
 from tests.cli.quota_files import shares
 
@@ -31,7 +33,7 @@ def keep_result(
     cause: str = "succeeded",
 ) -> None:
     """What a daemon leaves of a job that is over."""
-    spec = jobspec.new(
+    spec = job_spec.new(
         name=name, bastion=BASTION, command="x", user_id=user, project_id=project, now=queued, instance_type=kind
     )
     attempt = {"number": 1, "started_at": to_rfc3339(began), "ended_at": to_rfc3339(ended), "cause": cause}

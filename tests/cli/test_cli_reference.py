@@ -8,7 +8,7 @@ import pytest
 
 from bastion.cli.help import own_flags
 from bastion.cli.reference import render
-from bastion.cli.table import ENTRIES, GROUPS
+from bastion.cli.registry import ENTRIES, GROUPS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.cli import opening
+from bastion.cli import connect
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
 
@@ -19,7 +19,7 @@ def remote(bastion, monkeypatch: pytest.MonkeyPatch) -> CountingStore:
     """The simulated bastion's bucket, as if it lay in the cloud."""
     counting = CountingStore(bastion.store)
     monkeypatch.setenv("BASTION_ROOT", "gs://bucket/test-bastion")
-    monkeypatch.setattr(opening, "open_root", lambda _url: counting)
+    monkeypatch.setattr(connect, "open_root", lambda _url: counting)
     return counting
 
 

@@ -264,7 +264,7 @@ def test_both_files_are_needed_and_one_of_them_may_be_stdin(run, quota, monkeypa
 
 
 def test_too_many_bytes_of_jobs_are_refused(decide, monkeypatch) -> None:
-    from bastion.cli import simulate_decide
+    from bastion.cli.simulate import decide as simulate_decide
 
     monkeypatch.setattr(simulate_decide, "_JOBS_MAX_BYTES", 100)
     assert "more than 100 bytes" in decide([job("x")]).err
@@ -365,7 +365,7 @@ def test_a_trace_that_cannot_be_used_is_refused(run, quota, tmp_path, content: b
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_too_many_bytes_of_a_trace_are_refused(run, quota, tmp_path, monkeypatch, packed: bool) -> None:
-    from bastion.cli import simulate_runs
+    from bastion.cli.simulate import runs as simulate_runs
 
     monkeypatch.setattr(simulate_runs, "_TRACE_MAX_BYTES", 1000)
     path = tmp_path / "large.csv"

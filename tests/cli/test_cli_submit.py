@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import jobspec, keys
+from bastion.core.bucket import keys
+from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION
 from bastion.testing.scripted_hosts import runs_for
 
 
 def written(bastion, name: str = "job", **changes: object) -> bytes:
-    made = jobspec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+    made = job_spec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
     document = json.loads(made.to_bytes())
     metadata = document["metadata"] | changes.pop("metadata", {})  # type: ignore[operator]
     return json.dumps(document | {"metadata": metadata, "note": "kept"} | changes, indent=2).encode()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys
-from bastion.core.slices import SliceRef, SliceRequest, SliceState
+from bastion.core.bucket import keys
+from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState
 
 RUN = "bbbbbbbbbb-2"
 GANG = keys.gang(RUN)
@@ -16,7 +16,7 @@ GANG = keys.gang(RUN)
 
 @pytest.fixture(autouse=True)
 def slices(bastion, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bastion.daemon_setup.open_slices", lambda *_, **__: bastion.slices)
+    monkeypatch.setattr("bastion.wiring.daemon.open_slices", lambda *_, **__: bastion.slices)
     bastion.slices.create(
         SliceRequest(
             ref=SliceRef(name=GANG), bastion="b", run=RUN, token="t", accelerator_type="v4-8", agent_arguments="{}"

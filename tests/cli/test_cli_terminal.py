@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from bastion.cli.main import main
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.testing.scripted_hosts import runs_for
 
 CLIPBOARD = "\x1b]52;c;ZWNobyBoaQ==\x07"

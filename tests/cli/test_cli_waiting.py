@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerRefused
 from bastion.testing.scripted_hosts import runs_for
 

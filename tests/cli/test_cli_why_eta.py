@@ -8,8 +8,10 @@ import re
 
 import pytest
 
-from bastion.core import documents, jobspec, keys
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.core.instants import from_rfc3339
+from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION, QUOTA
 from bastion.testing.scripted_hosts import runs_for, saves_every
 
@@ -101,7 +103,7 @@ def test_a_quota_file_that_is_not_here_is_no_reason_to_fail(run, bastion) -> Non
 def test_what_is_launched_with_an_expected_duration_has_it_in_its_spec_and_status(run, bastion) -> None:
     bastion.settle(2)
     launch(run, "job", "--expected_duration=1.5h", kind="tpu-v4-16")
-    spec = jobspec.parse(bastion.store.get(keys.active("job")).data, name="job", bastion=BASTION)
+    spec = job_spec.parse(bastion.store.get(keys.active("job")).data, name="job", bastion=BASTION)
     assert spec.runner is not None
     assert spec.runner.expected_duration_seconds == 5400
     bastion.settle(2)

@@ -12,15 +12,15 @@ from typing import Any
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 
-from bastion.adapters.gcs_client import prepared
-from bastion.adapters.gcs_retry import Patience
-from bastion.adapters.gcs_store import GcsStore
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.fault_rules import FaultRule
-from bastion.emulator.gcs.faults import Faults
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import HttpServer, Request, Response
+from bastion.adapters.gcs.client import prepared
+from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.gcs.store import GcsStore
+from bastion.emulators.gcs.api import handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.fault_rules import FaultRule
+from bastion.emulators.gcs.faults import Faults
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.net.http1 import HttpServer, Request, Response
 from bastion.ports import Clock
 
 # Every seventh request or so fails, in each way that a request can.

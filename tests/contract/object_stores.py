@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.core import limits
 from bastion.core.errors import StoreUnavailable

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bastion.client.jobs import Client
-from bastion.core import keys
-from bastion.core.lifecycle import Status
+from bastion.client.jobs.client import Client
+from bastion.core.bucket import keys
+from bastion.core.model.lifecycle import Status
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
 from tests.sim.foreign_changes import overwrite, record_document, state_bytes

@@ -22,12 +22,12 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage import transfer_manager
 
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.server import StorageEndpoint
-from bastion.emulator.gcs.serving import instructions
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import HttpServer
+from bastion.emulators.gcs.api import handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.server import StorageEndpoint
+from bastion.emulators.gcs.serving import instructions
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.net.http1 import HttpServer
 
 QUANTUM = 256 * 1024
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.emulator.gcs.server import StorageEndpoint
+from bastion.emulators.gcs.server import StorageEndpoint
 from tests.contract.gsutil_session import Gsutil, session
 
 

@@ -19,9 +19,9 @@ import grpc
 import pytest
 from google.cloud import kms_v1
 
-from bastion.adapters import keyring
-from bastion.adapters.cloud_kms import CloudKms
-from bastion.adapters.keyring import KeyringKms
+from bastion.adapters.kms import keyring
+from bastion.adapters.kms.cloud import CloudKms
+from bastion.adapters.kms.keyring import KeyringKms
 from bastion.core.errors import KmsError, KmsRefused, KmsUnavailable, Refused
 from bastion.ports import Kms
 from bastion.testing.memory_kms import MemoryKms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.cloud import kms
 
-from bastion.adapters.cloud_kms import CloudKms
+from bastion.adapters.kms.cloud import CloudKms
 from tests.contract.cloud_kms_server import CloudKmsServer
 from tests.unit import documented_decryption
 

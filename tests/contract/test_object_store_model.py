@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.adapters.prefixed_store import PrefixedStore
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import NotFound, PreconditionFailed
-from bastion.core.objects import ObjectMeta
-from bastion.emulator.gcs.fault_rules import FaultRule
+from bastion.emulators.gcs.fault_rules import FaultRule
 from bastion.ports import ObjectStore
 from bastion.testing.memory_store import MemoryStore
 from tests.contract.gcs_storage import HASTY, Storage

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from bastion.adapters.bastion_host import BastionHostProvisioner
-from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
+from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
+from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import ProvisionerRefused, SliceExists
-from bastion.core.protocol import AgentArguments
-from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus, failure_of
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus, failure_of
+from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import jobspec
-from bastion.local import LocalHome, down, starter_quota
+from bastion.core.model import job_spec
 from bastion.ports import ObjectStore
 from bastion.processes import marked
-from bastion.wiring import open_root
+from bastion.wiring.local import LocalHome, down, starter_quota
+from bastion.wiring.roots import open_root
 
 USER = "tester"
 
@@ -55,7 +55,7 @@ class LocalRoot:
         return daemon
 
     def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
             instance_type=instance_type,
         )  # fmt: skip
@@ -76,7 +76,7 @@ class StorageProcess:
             self._port = free.getsockname()[1]
         self._folder = folder
         self._command = [
-            sys.executable, "-m", "bastion.emulator.gcs", f"--dir={folder}", f"--port={self._port}",
+            sys.executable, "-m", "bastion.emulators.gcs", f"--dir={folder}", f"--port={self._port}",
             f"--bucket={bucket}", *options,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None

@@ -12,12 +12,12 @@ import sys
 import threading
 from pathlib import Path
 
-from bastion.core import keys
-from bastion.core.objects import ObjectMeta
-from bastion.daemon_setup import build_daemon
-from bastion.local import LocalHome
+from bastion.core.bucket import keys
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.ports import ObjectStore
-from bastion.wiring import parse_root
+from bastion.wiring.daemon import build_daemon
+from bastion.wiring.local import LocalHome
+from bastion.wiring.roots import parse_root
 
 
 class DyingStore:

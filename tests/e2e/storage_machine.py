@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bastion.local import LocalHome, down, starter_quota
+from bastion.wiring.local import LocalHome, down, starter_quota
 from tests.e2e.conftest import USER, StorageProcess
 
 BASTION = (sys.executable, "-m", "bastion.cli.main")

@@ -29,12 +29,12 @@ import pytest
 
 import bastion
 from bastion import processes
-from bastion.adapters import agent_folder
-from bastion.core import keys, protocol
+from bastion.adapters import agent_packer
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.agent_archive import MANIFEST, Manifest, Wheel
+from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
-from bastion.core.packed_agent import MANIFEST, Manifest, Wheel
-from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
-from bastion.wiring import open_root
+from bastion.wiring.roots import open_root
 from tests.e2e.conftest import StorageProcess
 
 pytestmark = pytest.mark.e2e
@@ -69,16 +69,19 @@ if __name__ == "__main__":
 
 
 def stand_in(*, agent: str = AGENT, needs: dict[str, str] | None = None, installer: str = "") -> bytes:
-    """An agent file: the installer (and more lines), `agent` for `bastion.agent`, further wheels by name and tags."""
+    """An agent file: the installer (and more lines), `agent` for its module, further wheels by name and tags."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as wheel:
-        for name in ("__init__.py", "core/__init__.py", "core/packed_agent.py", "core/wheel_tags.py"):
+        copied = ("", "core/", "core/bucket/")
+        files_needed = ("core/bucket/agent_archive.py", "core/bucket/wheel_tags.py")
+        for name in (*(f"{package}__init__.py" for package in copied), *files_needed):
             wheel.writestr(f"bastion/{name}", (SOURCES / name).read_text())
-        wheel.writestr("bastion/worker/__init__.py", (SOURCES / "worker/__init__.py").read_text())
-        wheel.writestr("bastion/worker/bootstrap.py", (SOURCES / "worker/bootstrap.py").read_text() + installer)
-        wheel.writestr("bastion/adapters/__init__.py", "")
-        wheel.writestr("bastion/adapters/gcs_store.py", "")
-        wheel.writestr("bastion/agent.py", agent)
+        wheel.writestr("bastion/agent/__init__.py", (SOURCES / "agent/__init__.py").read_text())
+        wheel.writestr("bastion/agent/bootstrap.py", (SOURCES / "agent/bootstrap.py").read_text() + installer)
+        for package in ("adapters", "adapters/gcs", "wiring"):
+            wheel.writestr(f"bastion/{package}/__init__.py", "")
+        wheel.writestr("bastion/adapters/gcs/store.py", "")
+        wheel.writestr("bastion/wiring/agent.py", agent)
     files = {"bastion-0.1.0-py3-none-any.whl": buffer.getvalue()}
     wheels = [Wheel(name="bastion", version="0.1.0", file=next(iter(files)), tags=("py3-none-any",))]
     for name, tag in (needs or {}).items():
@@ -425,7 +428,7 @@ def test_under_systemd_the_agent_is_a_unit_that_never_gives_up(node: Node) -> No
     assert called.read_text().splitlines() == ["daemon-reload", "daemon-reload", "start bastion-agent.service"]
     unit = (units / "bastion-agent.service").read_text()
     for line in (
-        f"ExecStart={node.agents}/{sha256}/bin/python -I -m bastion.agent --metadata",
+        f"ExecStart={node.agents}/{sha256}/bin/python -I -m bastion.wiring.agent --metadata",
         "Restart=always",
         "StartLimitIntervalSec=0",
         "KillMode=mixed",
@@ -448,7 +451,7 @@ def test_the_real_agent_of_this_installation_runs_a_command_out_of_a_bucket_in_c
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
         root = "gs://team/alice-bastion"
         store = open_root(root)
-        packed = agent_folder.pack(node.folder / "kept")
+        packed = agent_packer.pack(node.folder / "kept")
         store.put(keys.agent_file(packed.sha256), packed.archive, generation=0)
         arguments = AgentArguments(
             root=root, bastion="alice-bastion", job="job", run="abcdefghij-1", token="t" * 32, poll_seconds=0.1,

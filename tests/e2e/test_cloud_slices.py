@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys, status_document
+from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.emulator.tpu.address import locate
-from bastion.local import LocalHome, starter_quota
-from bastion.wiring import open_root
+from bastion.core.status import packing
+from bastion.emulators.tpu.address import locate
+from bastion.wiring.local import LocalHome, starter_quota
+from bastion.wiring.roots import open_root
 from tests.e2e.conftest import USER, LocalRoot, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -77,7 +78,7 @@ def test_a_job_runs_on_a_slice_where_the_settings_say_and_waits_while_there_are_
 
         def reason() -> str:
             try:
-                jobs = status_document.read(store.get(keys.STATUS).data)["jobs"]
+                jobs = packing.read(store.get(keys.STATUS).data)["jobs"]
             except NotFound:
                 return ""
             return (jobs[0].get("reason") or {}).get("message", "") if jobs else ""

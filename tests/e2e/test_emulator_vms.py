@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from bastion import processes
-from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
+from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.slices import Place, SliceRef, SliceRequest, SliceState, SliceStatus
-from bastion.emulator.tpu import EmulatorAddress, locate
-from bastion.emulator.tpu.faults import Faults
-from bastion.emulator.tpu.host import MARKER, HostFolder
+from bastion.core.model.gangs import Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.emulators.tpu import EmulatorAddress, locate
+from bastion.emulators.tpu.faults import Faults
+from bastion.emulators.tpu.host import MARKER, HostFolder
 from bastion.processes import ProcessId
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -57,7 +57,7 @@ class Machine:
     vm_ids: set[str] = field(default_factory=set)
 
     def start(self, *options: str) -> EmulatorAddress:
-        command = [sys.executable, "-m", "bastion.emulator.tpu", f"--state-dir={self.folder}", *options]
+        command = [sys.executable, "-m", "bastion.emulators.tpu", f"--state-dir={self.folder}", *options]
         with (self.folder.parent / "emulator.log").open("ab") as log:
             self.program = subprocess.Popen(command, stdout=log, stderr=log)
         eventually(lambda: self.address is not None)
@@ -101,7 +101,7 @@ class Machine:
     def supervisor(self, host: HostFolder) -> ProcessId:
         """The process that runs the host: its marked process whose parent is not marked."""
         marked = processes.marked(MARKER, host.read().vm_id)
-        (found,) = [p for p in marked if b"bastion.emulator.tpu.vm" in Path(f"/proc/{p.pid}/cmdline").read_bytes()]
+        (found,) = [p for p in marked if b"bastion.emulators.tpu.vm" in Path(f"/proc/{p.pid}/cmdline").read_bytes()]
         return found
 
 
@@ -438,7 +438,7 @@ def test_dead_children_of_a_host_are_reaped(machine: Machine, connect) -> None:
 
 def test_a_second_emulator_on_the_same_folder_is_refused_in_words(machine: Machine) -> None:
     address = machine.start()
-    command = [sys.executable, "-m", "bastion.emulator.tpu", f"--state-dir={machine.folder}"]
+    command = [sys.executable, "-m", "bastion.emulators.tpu", f"--state-dir={machine.folder}"]
     second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert second.returncode == 1
     assert "an emulator serves" in second.stderr

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from bastion.local import LocalHome, down
 from bastion.processes import marked
+from bastion.wiring.local import LocalHome, down
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 BASTION = [sys.executable, "-m", "bastion.cli.main"]

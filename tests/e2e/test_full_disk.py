@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from bastion.core import jobspec, keys
+from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.daemon_setup import JOB_DISK_VARIABLE
-from bastion.local import LocalHome, down, up
-from bastion.local_disk import disk_usage
+from bastion.core.model import job_spec
 from bastion.ports import ObjectStore
-from bastion.wiring import open_root
+from bastion.wiring.daemon import JOB_DISK_VARIABLE
+from bastion.wiring.local import LocalHome, down, up
+from bastion.wiring.local_disk import disk_usage
+from bastion.wiring.roots import open_root
 from tests.adversarial.full_disk import fill, small_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -41,7 +42,7 @@ class Local:
         self.store: ObjectStore = open_root(up(self.home, user="ann", say=lambda _: None).url)
 
     def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=name, bastion="local-bastion", command=command, user_id="ann", project_id="default", now=time.time(),
             instance_type=instance_type,
         )  # fmt: skip

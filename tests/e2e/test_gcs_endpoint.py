@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import Refused
-from bastion.emulator.gcs.address import StorageAddress, locate, state_of
-from bastion.emulator.gcs.fault_rules import parse_flag
-from bastion.emulator.gcs.faults import Faults
-from bastion.emulator.gcs.server import StorageEndpoint
-from bastion.emulator.state_folder import EmulatorRunning
+from bastion.emulators.gcs.address import StorageAddress, locate, state_of
+from bastion.emulators.gcs.fault_rules import parse_flag
+from bastion.emulators.gcs.faults import Faults
+from bastion.emulators.gcs.server import StorageEndpoint
+from bastion.emulators.state_folder import EmulatorRunning
 from tests.e2e.conftest import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts the program on `tmp_path / "buckets"`; whatever still runs at the end is killed."""
     processes: list[subprocess.Popen[bytes]] = []
 
-    def begin(*arguments: str, program: tuple[str, ...] = ("-m", "bastion.emulator.gcs")) -> subprocess.Popen[bytes]:
+    def begin(*arguments: str, program: tuple[str, ...] = ("-m", "bastion.emulators.gcs")) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, *program, *arguments, f"--dir={tmp_path / 'buckets'}"],
             stdin=subprocess.DEVNULL,
@@ -174,16 +174,16 @@ def test_faults_and_the_write_limit_reach_clients_of_the_endpoint(tmp_path: Path
 
 
 def test_finding_an_endpoint_imports_nothing_heavy() -> None:
-    code = "import sys, bastion.emulator.gcs.address; print(*sys.modules)"
+    code = "import sys, bastion.emulators.gcs.address; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    heavy = {"cryptography", "pydantic", "google", "grpc", "bastion.http1", "bastion.emulator.gcs.buckets"}
+    heavy = {"cryptography", "pydantic", "google", "grpc", "bastion.net.http1", "bastion.emulators.gcs.buckets"}
     assert heavy & set(done.stdout.split()) == set()
 
 
 def test_what_other_writers_leave_behind_goes_while_the_endpoint_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bastion.emulator.gcs.server._SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr("bastion.emulators.gcs.server._SWEEP_SECONDS", 0.05)
     with StorageEndpoint(tmp_path, buckets=["lake"]) as endpoint:
         for name in ("a", "b"):
             urllib.request.urlopen(
@@ -194,6 +194,6 @@ def test_what_other_writers_leave_behind_goes_while_the_endpoint_runs(
         assert present is not None
         store.put("a", b"y", generation=present.generation)
         # Not before: it would take what a writer is about to need.
-        monkeypatch.setattr("bastion.emulator.gcs.buckets._LEFTOVER_NS", 0)
+        monkeypatch.setattr("bastion.emulators.gcs.buckets._LEFTOVER_NS", 0)
         attributes = tmp_path / "lake" / ".objects" / "attributes"
         wait_for(lambda: len(list(attributes.iterdir())) == 1)

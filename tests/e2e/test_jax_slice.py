@@ -16,13 +16,13 @@ import pytest
 
 from bastion import processes
 from bastion.adapters.system_clock import SystemClock
-from bastion.core import keys, protocol
+from bastion.agent.host import Host
+from bastion.agent.identity import HostIdentity
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
-from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.testing.memory_store import MemoryStore
-from bastion.wiring import fetch_asset
-from bastion.worker.host import Host
-from bastion.worker.identity import HostIdentity
+from bastion.wiring.roots import fetch_asset
 
 pytest.importorskip("jax")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

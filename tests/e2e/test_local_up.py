@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys
-from bastion.local import LocalHome, down, status, up
+from bastion.core.bucket import keys
+from bastion.wiring.local import LocalHome, down, status, up
 
 pytestmark = pytest.mark.e2e
 

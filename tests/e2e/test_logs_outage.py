@@ -9,17 +9,18 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client as StorageClient
 
-from bastion.adapters.gcs_client import prepared
-from bastion.adapters.gcs_retry import Patience
-from bastion.adapters.gcs_store import GcsStore
+from bastion.adapters.gcs.client import prepared
+from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.gcs.store import GcsStore
 from bastion.client import Client, Ended, Followed, Logged, Noted, follow
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.instants import to_rfc3339
-from bastion.core.objects import ObjectMeta
 from bastion.ports import ObjectStore, StoredObject
 from bastion.testing.cluster import ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
-from bastion.wiring import Root, open_root
+from bastion.wiring.roots import Root, open_root
 from tests.e2e.conftest import StorageProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.errors import NotFound, PreconditionFailed
 from tests.e2e.conftest import USER, LocalRoot, wait_for
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import HttpServer
+from bastion.emulators.gcs.api import handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.net.http1 import HttpServer
 from tests.contract.gsutil_session import Gsutil, session
 from tests.e2e.conftest import wait_for
 from tests.e2e.proxied_session import MARK

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion import proxy_doctor
-from bastion.certificates import Authority, new_key, server_context
-from bastion.http1 import HttpServer, Request, Response
-from bastion.http1.takeover import Secured
+from bastion.net.http1 import HttpServer, Request, Response
+from bastion.net.http1.takeover import Secured
+from bastion.net.tls import Authority, new_key, server_context
 from bastion.proxy.serving.authority import ProxyAuthority
+from bastion.wiring import proxy_doctor
 
 pytestmark = pytest.mark.e2e
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import requests
 
-from bastion.adapters import keyring
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import HttpServer, Response
+from bastion.adapters.kms import keyring
+from bastion.emulators.gcs.api import handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.net.http1 import HttpServer, Response
 
 pytestmark = pytest.mark.e2e
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
-from bastion.local import LocalHome, down, starter_quota
 from bastion.ports import ObjectStore
-from bastion.wiring import open_root
+from bastion.wiring.local import LocalHome, down, starter_quota
+from bastion.wiring.roots import open_root
 from tests.e2e.conftest import USER, LocalRoot, StorageProcess, wait_for
 
 pytestmark = pytest.mark.e2e

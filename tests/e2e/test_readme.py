@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.local import LocalHome, down
+from bastion.wiring.local import LocalHome, down
 
 pytest.importorskip("jax")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bastion import processes
-from bastion.adapters import keyring
+from bastion.adapters.kms import keyring
 from tests.e2e.conftest import wait_for
 from tests.e2e.storage_machine import BASTION, StorageMachine
 
@@ -76,7 +76,7 @@ class Machine(StorageMachine):
                 continue
             # Not while it is on its way to being one.
             ours = str(self.home.path).encode() in environment
-            if ours and b"bastion.storage_proxy" in words and b"-S" not in words:
+            if ours and b"bastion.wiring.proxy_main" in words and b"-S" not in words:
                 process = processes.ProcessId.of(int(folder.name))
                 address = environment.partition(b"GCS_PROXY_LISTEN=")[2].partition(b"\0")[0]
                 found[address] += [process] if process is not None else []

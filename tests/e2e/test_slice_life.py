@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import jobspec, keys, protocol
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import NotFound
-from bastion.core.protocol import HostPhase, Report
-from bastion.emulator.tpu.address import locate
-from bastion.emulator.tpu.faults import Faults
-from bastion.local import LocalHome, down
+from bastion.core.model import job_spec
+from bastion.emulators.tpu.address import locate
+from bastion.emulators.tpu.faults import Faults
+from bastion.wiring.local import LocalHome, down
 from tests.e2e.conftest import USER, LocalRoot, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -41,7 +42,7 @@ class Job:
 
     def __init__(self, root: LocalRoot, name: str, command: str, *, instance_type: str, max_tries: int = 1) -> None:
         self.name, self.store = name, root.store
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
             instance_type=instance_type, max_tries=max_tries,
         )  # fmt: skip

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import jobspec, keys, outputs
+from bastion.core.bucket import keys, outputs
 from bastion.core.errors import NotFound
-from bastion.emulator.tpu.faults import Faults
+from bastion.core.model import job_spec
+from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
 from tests.e2e.conftest import USER, LocalRoot, wait_for
 
@@ -34,7 +35,7 @@ class Training:
             f'if [ "$BASTION_ATTEMPT" -le {slow_attempts} ]; then set -- --save_every=2 --pace=0.3; '
             f'else set -- --save_every=10; fi; exec python3 {EXAMPLE} --steps={STEPS} "$@"'
         )
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=name, bastion="e2e-bastion", user_id=USER, project_id="default", now=time.time(),
             command=command, instance_type="tpu-v4-16", output_dir="out", output_sync="worker0",
         )  # fmt: skip
@@ -113,7 +114,7 @@ def set_quota(store: ObjectStore, text: str) -> None:
 
 
 def owner_needs_it(store: ObjectStore) -> None:
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="owner", bastion="e2e-bastion", user_id=USER, project_id="owner", now=time.time(), command="true",
         instance_type="tpu-v4-16",
     )  # fmt: skip
@@ -198,7 +199,7 @@ def test_hosts_that_write_one_checkpoint_together_find_it_under_the_output_url(
     root.start_daemon()
     program = tmp_path / "shared.py"
     program.write_text(SHARED)
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="shared", bastion="e2e-bastion", user_id=USER, project_id="default", now=time.time(),
         command=f"python3 {program}", instance_type="tpu-v4-16", max_tries=2,
     )  # fmt: skip

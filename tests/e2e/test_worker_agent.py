@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from bastion import processes
-from bastion.adapters import agent_folder
+from bastion.adapters import agent_packer
 from bastion.adapters.bastion_host import BastionHostProvisioner
-from bastion.core import keys, protocol
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.agent_archive import PackedAgent
+from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
-from bastion.core.packed_agent import PackedAgent
-from bastion.core.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
-from bastion.core.slices import SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState
 from bastion.processes import ProcessId
-from bastion.wiring import open_root
+from bastion.wiring.roots import open_root
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -118,7 +118,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedAgent:
-    return agent_folder.pack(tmp_path_factory.mktemp("kept"))
+    return agent_packer.pack(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_an_agent_that_was_killed_says_so_when_it_starts_again_and_leaves_nothin
     until(lambda: bastion.hosts.list()[0].state is SliceState.LOST)
     assert len(bastion.command_processes()) >= 2
     again = subprocess.run(
-        [sys.executable, "-m", "bastion.agent", f"--arguments-file={node / 'arguments.json'}"],
+        [sys.executable, "-m", "bastion.wiring.agent", f"--arguments-file={node / 'arguments.json'}"],
         env=os.environ | {"BASTION_STATE_DIR": str(node / "state")},
         stderr=subprocess.DEVNULL,
         check=False,
@@ -341,6 +341,6 @@ def test_a_node_whose_command_has_ended_powers_itself_off_when_no_daemon_lives(
 
 def _is_agent(process: ProcessId) -> bool:
     try:
-        return b"bastion.agent" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        return b"bastion.wiring.agent" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     except OSError:
         return False

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bastion.daemon.waiting import WaitingSince
+from bastion.daemon.publish.waiting_since import WaitingSince
 from quota import Policy
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.core.slices import SliceRef
-from bastion.emulator.tpu.fault_plan import FaultPlan
+from bastion.core.model.gangs import SliceRef
+from bastion.emulators.tpu.fault_plan import FaultPlan
 from bastion.ports import ObjectStore
 from tests.long.workload import LongJob
 

@@ -21,9 +21,9 @@ limits.CAPACITY_BACKOFF_MAX_SECONDS = 4.0
 
 
 def main(root: str, home: str, number: str) -> None:
-    from bastion.daemon_setup import build_daemon
-    from bastion.local import LocalHome
-    from bastion.wiring import parse_root
+    from bastion.wiring.daemon import build_daemon
+    from bastion.wiring.local import LocalHome
+    from bastion.wiring.roots import parse_root
 
     daemon = build_daemon(
         parse_root(root),

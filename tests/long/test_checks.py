@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bastion.core import keys
-from bastion.emulator.tpu.fault_plan import FaultPlan
+from bastion.core.bucket import keys
+from bastion.emulators.tpu.fault_plan import FaultPlan
 from bastion.testing.memory_store import MemoryStore
 from tests.long import checks
 from tests.long.workload import LongJob

@@ -22,15 +22,17 @@ from typing import Any
 
 import pytest
 
-from bastion.core import documents, jobspec, keys
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.core.errors import PreconditionFailed
-from bastion.emulator.tpu.address import locate
-from bastion.emulator.tpu.fault_plan import FaultPlan, parse_rates
-from bastion.emulator.tpu.faults import Faults
-from bastion.local import LocalHome, down
+from bastion.core.model import job_spec
+from bastion.emulators.tpu.address import locate
+from bastion.emulators.tpu.fault_plan import FaultPlan, parse_rates
+from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
 from bastion.processes import marked
-from bastion.wiring import open_root
+from bastion.wiring.local import LocalHome, down
+from bastion.wiring.roots import open_root
 from tests.long import checks
 from tests.long.workload import LongJob, draw_jobs
 
@@ -144,7 +146,7 @@ class LongRun:
             self._daemon.wait()
 
     def submit(self, job: LongJob) -> None:
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=job.name, bastion="long-bastion", command=job.command(self.witness), user_id=USERS[job.project],
             project_id=job.project, now=time.time(), instance_type=job.instance_type, num_replicas=job.num_replicas,
             max_tries=job.tries,

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bastion.client import LogPiece, RunLogs
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import StoreUnavailable
 from bastion.core.instants import to_rfc3339
-from bastion.core.keys import Run
-from bastion.core.objects import ObjectMeta
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
 

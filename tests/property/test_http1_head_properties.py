@@ -9,8 +9,8 @@ import time
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bastion.http1 import BadRequest, Headers
-from bastion.http1.head import (
+from bastion.net.http1 import BadRequest, Headers
+from bastion.net.http1.head import (
     LENGTH_MAX_BYTES,
     body_length,
     chunk_length,

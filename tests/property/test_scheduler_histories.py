@@ -37,7 +37,7 @@ BEGIN = 1_000_000.0
 KEEP_IDLE_MAX = 60.0
 PROJECTS = ("a", "b", "c")
 USERS = ("ann", "bob")
-# What the design allows; the scheduler only orders victims by it (`scheduler/victims.py`).
+# What the design allows; the scheduler only orders victims by it (`scheduler/decide/victims.py`).
 EVICTIONS_MAX = 7
 SETTINGS = settings(max_examples=1000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 40, deadline=None)
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.loans import covering
+from scheduler.decide.loans import covering
 
 UNITS = st.lists(st.integers(1, 9), max_size=4)
 BORROWERS = st.lists(st.tuples(st.integers(0, 20), UNITS), max_size=3)

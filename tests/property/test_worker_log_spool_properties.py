@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bastion.worker.log_lines import LogRecord
-from bastion.worker.log_spool import LogSpool
+from bastion.agent.logs.lines import LogRecord
+from bastion.agent.logs.spool import LogSpool
 
 CHUNK = 200
 CAPACITY = 1000

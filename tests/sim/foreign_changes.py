@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 

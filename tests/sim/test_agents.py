@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bastion.core import protocol
+from bastion.core.bucket import protocol
+from bastion.core.bucket.agent_archive import Manifest, PackedAgent
+from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.packed_agent import Manifest, PackedAgent
-from bastion.core.protocol import AgentArguments
-from bastion.core.slices import SliceRequest
-from bastion.daemon.agents import Agents
+from bastion.core.model.gangs import SliceRequest
+from bastion.daemon.act.agents import Agents
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.fake_provisioner import FakeProvisioner

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from bastion.cli import words
-from bastion.core import keys, limits
+from bastion.cli import phrases
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.core.instants import from_rfc3339
-from bastion.core.job_record import JobRecord
-from bastion.core.slices import SliceState, SliceStatus
+from bastion.core.model.gangs import SliceState, SliceStatus
+from bastion.core.model.job_record import JobRecord
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 
@@ -54,7 +55,7 @@ def test_a_gang_that_waits_for_capacity_is_shown_with_the_apis_word_since_when_a
     cluster.settle(4)
     minutes(cluster, 12)
     assert (
-        words.progress("provisioning", entry(cluster), cluster.clock.now())
+        phrases.progress("provisioning", entry(cluster), cluster.clock.now())
         == f"provisioning: {WORD} for 12 min in {NEAR}"
     )
     assert any(f"waits for capacity in {NEAR}: {WORD}" in line for line in cluster.history("job"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bastion.core.bucket.keys import STATUS
 from bastion.core.instants import from_rfc3339
-from bastion.core.keys import STATUS
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for, saves_every
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.instants import from_rfc3339
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for, saves_every

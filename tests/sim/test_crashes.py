@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bastion.core.objects import ObjectMeta
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.ports import ObjectStore, SliceRef, SliceRequest
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for

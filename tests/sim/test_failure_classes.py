@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from bastion.core import host_errors, limits
-from bastion.core.job_record import Attempt
-from bastion.core.slices import SliceState
+from bastion.core import limits
+from bastion.core.bucket import host_errors
+from bastion.core.model.gangs import SliceState
+from bastion.core.model.job_record import Attempt
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import Script, runs_for
 

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import StoreUnavailable
-from bastion.core.job_record import JobRecord
-from bastion.core.job_record import read as read_record
-from bastion.core.lifecycle import Status
-from bastion.core.slices import SliceState
-from bastion.daemon.daemon import Daemon, TickReport
+from bastion.core.model.gangs import SliceState
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_record import read as read_record
+from bastion.core.model.lifecycle import Status
 from bastion.daemon.fence import Fence
-from bastion.daemon.observe import Provisioners
-from bastion.daemon.views import JobViews
+from bastion.daemon.observe.job_views import JobViews
+from bastion.daemon.observe.observer import Provisioners
+from bastion.daemon.tick import Daemon, TickReport
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore

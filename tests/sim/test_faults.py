@@ -16,12 +16,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from bastion.core import host_errors, keys, limits
-from bastion.core.job_record import JobRecord
-from bastion.core.objects import ObjectMeta
-from bastion.core.slices import SliceState
-from bastion.daemon.daemon import Daemon
+from bastion.core import limits
+from bastion.core.bucket import host_errors, keys
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.model.gangs import SliceState
+from bastion.core.model.job_record import JobRecord
 from bastion.daemon.lease import LeaseDocument
+from bastion.daemon.tick import Daemon
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.faulty_store import FaultyStore

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.errors import StoreUnavailable
 from bastion.ports import ObjectMeta
 from bastion.testing.cluster import Cluster

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.instants import utc_day
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for

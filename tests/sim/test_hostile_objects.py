@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
@@ -129,7 +130,7 @@ def test_an_object_too_large_to_be_ours_is_not_downloaded() -> None:
 
 
 def test_a_node_with_our_label_and_no_run_of_ours_is_never_deleted() -> None:
-    from bastion.core.slices import SliceRef, SliceRequest
+    from bastion.core.model.gangs import SliceRef, SliceRequest
 
     cluster = Cluster()
     cluster.slices.create(

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from bastion.core import keys, limits
-from bastion.daemon import execute
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.daemon.act import executor
 from bastion.testing.cluster import LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for, saves_every
@@ -132,7 +133,7 @@ def test_new_jobs_cost_three_writes_each_and_nothing_is_looked_up_first() -> Non
 def test_a_restarted_daemon_looks_after_the_history_of_waiting_jobs_little_by_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(execute, "_CATCH_UP_JOBS", 5)
+    monkeypatch.setattr(executor, "_CATCH_UP_JOBS", 5)
     cluster, counting = in_the_cloud()
     for number in range(20):
         cluster.submit(f"job-{number:02}", instance_type="tpu-v4-128")

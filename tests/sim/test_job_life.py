@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bastion.core import documents, keys
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerRefused
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.core import documents, keys
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.memory_store import MemoryStore
 from tests.sim.foreign_changes import overwrite

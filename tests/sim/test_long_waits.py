@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bastion.core import keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.daemon.sweep import PAST_RUNS_KEPT_SECONDS
 from bastion.testing.cluster import Cluster

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.client.job_logs import RunLogs
-from bastion.core import keys
-from bastion.core.effects import TellLogGap
-from bastion.core.keys import Run
-from bastion.daemon import lost_logs
+from bastion.agent.logs.segments import SegmentStore
+from bastion.client.logs.reader import RunLogs
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.reconcile.effects import TellLogGap
+from bastion.daemon.act import lost_logs
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
-from bastion.worker.log_segments import SegmentStore
 
 AT = 1_800_000_000.0
 LINE = b"2027-01-15T08:00:02.000000Z stdout F step 7\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.core import keys, limits
-from bastion.core.job_record import JobRecord, read
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.model.job_record import JobRecord, read
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 from tests.sim.foreign_changes import overwrite

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bastion.core import keys, limits
-from bastion.core.objects import ObjectMeta
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import BASTION, Cluster
 from bastion.testing.counting_store import CountingStore

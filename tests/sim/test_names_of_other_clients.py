@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
-from bastion.core import keys
+from bastion.adapters.folder.store import DirectoryStore
+from bastion.core.bucket import keys
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 

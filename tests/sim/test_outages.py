@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, ProvisionerUnavailable
-from bastion.core.slices import SliceRef
+from bastion.core.model.gangs import SliceRef
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore

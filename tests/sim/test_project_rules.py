@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 

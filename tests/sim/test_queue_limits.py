@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from bastion.core import documents, keys, limits
-from bastion.core.lifecycle import Status
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.model.lifecycle import Status
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for

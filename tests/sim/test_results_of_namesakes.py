@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bastion.client.jobs import Client
-from bastion.core import documents, keys
+from bastion.client.jobs.client import Client
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
 from tests.sim.foreign_changes import overwrite

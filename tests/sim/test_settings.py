@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable, StoreUnavailable
-from bastion.core.provisioning import BUILT_IN
-from bastion.core.slices import CapacityModel
+from bastion.core.model.gangs import CapacityModel
+from bastion.core.model.provisioning import BUILT_IN
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for

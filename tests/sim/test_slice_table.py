@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bastion.core import keys, slice_table
+from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.job_record import JobRecord
-from bastion.core.slice_table import Action, Phase, Seen
-from bastion.core.slices import SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import SliceRequest, SliceState, SliceStatus
+from bastion.core.model.job_record import JobRecord
+from bastion.core.reconcile import gang_table
+from bastion.core.reconcile.gang_table import Action, Phase, Seen
 from bastion.testing.cluster import Cluster
 
 CELLS = [(seen, phase) for seen in Seen for phase in Phase]
@@ -238,11 +239,11 @@ CHECKS: dict[Action, Callable[[Scene], None]] = {
 def test_what_the_table_says_is_what_is_done(seen: Seen, phase: Phase) -> None:
     scene = Scene(phase)
     scene.show(seen)
-    CHECKS[slice_table.TABLE[seen][phase]](scene)
+    CHECKS[gang_table.TABLE[seen][phase]](scene)
 
 
 def test_the_table_has_every_cell_and_its_legend_every_word() -> None:
-    assert {(seen, phase) for seen, cells in slice_table.TABLE.items() for phase in cells} == set(CELLS)
-    assert set(slice_table.ACTIONS) == {action for cells in slice_table.TABLE.values() for action in cells.values()}
-    assert set(slice_table.PHASES) == set(Phase)
+    assert {(seen, phase) for seen, cells in gang_table.TABLE.items() for phase in cells} == set(CELLS)
+    assert set(gang_table.ACTIONS) == {action for cells in gang_table.TABLE.values() for action in cells.values()}
+    assert set(gang_table.PHASES) == set(Phase)
     assert {seen.value for seen in Seen} - {"absent", "silent"} == {state.value for state in SliceState}

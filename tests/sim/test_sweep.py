@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from bastion.core import keys
-from bastion.core.provisioning import BUILT_IN
-from bastion.core.slices import Place, SliceRef, SliceRequest, SliceState, SliceStatus
-from bastion.daemon.leftovers import Found, delete_leftover, find_leftovers
-from bastion.daemon.zones import KEPT_SECONDS
+from bastion.core.bucket import keys
+from bastion.core.model.gangs import Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.provisioning import BUILT_IN
+from bastion.daemon.observe.zones import KEPT_SECONDS
+from bastion.daemon.orphans import Found, delete_leftover, find_leftovers
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 from tests.sim.test_crashes import Killed, kill_at

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.slices import Place, SliceStatus
+from bastion.core.model.gangs import Place, SliceStatus
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 

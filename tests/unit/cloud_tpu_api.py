@@ -12,9 +12,9 @@ import grpc
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings, make_client
-from bastion.core.slices import Place, SliceRef, SliceRequest
-from bastion.emulator.tpu.methods import METHODS
+from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings, make_client
+from bastion.core.model.gangs import Place, SliceRef, SliceRequest
+from bastion.emulators.tpu.methods import METHODS
 
 NAME = "b-aaaaaaaaaa-1"
 REF = SliceRef(name=NAME)

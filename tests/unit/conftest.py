@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.emulator.gcs.buckets import Bucket, Buckets
+from bastion.emulators.gcs.buckets import Bucket, Buckets
 
 
 @pytest.fixture

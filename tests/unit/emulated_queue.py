@@ -12,8 +12,8 @@ from typing import Any
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from bastion.adapters.cloud_tpu import CloudTpuSettings, make_client
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.adapters.tpu.provisioner import CloudTpuSettings, make_client
+from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 
 ZONE = "projects/a-project/locations/us-central2-b"
 LABELS = {"bastion-managed": "team"}

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import google_crc32c
 
-from bastion.emulator.gcs.api import handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import Body, BytesBody, FileSlice, Headers, Request, Response
+from bastion.emulators.gcs.api import handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.net.http1 import Body, BytesBody, FileSlice, Headers, Request, Response
 
 HOST = "storage.test:4443"
 UPLOAD = "/upload/storage/v1/b/lake/o"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from bastion.emulator.gcs.buckets import Bucket
-from bastion.emulator.gcs.resources import Attributes, ObjectResource, Preconditions
-from bastion.storage_api.declared_sums import Declared
+from bastion.emulators.gcs.buckets import Bucket
+from bastion.emulators.gcs.resources import Attributes, ObjectResource, Preconditions
+from bastion.storage_wire.declared_sums import Declared
 
 ANY = Preconditions()
 NONE = Attributes()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bastion.http1 import Headers, HttpServer, Request, Response
-from bastion.http1.server import Handler
+from bastion.net.http1 import Headers, HttpServer, Request, Response
+from bastion.net.http1.server import Handler
 from tests.unit.scripted_server import server_threads, until
 
 Start = Callable[..., HttpServer]

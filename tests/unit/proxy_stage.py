@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bastion.adapters import keyring
-from bastion.emulator.gcs.api import handler as endpoint_handler
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.http1 import Body, BodyTruncated, BytesBody, FileSlice, Headers, Request, Response
+from bastion.adapters.kms import keyring
+from bastion.emulators.gcs.api import handler as endpoint_handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.net.http1 import Body, BodyTruncated, BytesBody, FileSlice, Headers, Request, Response
 from bastion.proxy.calls import Parts
 from bastion.proxy.handler import handler
 from bastion.proxy.objects import KnownObjects

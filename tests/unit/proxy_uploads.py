@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from bastion.adapters.keyring import KeyringKms
-from bastion.http1 import Response
+from bastion.adapters.kms.keyring import KeyringKms
+from bastion.net.http1 import Response
 from bastion.proxy.sealed.envelope import Envelope
 from bastion.proxy.sealed.envelopes import Envelopes
 from bastion.proxy.sealed.sealing import Sealing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.core.aftermath import Over, backoff_seconds
-from bastion.core.job_record import Attempt, Cause, Ending
-from bastion.core.slices import Place
+from bastion.core.model.gangs import Place
+from bastion.core.model.job_record import Attempt, Cause, Ending
+from bastion.core.reconcile.retry_policy import Over, backoff_seconds
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3, 7, 1000, 10**6])

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import bastion
-from bastion.adapters import agent_folder
-from bastion.adapters.agent_folder import pack
+from bastion.adapters import agent_packer
+from bastion.adapters.agent_packer import pack
+from bastion.core.bucket.agent_archive import MANIFEST, Manifest, PackedAgent
 from bastion.core.errors import AgentNotPacked
-from bastion.core.packed_agent import MANIFEST, Manifest, PackedAgent
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,10 @@ def test_nothing_tells_of_this_machine(packed: PackedAgent) -> None:
 def test_bastion_is_packed_from_its_sources_with_its_data(packed: PackedAgent) -> None:
     names = set(wheel(packed, "bastion").namelist())
     assert {
-        "bastion/agent.py",
-        "bastion/core/accelerators.csv",
-        "bastion/worker/startup.sh",
-        "bastion/worker/slice_hook/jax_plugins/bastion_local_slice.py",
+        "bastion/wiring/agent.py",
+        "bastion/core/model/accelerators.csv",
+        "bastion/agent/startup.sh",
+        "bastion/agent/slice_hook/jax_plugins/bastion_local_slice.py",
         "quota/__init__.py",
         "scheduler/__init__.py",
         f"bastion-{bastion.__version__}.dist-info/METADATA",
@@ -105,11 +105,11 @@ def test_a_changed_source_changes_the_file(tmp_path: Path, monkeypatch: pytest.M
         )
     monkeypatch.setattr(bastion, "__file__", str(copy / "bastion" / "__init__.py"))
     first = pack(tmp_path / "kept", needs=("tenacity",))
-    with (copy / "bastion" / "agent.py").open("a") as source:
+    with (copy / "bastion" / "wiring" / "agent.py").open("a") as source:
         source.write("# changed\n")
     second = pack(tmp_path / "kept", needs=("tenacity",))
     assert first.sha256 != second.sha256
-    assert wheel(second, "bastion").read("bastion/agent.py").endswith(b"# changed\n")
+    assert wheel(second, "bastion").read("bastion/wiring/agent.py").endswith(b"# changed\n")
 
 
 def test_wheels_for_other_pythons_are_added(packed: PackedAgent, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_wheels_for_other_pythons_are_added(packed: PackedAgent, tmp_path: Path)
 
 
 def test_wheels_for_other_pythons_lie_in_the_environment_of_the_program() -> None:
-    assert agent_folder.further_wheels() == Path(sys.prefix) / "agent-wheels"
+    assert agent_packer.further_wheels() == Path(sys.prefix) / "agent-wheels"
 
 
 def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from bastion import processes
 from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Node
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.slices import SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState
 from bastion.processes import ProcessId
 
 # Stands for Python running the agent: its file of arguments is $3's value.
@@ -252,7 +252,7 @@ def test_an_agent_that_cannot_be_started_leaves_nothing(place: Place):
 
 
 def test_an_agent_whose_folder_is_gone_ends(tmp_path: Path):
-    command = [sys.executable, "-m", "bastion.agent", f"--arguments-file={tmp_path / 'gone'}"]
+    command = [sys.executable, "-m", "bastion.wiring.agent", f"--arguments-file={tmp_path / 'gone'}"]
     assert subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 64
 
 

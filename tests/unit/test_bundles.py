@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import bundles, keys
+from bastion.core.bucket import bundles, keys
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Put together here, so that this file is none of what it looks for.

@@ -6,16 +6,18 @@ import json
 
 import pytest
 
-from bastion.core import documents, jobspec, protocol
-from bastion.core.checkpoints import saved_until
+from bastion.core import documents
+from bastion.core.bucket import protocol
+from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.instants import to_rfc3339
-from bastion.core.job_record import Attempt, Cause, JobRecord, PastAttempt, read
-from bastion.core.lifecycle import Status
-from bastion.core.protocol import HostPhase, Report
-from bastion.core.published_jobs import published_jobs
-from bastion.core.scheduling_view import SchedulingView
-from bastion.core.status import job_entry
-from bastion.core.world import JobView, RunView
+from bastion.core.model import job_spec
+from bastion.core.model.job_record import Attempt, Cause, JobRecord, PastAttempt, read
+from bastion.core.model.lifecycle import Status
+from bastion.core.model.world import JobView, RunView
+from bastion.core.reconcile.checkpoints import saved_until
+from bastion.core.reconcile.scheduling_view import SchedulingView
+from bastion.core.status.build import job_entry
+from bastion.core.status.jobs import published_jobs
 from scheduler import Job
 
 # The bastion's clock, and those of the hosts, each of which is wrong in its own way.
@@ -43,7 +45,7 @@ def view(*reports: Report, written: float = BEGAN + 10_000) -> RunView:
 
 
 def record(*past: PastAttempt, attempt: Attempt | None = None) -> JobRecord:
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="job",
         bastion="t-bastion",
         command="x",

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bastion.client import bundle, code_files
-from bastion.core import keys, limits
+from bastion.client.code import bundle
+from bastion.client.code import files as code_files
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore

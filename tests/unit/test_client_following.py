@@ -23,12 +23,14 @@ from bastion.client import (
     follow,
     runs_of,
 )
-from bastion.client.daemon_pulse import DaemonPulse
-from bastion.client.log_pieces import LineJoiner
-from bastion.core import jobspec, keys, limits
+from bastion.client.daemon_health import DaemonPulse
+from bastion.client.logs.pieces import LineJoiner
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
 from bastion.core.errors import Refused, StoreUnavailable
 from bastion.core.instants import to_rfc3339
-from bastion.core.keys import Run
+from bastion.core.model import job_spec
 from bastion.ports import ObjectStore, StoredObject
 from bastion.processes import host_identity
 from bastion.testing.cluster import BASTION, ROOT, Cluster
@@ -37,7 +39,7 @@ from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
-from bastion.wiring import Root
+from bastion.wiring.roots import Root
 
 RUN = Run("aaaaaaaaaa", 1)
 
@@ -59,8 +61,8 @@ def client_of(cluster: Cluster, store: ObjectStore | None = None) -> Client:
     return Client(store or cluster.store, Root(bucket=bucket, bastion=bastion), SteppingClock(cluster))
 
 
-def new(name: str = "job") -> jobspec.JobSpec:
-    return jobspec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+def new(name: str = "job") -> job_spec.JobSpec:
+    return job_spec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
 
 
 def segment(store: ObjectStore, seq: int, *lines: str, worker: int = 0, at: float = 0.0, run: Run = RUN) -> None:
@@ -94,7 +96,7 @@ def test_a_job_that_is_ending_takes_no_update() -> None:
     document = json.loads(new().to_bytes())
     document["metadata"]["version"] = 1
     with pytest.raises(Refused, match=r"is ending \("):
-        client.submit(jobspec.from_document(document, name="job"))
+        client.submit(job_spec.from_document(document, name="job"))
     assert cluster.record("job").uid == submitted.uid  # type: ignore[union-attr]
 
 

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bastion.client import LogPiece, LogWindow, RunLogs
-from bastion.client.log_pieces import LineJoiner
-from bastion.client.log_tail import TailSearch
-from bastion.client.log_window import LastLines
-from bastion.core import keys, limits
+from bastion.client.logs.pieces import LineJoiner
+from bastion.client.logs.tail import TailSearch
+from bastion.client.logs.window import LastLines
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
 from bastion.core.errors import StoreUnavailable
 from bastion.core.instants import to_rfc3339
-from bastion.core.keys import Run
 from bastion.ports import ObjectStore, StoredObject
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
@@ -83,7 +84,7 @@ def test_the_segments_of_many_flooding_workers_do_not_fill_the_memory() -> None:
 
 
 def test_a_look_at_flooding_workers_asks_for_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bastion.client.job_logs._BYTES_HELD", 3 * Flood.SIZE)
+    monkeypatch.setattr("bastion.client.logs.reader._BYTES_HELD", 3 * Flood.SIZE)
     store = Flood(MemoryStore())
     logs = RunLogs(store, "job", RUN, hosts=10)
     assert logs.poll() == []

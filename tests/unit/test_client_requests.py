@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from bastion.client import Client, Ended, Followed, Logged, Noted, StartedAttempt, follow
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.counting_store import CountingStore

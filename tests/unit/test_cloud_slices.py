@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.cloud_slices import CloudApi, CloudSlices
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.provisioning import BUILT_IN
+from bastion.core.model.provisioning import BUILT_IN
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
+from bastion.wiring.tpu_slices import CloudApi, CloudSlices
 
 SETTINGS = replace(BUILT_IN, project="p")
 

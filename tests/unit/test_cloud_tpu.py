@@ -16,8 +16,8 @@ import pytest
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from bastion.adapters import cloud_tpu_creations
-from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings
+from bastion.adapters.tpu import creations
+from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import (
     ProvisionerError,
     ProvisionerRefused,
@@ -25,9 +25,9 @@ from bastion.core.errors import (
     SliceExists,
     Stockout,
 )
-from bastion.core.slices import Place, SliceRef, SliceState
-from bastion.emulator.tpu.records import ApiError
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.core.model.gangs import Place, SliceRef, SliceState
+from bastion.emulators.tpu.records import ApiError
+from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.unit.cloud_tpu_api import (
     NAME,
     NOT_FOUND,
@@ -315,7 +315,7 @@ def test_an_outage_of_the_operations_hides_no_node(api: ScriptedApi, scripted: C
 def test_creations_that_came_to_an_end_are_forgotten(
     api: ScriptedApi, scripted: CloudTpuProvisioner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cloud_tpu_creations, "_KEPT_MAX", 20)
+    monkeypatch.setattr(creations, "_KEPT_MAX", 20)
     refs = [SliceRef(name=f"b-aaaaaaaaaa-{attempt}") for attempt in range(60)]
     for ref in refs:
         api.will("CreateNode", operation(ref.name, ref.name, done=False))

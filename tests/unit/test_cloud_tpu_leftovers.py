@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from google.cloud import tpu_v2
 
-from bastion.adapters.cloud_tpu import CloudTpuProvisioner, CloudTpuSettings, make_client
-from bastion.core import keys
-from bastion.core.provisioning import BUILT_IN
-from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState
-from bastion.daemon.leftovers import delete_leftover, find_leftovers
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings, make_client
+from bastion.core.bucket import keys
+from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState
+from bastion.core.model.provisioning import BUILT_IN
+from bastion.daemon.orphans import delete_leftover, find_leftovers
+from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.testing.memory_store import MemoryStore
 
 ZONE = "us-central2-b"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from google.cloud import tpu_v2
 
-from bastion.adapters.cloud_tpu import CloudTpuProvisioner
+from bastion.adapters.tpu.provisioner import CloudTpuProvisioner
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
-from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
-from bastion.emulator.tpu.fault_plan import FaultPlan
-from bastion.emulator.tpu.messages import new_node
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.emulators.tpu.fault_plan import FaultPlan
+from bastion.emulators.tpu.messages import new_node
+from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.unit.cloud_tpu_api import REQUEST, SETTINGS, ZONE
 
 RATES = {

@@ -11,10 +11,10 @@ import grpc
 import pytest
 from google.cloud import tpu_v2
 
-from bastion.adapters.cloud_tpu import CloudTpuProvisioner
+from bastion.adapters.tpu.provisioner import CloudTpuProvisioner
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.slices import CapacityModel, Place, SliceRef, SliceRequest, SliceState
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState
+from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.unit.cloud_tpu_api import (
     NAME,
     NOT_FOUND,

@@ -7,9 +7,9 @@ import re
 import pytest
 from google.cloud import tpu_v2
 
-from bastion.adapters.cloud_tpu_words import creation_failure, label_value, slice_state, status_message
+from bastion.adapters.tpu.api_terms import creation_failure, label_value, slice_state, status_message
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
-from bastion.core.slices import SliceState
+from bastion.core.model.gangs import SliceState
 
 
 @pytest.mark.parametrize("state", [state for state in tpu_v2.Node.State if state.value])

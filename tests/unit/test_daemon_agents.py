@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
+from bastion.core.bucket.agent_archive import Manifest, PackedAgent, Wheel
 from bastion.core.errors import AgentNotPacked
-from bastion.core.packed_agent import Manifest, PackedAgent, Wheel
-from bastion.daemon.agents import Agents
+from bastion.daemon.act.agents import Agents
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore

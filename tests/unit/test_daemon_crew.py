@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from bastion.daemon.crew import Crew
+from bastion.daemon.thread_pool import Crew
 
 
 def test_results_come_in_the_order_of_the_tasks_whoever_is_done_first() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bastion.daemon.crew import Crew
-from bastion.daemon.history import HistoryWriter
+from bastion.daemon.act.history import HistoryWriter
+from bastion.daemon.thread_pool import Crew
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 

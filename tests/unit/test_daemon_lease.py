@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bastion.core import keys, limits
-from bastion.core.objects import ObjectMeta
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.daemon.lease import Lease
 from bastion.ports import ObjectStore, StoredObject
 from bastion.testing.manual_clock import ManualClock

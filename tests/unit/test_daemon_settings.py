@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import daemon_settings, jobspec
-from bastion.core.budgets import Budgets
-from bastion.core.daemon_settings import FINDERS, SettingsError, load
-from bastion.core.instance_types import lookup, served_families
-from bastion.core.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
-from bastion.core.slices import CapacityModel, Place
-from bastion.core.world import Settings, World, next_place
+from bastion.core.model import daemon_settings, job_spec
+from bastion.core.model.budgets import Budgets
+from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
+from bastion.core.model.gangs import CapacityModel, Place
+from bastion.core.model.instance_types import lookup, served_families
+from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
+from bastion.core.model.world import Settings, World, next_place
 from quota import load as load_quota
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "daemon-settings.md"
@@ -210,8 +210,8 @@ def test_a_zone_in_which_the_type_was_never_offered_is_a_warning() -> None:
     assert load(GOOD.encode()).warnings == ()
 
 
-def spec(instance_type: str) -> jobspec.JobSpec:
-    return jobspec.new(
+def spec(instance_type: str) -> job_spec.JobSpec:
+    return job_spec.new(
         name="job",
         bastion="b-bastion",
         command="x",

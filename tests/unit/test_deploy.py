@@ -22,9 +22,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bastion import wiring
-from bastion.core import keys
-from bastion.core.keys import Run
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.wiring import roots
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
@@ -307,7 +307,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
 RUN = str(Run("abcdefghij", 1))
 # After how many days a key's object goes; None: the rules must never touch it.
 AGES = [
-    (wiring._APPEND_PARTS + "0123", 1),
+    (roots._APPEND_PARTS + "0123", 1),
     (keys.log("alice-bastion"), 90),
     (keys.log("job"), 90),
     (keys.log_segment("job", RUN, 0, 1), 90),

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from bastion.agent.host_state import HostState
 from bastion.core.disk_limit import NOTICE_NAME, DiskNotice
 from bastion.core.errors import InvalidDocument
-from bastion.directory.reserve import Reserve
-from bastion.local import LocalHome
-from bastion.local_disk import DiskSpace, DiskWatch
-from bastion.wiring import parse_root
-from bastion.worker.host_state import HostState
+from bastion.folder_format.reserve import Reserve
+from bastion.wiring.local import LocalHome
+from bastion.wiring.local_disk import DiskSpace, DiskWatch
+from bastion.wiring.roots import parse_root
 
 MIB = 1024 * 1024
 

@@ -107,7 +107,7 @@ def test_what_the_image_copies_is_in_the_build_context_and_the_rest_is_not() -> 
     assert ignored("tests/conftest.py")
     assert ignored(".git/config")
     assert ignored("bastion/core/__pycache__/keys.cpython-311.pyc")
-    assert not ignored("bastion/core/accelerators.csv")
+    assert not ignored("bastion/core/model/accelerators.csv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,12 @@ def it_is_complete(image: Image) -> None:
     assert "daemon run" in run(image, "--help").stdout
     # Data files travel with the package, and each program's imports are declared.
     assert "tpu-v4-32" in run(image, "instance-types").stdout
-    for module in ("bastion.agent", "bastion.adapters.gcs_store", "bastion.adapters.cloud_tpu", "bastion.daemon_setup"):
+    for module in (
+        "bastion.wiring.agent",
+        "bastion.adapters.gcs.store",
+        "bastion.adapters.tpu.provisioner",
+        "bastion.wiring.daemon",
+    ):
         imported = subprocess.run(
             [str(image.programs / "python"), "-c", f"import {module}"],
             env=image.variables,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from scheduler import ReasonCode
 
 REPOSITORY = Path(__file__).resolve().parents[2]

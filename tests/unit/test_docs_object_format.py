@@ -10,8 +10,8 @@ import pytest
 import tink
 from cryptography.exceptions import InvalidTag
 
-from bastion.adapters import keyring
-from bastion.adapters.keyring import KeyringKms
+from bastion.adapters.kms import keyring
+from bastion.adapters.kms.keyring import KeyringKms
 from bastion.proxy.sealed import envelope, envelopes, sealing, segments
 from bastion.proxy.sealed.envelopes import Envelopes
 from bastion.proxy.sealed.sealing import Sealing

@@ -18,17 +18,19 @@ from pathlib import Path
 import pytest
 
 import bastion
+from bastion.agent.logs.segments import SegmentStore
 from bastion.cli import parsing
-from bastion.client.jobs import Client
-from bastion.core import jobspec, keys, limits
+from bastion.client.jobs.client import Client
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed
-from bastion.core.keys import Run
+from bastion.core.model import job_spec
 from bastion.ports import ObjectMeta, ObjectStore, StoredObject
 from bastion.testing.cluster import BASTION, QUOTA, ROOT, Cluster
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
-from bastion.wiring import Root
-from bastion.worker.log_segments import SegmentStore
+from bastion.wiring.roots import Root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "how-to" / "run-on-gcp.md").read_text("utf-8")
@@ -259,7 +261,7 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
     cluster.hosts.scripts["job-1"] = runs_for(5)
 
     def submit(name: str, version: int | None = None) -> None:
-        spec = jobspec.new(
+        spec = job_spec.new(
             name=name,
             bastion=BASTION,
             command="run",
@@ -270,7 +272,7 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
         )
         document = spec.document
         document["metadata"]["version"] = version
-        user.submit(jobspec.from_document(document, name=name))
+        user.submit(job_spec.from_document(document, name=name))
 
     submit("job-1")
     cluster.run_until(lambda: cluster.result("job-1"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bastion.emulator.state_folder import write_private
-from bastion.emulator.tpu import EmulatorAddress, locate
-from bastion.emulator.tpu.address import publish
+from bastion.emulators.state_folder import write_private
+from bastion.emulators.tpu import EmulatorAddress, locate
+from bastion.emulators.tpu.address import publish
 from bastion.processes import ProcessId
 
 
@@ -53,7 +53,7 @@ def test_a_private_file_is_replaced_whole_and_a_leftover_draft_does_no_harm(tmp_
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("module", ["bastion.emulator.tpu", "bastion.emulator.tpu.vm"])
+@pytest.mark.parametrize("module", ["bastion.emulators.tpu", "bastion.emulators.tpu.vm"])
 def test_finding_an_emulator_and_being_a_host_of_one_import_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -14,12 +14,12 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from bastion.adapters.cloud_tpu import CloudTpuSettings, make_client
+from bastion.adapters.tpu.provisioner import CloudTpuSettings, make_client
 from bastion.core.errors import Refused
-from bastion.emulator.state_folder import EmulatorRunning
-from bastion.emulator.tpu.messages import new_node
-from bastion.emulator.tpu.records import ApiError
-from bastion.emulator.tpu.server import Emulator, EmulatorSettings
+from bastion.emulators.state_folder import EmulatorRunning
+from bastion.emulators.tpu.messages import new_node
+from bastion.emulators.tpu.records import ApiError
+from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.unit.emulated_queue import PATIENCE_SECONDS
 
 ZONE = "projects/a-project/locations/us-central2-b"

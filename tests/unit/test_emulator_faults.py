@@ -13,9 +13,9 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from bastion.core.errors import Refused
-from bastion.emulator.tpu.fault_plan import KINDS, FaultPlan, parse_rates
-from bastion.emulator.tpu.faults import Faults
-from bastion.emulator.tpu.hosts import METADATA_PORT
+from bastion.emulators.tpu.fault_plan import KINDS, FaultPlan, parse_rates
+from bastion.emulators.tpu.faults import Faults
+from bastion.emulators.tpu.hosts import METADATA_PORT
 from tests.unit.emulated_queue import PATIENCE_SECONDS, ZONE, NodeState, Service, State, eventually, started
 
 SPOT = tpu_v2.QueuedResource.Spot()

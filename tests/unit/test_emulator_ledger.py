@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bastion.emulator.tpu.events import EventLog
-from bastion.emulator.tpu.faults import Faults
-from bastion.emulator.tpu.records import HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
+from bastion.emulators.tpu.events import EventLog
+from bastion.emulators.tpu.faults import Faults
+from bastion.emulators.tpu.records import HostRecord, Ledger, NodeRecord, NodeState, OperationRecord
 
 LOCATION = "projects/a-project/locations/us-central2-b"
 

@@ -15,11 +15,11 @@ import google.auth.transport.requests
 import pytest
 from google.auth.compute_engine import _metadata
 
-from bastion import peers
-from bastion.emulator.tpu.host import HostFolder, HostSpec
-from bastion.emulator.tpu.metadata import MetadataServer, worker_network_endpoints
-from bastion.worker.metadata import MetadataServer as Agent
-from bastion.worker.metadata import read_identity
+from bastion.agent.metadata_server import MetadataServer as Agent
+from bastion.agent.metadata_server import read_identity
+from bastion.emulators.tpu.host import HostFolder, HostSpec
+from bastion.emulators.tpu.metadata import MetadataServer, worker_network_endpoints
+from bastion.net import peers
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 ARGUMENTS = {

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from bastion.emulator.tpu.methods import METHODS, UNIMPLEMENTED
+from bastion.emulators.tpu.methods import METHODS, UNIMPLEMENTED
 
 
 class _Recorder(grpc.Channel):

@@ -11,9 +11,9 @@ import pytest
 from quota import Policy
 from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Snapshot
-from scheduler.durations import Durations, WorkKind
-from scheduler.forecast import AHEAD_MAX, DRAWS_MIN, Eta, forecast
-from scheduler.future import Future
+from scheduler.simulation.durations import Durations, WorkKind
+from scheduler.simulation.forecast import AHEAD_MAX, DRAWS_MIN, Eta, forecast
+from scheduler.simulation.future import Future
 
 NOW = 100_000.0
 HOUR = 3600.0

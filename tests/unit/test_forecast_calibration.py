@@ -6,11 +6,11 @@ import random
 
 from quota import Policy
 from scheduler import JobStatus, Plan, Snapshot, schedule
-from scheduler.durations import Durations, WorkKind
-from scheduler.forecast import Eta, forecast
-from scheduler.replay.engine import Replay
-from scheduler.replay.production import Production
-from scheduler.replay.trace import TraceJob, Window
+from scheduler.simulation.durations import Durations, WorkKind
+from scheduler.simulation.forecast import Eta, forecast
+from scheduler.simulation.replay.engine import Replay
+from scheduler.simulation.replay.production import Production
+from scheduler.simulation.replay.trace import TraceJob, Window
 
 POOL, SHARES = 64, {"a": 0.5, "b": 0.3, "c": 0.2}
 POLICY = Policy(

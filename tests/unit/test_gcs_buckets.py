@@ -11,8 +11,8 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from bastion.emulator.gcs.buckets import Bucket, Buckets, Source
-from bastion.emulator.gcs.resources import (
+from bastion.emulators.gcs.buckets import Bucket, Buckets, Source
+from bastion.emulators.gcs.resources import (
     Attributes,
     BucketExists,
     BucketNotEmpty,
@@ -20,7 +20,7 @@ from bastion.emulator.gcs.resources import (
     InvalidRequest,
     NoSuchBucket,
 )
-from bastion.storage_api.declared_sums import Declared
+from bastion.storage_wire.declared_sums import Declared
 from tests.unit.gcs_objects import ANY, NONE, TEXT, put, read
 
 # Buckets
@@ -170,9 +170,9 @@ def test_generations_rise_when_the_clock_is_set_back(
 ) -> None:
     path = Path(bucket.path) / "a"
     now = time.time_ns()
-    monkeypatch.setattr("bastion.emulator.gcs.objects.time.time_ns", lambda: now + 3600 * 1_000_000_000)
+    monkeypatch.setattr("bastion.emulators.gcs.objects.time.time_ns", lambda: now + 3600 * 1_000_000_000)
     first = put(bucket, "a").generation
-    monkeypatch.setattr("bastion.emulator.gcs.objects.time.time_ns", lambda: now)
+    monkeypatch.setattr("bastion.emulators.gcs.objects.time.time_ns", lambda: now)
     if between == "touch and deletion":
         os.utime(path, ns=(now, now + 7200 * 1_000_000_000))
         first = bucket.stat("a").generation

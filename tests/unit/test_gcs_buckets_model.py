@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bastion.emulator.gcs.buckets import Bucket, Buckets, Source
-from bastion.emulator.gcs.globs import compiled
-from bastion.emulator.gcs.resources import (
+from bastion.emulators.gcs.buckets import Bucket, Buckets, Source
+from bastion.emulators.gcs.globs import compiled
+from bastion.emulators.gcs.resources import (
     Attributes,
     ConditionFailed,
     InvalidRequest,

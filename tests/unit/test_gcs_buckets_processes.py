@@ -17,11 +17,11 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from bastion.adapters.directory_store import DirectoryStore
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.core.errors import PreconditionFailed
-from bastion.emulator.gcs import checksums
-from bastion.emulator.gcs.buckets import Bucket, Buckets, Source
-from bastion.emulator.gcs.resources import ConditionFailed, NoSuchObject, Preconditions
+from bastion.emulators.gcs import checksums
+from bastion.emulators.gcs.buckets import Bucket, Buckets, Source
+from bastion.emulators.gcs.resources import ConditionFailed, NoSuchObject, Preconditions
 from tests.unit.gcs_objects import ANY, NONE, TEXT, put, read
 
 HOUR_NS = 3600 * 1_000_000_000
@@ -36,8 +36,8 @@ def sidecars_of(bucket: Bucket) -> list[str]:
 COUNTING = """
 import os, sys
 from pathlib import Path
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.resources import Attributes, ConditionFailed, Preconditions
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.resources import Attributes, ConditionFailed, Preconditions
 
 bucket = Buckets(Path(sys.argv[1])).open("lake")
 added = 0
@@ -74,9 +74,9 @@ KILLED = """
 import hashlib, itertools, json, os, random, signal, sys, time
 from pathlib import Path
 import google_crc32c
-from bastion.emulator.gcs.buckets import Buckets, Source
-from bastion.emulator.gcs.resources import Attributes, NoSuchObject, Preconditions
-from bastion.emulator.gcs.uploads import Uploads
+from bastion.emulators.gcs.buckets import Buckets, Source
+from bastion.emulators.gcs.resources import Attributes, NoSuchObject, Preconditions
+from bastion.emulators.gcs.uploads import Uploads
 
 any, folder, rounds = Preconditions(), Path(sys.argv[1]), int(sys.argv[2])
 buckets = Buckets(folder)
@@ -370,7 +370,7 @@ def test_a_checksum_is_computed_once_for_each_content(bucket: Bucket, monkeypatc
 def test_a_page_ends_early_when_much_had_to_be_read_for_checksums(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bastion.emulator.gcs.pages._READ_MAX_BYTES", 2500)
+    monkeypatch.setattr("bastion.emulators.gcs.pages._READ_MAX_BYTES", 2500)
     for number in range(7):
         (Path(bucket.path) / f"{number:02}").write_bytes(b"x" * 1000)
     sizes: list[int] = []

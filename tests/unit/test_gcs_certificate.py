@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.emulator.gcs import certificate
-from bastion.http1 import FileSlice, HttpServer, Request, Response
+from bastion.emulators.gcs import certificate
+from bastion.net.http1 import FileSlice, HttpServer, Request, Response
 
 NOW = datetime.datetime.now(datetime.timezone.utc)
 SIZE = 3_000_000

@@ -19,11 +19,11 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 
-from bastion.adapters.gcs_client import prepared
-from bastion.adapters.gcs_store import GcsStore
+from bastion.adapters.gcs.client import prepared
+from bastion.adapters.gcs.store import GcsStore
 from bastion.core.errors import StoreError
-from bastion.emulator.gcs.server import StorageEndpoint
-from bastion.http1 import Headers, HttpServer, Request, Response
+from bastion.emulators.gcs.server import StorageEndpoint
+from bastion.net.http1 import Headers, HttpServer, Request, Response
 from bastion.testing.manual_clock import ManualClock
 
 NOWHERE = "http://storage.invalid:9"

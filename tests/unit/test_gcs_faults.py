@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from bastion.core.errors import Refused
-from bastion.emulator.gcs.fault_rules import FaultRule, parse_flag, parse_json
-from bastion.emulator.gcs.faults import FAULTS_PATH, Faults
-from bastion.emulator.gcs.write_limit import WriteLimit
-from bastion.http1 import BytesBody, Disconnect, FileSlice, HttpServer, Request, Response
-from bastion.storage_api.refusals import Refusal
+from bastion.emulators.gcs.fault_rules import FaultRule, parse_flag, parse_json
+from bastion.emulators.gcs.faults import FAULTS_PATH, Faults
+from bastion.emulators.gcs.write_limit import WriteLimit
+from bastion.net.http1 import BytesBody, Disconnect, FileSlice, HttpServer, Request, Response
+from bastion.storage_wire.refusals import Refusal
 
 CONTENT = b"0123456789" * 10_000
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import google_crc32c
 import pytest
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from tests.unit.gcs_endpoint import HOST, Endpoint, body_of, document, listed, reason
 
 
@@ -276,7 +276,7 @@ def test_the_calls_of_a_batch_succeed_and_fail_one_by_one(endpoint: Endpoint, ne
 def test_a_batch_that_would_fill_the_memory_ends_with_calls_to_be_made_again(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bastion.storage_api.batch._ANSWERS_MAX_BYTES", 10_000)
+    monkeypatch.setattr("bastion.storage_wire.batch._ANSWERS_MAX_BYTES", 10_000)
     for number in range(10):
         endpoint.put(f"{number}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.http1 import FileSlice
+from bastion.net.http1 import FileSlice
 from tests.unit.gcs_endpoint import Endpoint, body_of
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bastion.http1 import Body, BodyTruncated, Response
+from bastion.net.http1 import Body, BodyTruncated, Response
 from tests.unit.gcs_endpoint import HOST, UPLOAD, Endpoint, crc32c, document, md5
 
 QUANTUM = 256 * 1024

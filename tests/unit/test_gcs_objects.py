@@ -13,9 +13,9 @@ import google_crc32c
 import pytest
 
 from bastion.core.errors import StoreUnavailable
-from bastion.emulator.gcs.buckets import Bucket, Buckets, Source
-from bastion.emulator.gcs.checksums import crc32c_combined
-from bastion.emulator.gcs.resources import (
+from bastion.emulators.gcs.buckets import Bucket, Buckets, Source
+from bastion.emulators.gcs.checksums import crc32c_combined
+from bastion.emulators.gcs.resources import (
     Attributes,
     ConditionFailed,
     InvalidRequest,

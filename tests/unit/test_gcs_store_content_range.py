@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.http1 import Request, Response
+from bastion.net.http1 import Request, Response
 from tests.contract.gcs_storage import Storage
 
 

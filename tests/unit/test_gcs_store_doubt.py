@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from bastion.adapters.gcs_retry import Patience
-from bastion.adapters.gcs_store import GcsStore
+from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.gcs.store import GcsStore
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
-from bastion.emulator.gcs.fault_rules import FaultRule
+from bastion.emulators.gcs.fault_rules import FaultRule
 from bastion.ports import ObjectMeta
 from bastion.testing.manual_clock import ManualClock
 from tests.contract.gcs_storage import Storage

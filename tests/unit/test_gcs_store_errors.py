@@ -16,12 +16,12 @@ import pytest
 from google.auth.exceptions import RefreshError, TransportError
 from google.cloud.storage import Client
 
-from bastion.adapters import gcs_client
-from bastion.adapters.gcs_client import prepared, shared_client
-from bastion.adapters.gcs_retry import Patience
-from bastion.adapters.gcs_store import GcsStore
+from bastion.adapters.gcs import client as gcs_client
+from bastion.adapters.gcs.client import prepared, shared_client
+from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.gcs.store import GcsStore
 from bastion.core.errors import AccessDenied, NotFound, StoreError, StoreUnavailable
-from bastion.http1 import Headers, HttpServer, Request, Response
+from bastion.net.http1 import Headers, HttpServer, Request, Response
 from bastion.testing.manual_clock import ManualClock
 
 ALICE = (

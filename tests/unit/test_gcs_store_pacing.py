@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from bastion.adapters.gcs_pacing import WritePacer
+from bastion.adapters.gcs.pacing import WritePacer
 from bastion.testing.manual_clock import ManualClock
 
 NEVER = float("inf")

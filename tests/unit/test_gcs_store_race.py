@@ -18,8 +18,8 @@ UPDATES = 30
 # Adds its lines one by one, by compare-and-swap. What came of a write that nobody can tell, the object itself tells.
 WRITER = """
 import sys
-from bastion.adapters.gcs_retry import Patience
-from bastion.adapters.gcs_store import GcsStore
+from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.gcs.store import GcsStore
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
 
 bucket, name, method, updates, patience = sys.argv[1:]

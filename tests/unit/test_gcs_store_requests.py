@@ -11,13 +11,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bastion.adapters.gcs_api import Page
-from bastion.adapters.gcs_retry import Patience
-from bastion.adapters.gcs_store import GcsStore
+from bastion.adapters.gcs.api import Page
+from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.gcs.store import GcsStore
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import NotFound, PreconditionFailed
-from bastion.core.objects import ObjectMeta
-from bastion.emulator.gcs.fault_rules import FaultRule
-from bastion.http1 import Request
+from bastion.emulators.gcs.fault_rules import FaultRule
+from bastion.net.http1 import Request
 from bastion.testing.manual_clock import ManualClock
 from tests.contract.gcs_storage import Storage
 

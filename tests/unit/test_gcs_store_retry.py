@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from bastion.adapters.gcs_errors import Transient
-from bastion.adapters.gcs_retry import Patience, Retries
+from bastion.adapters.gcs.errors import Transient
+from bastion.adapters.gcs.retry import Patience, Retries
 from bastion.testing.manual_clock import ManualClock
 
 PATIENT = Patience(spare_retries=1e9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from bastion.emulator.gcs.turns import Turns
+from bastion.emulators.gcs.one_at_a_time import Turns
 
 
 def test_threads_work_one_after_the_other() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from bastion.emulator.gcs.buckets import Bucket, Buckets
-from bastion.emulator.gcs.resources import (
+from bastion.emulators.gcs.buckets import Bucket, Buckets
+from bastion.emulators.gcs.resources import (
     ChecksumMismatch,
     ConditionFailed,
     InvalidRequest,
@@ -25,9 +25,9 @@ from bastion.emulator.gcs.resources import (
     NoSuchUpload,
     Preconditions,
 )
-from bastion.emulator.gcs.upload_sessions import Session, keep
-from bastion.emulator.gcs.uploads import Uploads
-from bastion.storage_api.declared_sums import Declared
+from bastion.emulators.gcs.upload_sessions import Session, keep
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.storage_wire.declared_sums import Declared
 from bastion.testing.manual_clock import ManualClock
 from tests.unit.gcs_objects import ANY, NONE, TEXT, put, read
 
@@ -289,7 +289,7 @@ def test_dying_between_the_object_and_its_session_loses_neither(
         kept.append(session)
         keep(bucket, token, session)
 
-    monkeypatch.setattr("bastion.emulator.gcs.uploads.keep", dying)
+    monkeypatch.setattr("bastion.emulators.gcs.uploads.keep", dying)
     with pytest.raises(Dying):
         upload.finish()
     monkeypatch.undo()
@@ -320,7 +320,7 @@ def test_dying_just_before_the_object_leaves_the_upload_to_be_finished(
     upload_id = uploads.begin("lake", "a", NONE, ANY)
     upload = uploads.find(upload_id)
     upload.append(0, [b"data"])
-    monkeypatch.setattr("bastion.directory.places.fill", dying)
+    monkeypatch.setattr("bastion.folder_format.places.fill", dying)
     with pytest.raises(Dying):
         upload.finish()
     monkeypatch.undo()
@@ -334,10 +334,10 @@ def test_dying_just_before_the_object_leaves_the_upload_to_be_finished(
 KILLED = """
 import hashlib, json, os, random, signal, sys, time
 from pathlib import Path
-from bastion.emulator.gcs.buckets import Buckets
-from bastion.emulator.gcs.resources import Attributes, Preconditions
-from bastion.storage_api.declared_sums import Declared
-from bastion.emulator.gcs.uploads import Uploads
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.resources import Attributes, Preconditions
+from bastion.storage_wire.declared_sums import Declared
+from bastion.emulators.gcs.uploads import Uploads
 
 buckets = Buckets(Path(sys.argv[1]))
 bucket = buckets.open("lake")

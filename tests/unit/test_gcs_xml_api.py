@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from tests.unit.gcs_endpoint import HOST, Endpoint, body_of, crc32c
 
 QUANTUM = 256 * 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.http1 import BadRequest, Headers
-from bastion.http1.head import body_length, chunk_length, end_of_head, parse_answer, parse_head, split_target
+from bastion.net.http1 import BadRequest, Headers
+from bastion.net.http1.head import body_length, chunk_length, end_of_head, parse_answer, parse_head, split_target
 
 
 def test_a_head_is_read_with_names_as_written_and_values_byte_for_byte() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.http1 import BodyTruncated, Disconnect, FileSlice, Headers, Request, Response
+from bastion.net.http1 import BodyTruncated, Disconnect, FileSlice, Headers, Request, Response
 from tests.unit.http1_servers import Client, Start, echo, start
 
 __all__ = ["start"]

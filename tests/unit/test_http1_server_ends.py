@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bastion.http1 import Request, Response
+from bastion.net.http1 import Request, Response
 from tests.unit.http1_servers import Client, Start, echo, start
 from tests.unit.scripted_server import until
 
@@ -19,8 +19,8 @@ __all__ = ["start"]
 @pytest.fixture
 def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever was told its last response is waited for, as long as a test may take."""
-    monkeypatch.setattr("bastion.http1.connection._LINGER_SILENCE_SECONDS", 60.0)
-    monkeypatch.setattr("bastion.http1.connection._LINGER_SECONDS", 60.0)
+    monkeypatch.setattr("bastion.net.http1.connection._LINGER_SILENCE_SECONDS", 60.0)
+    monkeypatch.setattr("bastion.net.http1.connection._LINGER_SECONDS", 60.0)
 
 
 def test_a_client_that_trickles_its_head_costs_one_thread_for_a_while(start: Start) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bastion.core.errors import UnknownInstanceType
-from bastion.core.instance_types import lookup, served_families, table
+from bastion.core.model.instance_types import lookup, served_families, table
 
 
 @pytest.mark.parametrize(

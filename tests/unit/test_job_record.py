@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from bastion.core import job_record, jobspec
 from bastion.core.errors import InvalidDocument
-from bastion.core.job_record import Attempt, JobRecord, PastAttempt, Waiting
-from bastion.core.lifecycle import Status
-from bastion.core.slices import CapacityModel, Place
+from bastion.core.model import job_record, job_spec
+from bastion.core.model.gangs import CapacityModel, Place
+from bastion.core.model.job_record import Attempt, JobRecord, PastAttempt, Waiting
+from bastion.core.model.lifecycle import Status
 
-SPEC = jobspec.new(
+SPEC = job_spec.new(
     name="job", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-8"
 )
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from bastion.core import jobspec, keys, limits
+from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.errors import InvalidSpec, Refused, UnknownInstanceType
+from bastion.core.model import job_spec
 
 # Written by AXLearn's own serializer.
 ANCESTOR = (
@@ -29,9 +31,9 @@ def document(**changes: Any) -> dict[str, Any]:
     return spec
 
 
-def parse(spec: Any, name: str = "job-1") -> jobspec.JobSpec:
+def parse(spec: Any, name: str = "job-1") -> job_spec.JobSpec:
     data = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
-    return jobspec.parse(data, name=name, bastion="team-bastion")
+    return job_spec.parse(data, name=name, bastion="team-bastion")
 
 
 def test_a_spec_of_the_ancestors_serializer_is_read_field_by_field() -> None:
@@ -49,7 +51,7 @@ def test_a_spec_round_trips_with_its_unknown_fields() -> None:
 
 
 def test_a_new_spec_has_every_field_that_the_ancestors_clients_read() -> None:
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="j", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-32",
         num_replicas=2,
     )  # fmt: skip
@@ -145,7 +147,7 @@ def test_a_name_that_could_harm_another_key_is_refused(name: str) -> None:
     with pytest.raises(InvalidSpec):
         keys.check_job_name(name, bastion="team-bastion")
     with pytest.raises(InvalidSpec):
-        jobspec.parse(ANCESTOR.replace("job-1", "x").encode(), name=name, bastion="team-bastion")
+        job_spec.parse(ANCESTOR.replace("job-1", "x").encode(), name=name, bastion="team-bastion")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_fewer_names_are_created_than_read(name: str) -> None:
 def test_names_are_read_with_capitals_and_written_without() -> None:
     assert parse(document(name="Job-A"), name="Job-A").name == "Job-A"
     with pytest.raises(Refused):
-        jobspec.new(name="Job-A", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0)
+        job_spec.new(name="Job-A", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0)
 
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
@@ -178,7 +180,7 @@ def runner(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_runner_says_how_often_and_with_what_around_it_the_command_runs() -> None:
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="j", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-8",
         max_tries=3, setup="make", output_dir="out/a", output_sync="worker0", max_wait_seconds=3600,
         code_asset_path="gs://b/c.tar", proxy=f"lake/ckpt:{KEY}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bastion.core.encryption.key_mapping import KeyMapping
 from bastion.core.errors import Refused
-from bastion.core.key_mapping import KeyMapping
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 

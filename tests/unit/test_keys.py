@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bastion.core import keys
-from bastion.core.keys import Run
-from bastion.core.slices import SliceRef
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.model.gangs import SliceRef
 
 
 def test_a_uid_is_ten_characters_that_depend_on_root_name_and_generation() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bastion.daemon_setup import build_daemon
-from bastion.local import LocalBastionError, LocalHome, up
-from bastion.wiring import parse_root
+from bastion.wiring.daemon import build_daemon
+from bastion.wiring.local import LocalBastionError, LocalHome, up
+from bastion.wiring.roots import parse_root
 
 
 def _ignore(_text: str) -> None:

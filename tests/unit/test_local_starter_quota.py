@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bastion.core import keys
-from bastion.local import LocalHome, _write_starter_quota
-from bastion.wiring import open_root
+from bastion.core.bucket import keys
+from bastion.wiring.local import LocalHome, _write_starter_quota
+from bastion.wiring.roots import open_root
 
 
 def test_a_new_bastion_gets_a_quota_file_that_lets_its_user_in(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bastion.core import limits
-from bastion.core.objects import ObjectMeta
-from bastion.daemon.crew import Crew
-from bastion.daemon.object_cache import ObjectCache
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.daemon.observe.object_cache import ObjectCache
+from bastion.daemon.thread_pool import Crew
 from bastion.ports import StoredObject
 from bastion.testing.memory_store import MemoryStore
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bastion.core import keys, outputs
+from bastion.agent.backoff import Backoff
+from bastion.agent.outputs.restore import restore
+from bastion.agent.outputs.store import OutputStore
+from bastion.agent.outputs.sync import SETTLE_SECONDS, OutputSync
+from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.outputs import Manifest
 from bastion.core.errors import NotFound, StoreError
-from bastion.core.outputs import Manifest
 from bastion.ports import ObjectStore
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.memory_store import MemoryStore
-from bastion.worker.backoff import Backoff
-from bastion.worker.output_restore import restore
-from bastion.worker.output_store import OutputStore
-from bastion.worker.output_sync import SETTLE_SECONDS, OutputSync
 
 UID = "abcdefghij"
 FOLDER = keys.outputs("job", UID, 0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bastion import peers
+from bastion.net import peers
 
 Ends = tuple[socket.socket, socket.socket, peers.Address, peers.Address]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import certifi
 import pytest
 
-from bastion.certificates import Authority, new_key
 from bastion.core.errors import Refused
-from bastion.http1 import HttpServer, Request, Response
+from bastion.net.http1 import HttpServer, Request, Response
+from bastion.net.tls import Authority, new_key
 from bastion.proxy.service.roots import roots, trusting
 from bastion.proxy.serving.authority import BUNDLE_FILE, CA_FILE, ProxyAuthority
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.service.upstream import UpstreamUnavailable
 from tests.unit.proxy_objects import put_raw, stage, store
 from tests.unit.proxy_stage import Stage, body_of, crc32c_text, reason

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from bastion.core.errors import KmsUnavailable
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from bastion.proxy.service.upstream import Asked
 from tests.unit.proxy_objects import content, put_raw, stage, store
 from tests.unit.proxy_stage import Stage, body_of, crc32c_text, document, reason

@@ -14,7 +14,7 @@ import resource, threading
 from bastion.proxy.serving.freed_memory import keep_freed_memory
 from bastion.proxy.sealed.sealed_stream import Plaintext, SealedStream
 from bastion.proxy.sealed.sealing import Sealing
-from bastion.storage_api.declared_sums import Declared
+from bastion.storage_wire.declared_sums import Declared
 
 keep_freed_memory()
 record = memoryview(bytes(16384))

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from bastion.http1 import HttpServer, Response
+from bastion.net.http1 import HttpServer, Response
 from bastion.proxy.serving.hand_over import Inbox
 from bastion.proxy.serving.workload import Workload
 

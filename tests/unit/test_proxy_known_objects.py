@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bastion.core.errors import EnvelopeBroken
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 from bastion.proxy.objects import Known, KnownObjects
 from bastion.proxy.reads.entity_tags import demanded_tags, shown_tag
 from bastion.proxy.reads.plain_bodies import PlainBody

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from bastion.emulator.gcs import certificate
-from bastion.http1 import BodyTruncated, HttpServer, Request, Response
+from bastion.emulators.gcs import certificate
+from bastion.net.http1 import BodyTruncated, HttpServer, Request, Response
 from bastion.proxy.service.intercepted import is_storage
 from bastion.proxy.serving.authority import BUNDLE_FILE, ProxyAuthority
 from bastion.proxy.serving.listener import ProxyListener

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from bastion.proxy.memory import BUDGET_BYTES, Gathering, MemoryBudget
 from bastion.proxy.sealed.segments import SEGMENT_BYTES
 from tests.unit.proxy_objects import content, stage

@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from bastion.core.errors import KmsUnavailable
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.service.upstream import Asked
 from tests.unit.proxy_objects import INNER, content, put_raw, stage, store
 from tests.unit.proxy_stage import InProcessAnswer, Stage, body_of, crc32c_text, document, reason

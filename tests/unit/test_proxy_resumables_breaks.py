@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bastion.core.errors import KmsUnavailable
-from bastion.http1 import BodyTruncated, Headers, Response
+from bastion.net.http1 import BodyTruncated, Headers, Response
 from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_offset, sealed_size
 from bastion.proxy.service.upstream import Asked
 from tests.unit.proxy_stage import PieceBody, Stage, crc32c_text, document, reason

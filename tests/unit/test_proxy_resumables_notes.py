@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bastion.http1 import BodyTruncated, Response
+from bastion.net.http1 import BodyTruncated, Response
 from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_offset
 from bastion.proxy.service.upstream import Asked
 from bastion.proxy.uploads.resumables import Resumables

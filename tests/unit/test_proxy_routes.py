@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 from bastion.proxy.routes import Action, Route, route
-from bastion.storage_api.query import Query
+from bastion.storage_wire.query import Query
 from tests.unit.proxy_objects import stage, store
 from tests.unit.proxy_stage import Stage, body_of, reason
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.http1 import HttpServer, Request, Response
+from bastion.net.http1 import HttpServer, Request, Response
 from bastion.proxy.calls import Parts
 from bastion.proxy.handler import Handler, handler
 from bastion.proxy.objects import KnownObjects
@@ -20,8 +20,8 @@ from bastion.proxy.serving.hand_over import Inbox
 from bastion.proxy.serving.siblings import Siblings
 from bastion.proxy.uploads.resumables import Resumables
 from bastion.proxy.uploads.upload_journal import Beginning
-from bastion.storage_api.declared_sums import Declared
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.declared_sums import Declared
+from bastion.storage_wire.refusals import Refusal
 from tests.unit.proxy_stage import Stage, body_of, document, reason
 from tests.unit.proxy_uploads import (
     INSERT,

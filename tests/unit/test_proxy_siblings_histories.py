@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bastion.http1 import BodyTruncated, BytesBody, Headers, HttpServer, Request, Response
+from bastion.net.http1 import BodyTruncated, BytesBody, Headers, HttpServer, Request, Response
 from bastion.proxy.handler import Handler, handler
 from bastion.proxy.objects import KnownObjects
 from bastion.proxy.sealed.envelopes import Envelopes

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bastion.core.errors import SealBroken
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from tests.unit.proxy_objects import FIRST, INNER, SEGMENT, content, put_raw, stage, store
 from tests.unit.proxy_stage import PieceBody, Stage, body_of, document
 from tests.unit.proxy_uploads import Uploader, multipart

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bastion.adapters import keyring
+from bastion.adapters.kms import keyring
 from bastion.core.errors import SealBroken
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from tests.unit.proxy_objects import FIRST, INNER, SEGMENT, content, put_raw, stage, store

@@ -14,7 +14,7 @@ import google_crc32c
 import pytest
 
 from bastion.core.errors import KmsUnavailable
-from bastion.http1 import BodyTruncated, Headers, Response
+from bastion.net.http1 import BodyTruncated, Headers, Response
 from bastion.proxy.sealed.segments import SEGMENT_BYTES, plain_capacity, sealed_size
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from bastion.proxy.uploads.storing import SMALL_BYTES

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from bastion.core.errors import Refused
-from bastion.emulator.gcs import certificate
-from bastion.http1 import Headers, HttpServer, Request, Response
+from bastion.emulators.gcs import certificate
+from bastion.net.http1 import Headers, HttpServer, Request, Response
 from bastion.proxy.service.forwarding import ForwardingUpstream
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from tests.unit.scripted_server import answering, nobody, read_exactly, read_head, serving

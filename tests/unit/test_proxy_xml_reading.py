@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from tests.unit.proxy_objects import INNER, SEGMENT, content, put_raw, stage, store
 from tests.unit.proxy_stage import Stage, body_of, crc32c_text
 

@@ -9,12 +9,13 @@ import pytest
 
 from bastion.adapters.system_clock import SystemClock
 from bastion.client import Client
-from bastion.client.quota_upload import QuotaDesk
-from bastion.core import jobspec, keys
-from bastion.daemon.daemon import Daemon
-from bastion.daemon_setup import build_daemon
-from bastion.local import LocalHome
-from bastion.wiring import open_root, parse_root
+from bastion.client.quota.upload import QuotaDesk
+from bastion.core.bucket import keys
+from bastion.core.model import job_spec
+from bastion.daemon.tick import Daemon
+from bastion.wiring.daemon import build_daemon
+from bastion.wiring.local import LocalHome
+from bastion.wiring.roots import open_root, parse_root
 from quota import load
 
 
@@ -71,7 +72,7 @@ def test_the_private_file_counts_the_users_own_is_ignored_and_nothing_is_written
     place: Place,
 ) -> None:
     before = place.tree()
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="greedy", bastion="x-bastion", command="true", user_id="mallory", project_id="a", now=1.0,
         instance_type="tpu-v4-32",
     )  # fmt: skip

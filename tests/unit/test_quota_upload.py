@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bastion.client import Client
-from bastion.client.quota_upload import QuotaDesk
-from bastion.core import keys
+from bastion.client.quota.upload import QuotaDesk
+from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, Refused
-from bastion.core.published_jobs import published_jobs
+from bastion.core.status.jobs import published_jobs
 from bastion.testing.cluster import Cluster
-from bastion.wiring import parse_root
+from bastion.wiring.roots import parse_root
 from quota import Policy, load
 from scheduler import Job, JobStatus, Snapshot, Verdict, schedule
-from scheduler.policy_change import effect_of
+from scheduler.simulation.policy_change import effect_of
 
 NOW = 10_000.0
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.replay import policies, trace
-from scheduler.replay.engine import Outcome, Replay, ReplayPolicy, Round, State
-from scheduler.replay.trace import TraceError, TraceJob, Window
-from scheduler.replay.yardsticks import (
+from scheduler.simulation.replay import policies, trace
+from scheduler.simulation.replay.engine import Outcome, Replay, ReplayPolicy, Round, State
+from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
+from scheduler.simulation.replay.yardsticks import (
     completion_times,
     measure,
     percentile,

@@ -10,13 +10,13 @@ import pytest
 
 from quota import Policy
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
-from scheduler.replay import chart
-from scheduler.replay.engine import Outcome, Replay
-from scheduler.replay.policies import Static, private_window
-from scheduler.replay.production import Production, only_type, scaled, shares_of
-from scheduler.replay.synthetic import SyntheticLoad
-from scheduler.replay.trace import TraceError, TraceJob, Window
-from scheduler.replay.yardsticks import completion_times, measure, unfinished
+from scheduler.simulation.replay import chart
+from scheduler.simulation.replay.engine import Outcome, Replay
+from scheduler.simulation.replay.policies import Static, private_window
+from scheduler.simulation.replay.production import Production, only_type, scaled, shares_of
+from scheduler.simulation.replay.synthetic import SyntheticLoad
+from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
+from scheduler.simulation.replay.yardsticks import completion_times, measure, unfinished
 
 TICK, CHECKPOINT, RESTART = 600.0, 1200.0, 300.0
 QUOTA = Policy(tiers=({"v4": 4},), weights={"a": {"v4": 1.0}, "b": {"v4": 1.0}}, members={})

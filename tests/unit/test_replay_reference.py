@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.cli.simulate_runs import Task, run_task
+from bastion.cli.simulate.runs import Task, run_task
 
 TRACE = os.environ.get("BASTION_TRACE", "")
 QUOTA = Path(__file__).parents[2] / "bench" / "philly.toml"

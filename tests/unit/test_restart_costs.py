@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bastion.core.job_record import Attempt, JobRecord
-from bastion.core.lifecycle import Status
-from bastion.core.restart_costs import RestartCosts
+from bastion.core.model.job_record import Attempt, JobRecord
+from bastion.core.model.lifecycle import Status
+from bastion.core.reconcile.restart_costs import RestartCosts
 
 SPEC = {
     "version": 1,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from bastion.core import jobspec, protocol
-from bastion.core.job_record import Attempt, JobRecord
-from bastion.core.protocol import AgentArguments
-from bastion.core.runs import RunPlan, plan_attempt
-from bastion.core.slices import Place, SliceRef
-from bastion.core.world import Settings
+from bastion.core.bucket import protocol
+from bastion.core.bucket.protocol import AgentArguments
+from bastion.core.model import job_spec
+from bastion.core.model.gangs import Place, SliceRef
+from bastion.core.model.job_record import Attempt, JobRecord
+from bastion.core.model.world import Settings
+from bastion.core.reconcile.runs import RunPlan, plan_attempt
 
 SETTINGS = Settings(root="/b/b-bastion", bastion="b-bastion", host_identity="h")
 
 
 def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanup: bool = False) -> RunPlan:
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="job", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0,
         instance_type=instance_type, num_replicas=2 if instance_type else 1, max_tries=3, setup="make",
         output_dir="out", code_asset_path="gs://b/c.tar", cleanup_command="false",
@@ -61,7 +62,7 @@ def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> Non
 def test_the_digest_of_a_bundle_is_ordered_with_it_and_on_the_bastion_nothing_is_set_up() -> None:
     digest = "0123456789abcdef" * 4
     url = f"gs://b/b-bastion/bundles/{digest}.tar.gz"
-    spec = jobspec.new(
+    spec = job_spec.new(
         name="job", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, code_asset_path=url
     )
     record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, spec=dict(spec.document), queued_at=1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.capacity import Capacity, amounts_of
+from scheduler.decide.capacity import Capacity, amounts_of
 
 V4 = "v4"
 

@@ -11,9 +11,9 @@ import pytest
 
 from quota import ProjectRules
 from scheduler import ReasonCode, Snapshot, Verdict, schedule
-from scheduler.shares import Shares
-from scheduler.turns import Turns
-from scheduler.victims import Victims
+from scheduler.decide.shares import Shares
+from scheduler.decide.user_order import Turns
+from scheduler.decide.victims import Victims
 from tests.unit.scheduler_jobs import decision
 from tests.unit.scheduler_pools import NOW, code, pass_over, pending, policy, running, stopping, verdicts
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import ReasonCode
-from scheduler.rest import pause_seconds, rests, rests_until
+from scheduler.decide.cooldown import pause_seconds, rests, rests_until
 from tests.unit.scheduler_jobs import decision
 from tests.unit.scheduler_pools import NOW, code, pass_over, pending, policy, running, stopping, verdicts
 

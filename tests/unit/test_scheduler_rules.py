@@ -9,7 +9,7 @@ import pytest
 
 from quota import Policy, ProjectRules
 from scheduler import Plan, ReasonCode, Snapshot, UsageHistory, Verdict, schedule
-from scheduler.policy_change import effect_of
+from scheduler.simulation.policy_change import effect_of
 from tests.unit.scheduler_jobs import HOUR, NOW, decision, pass_over, pending, running, started
 
 

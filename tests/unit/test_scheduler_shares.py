@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quota import Policy, ProjectRules
-from scheduler.deadline import is_overdue
+from scheduler.decide.deadline import is_overdue
+from scheduler.decide.shares import Shares, Standing
 from scheduler.model import Job
-from scheduler.shares import Shares, Standing
 
 HOUR = 3600.0
 

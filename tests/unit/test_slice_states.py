@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from google.cloud import tpu_v2
 
-from bastion.adapters.cloud_tpu_words import queued_state, slice_state
-from bastion.core.slice_table import NODE_STATES, QUEUED_STATES
+from bastion.adapters.tpu.api_terms import queued_state, slice_state
+from bastion.core.reconcile.gang_table import NODE_STATES, QUEUED_STATES
 
 NODE = tpu_v2.Node.State
 QUEUED = tpu_v2.QueuedResourceState.State

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bastion.core import documents, keys, status_document
+from bastion.core import documents
+from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument
+from bastion.core.status import packing
 from bastion.testing.cluster import LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 
@@ -45,7 +47,7 @@ def test_every_entry_reads_back_as_the_daemon_made_it() -> None:
     assert set(shown) == {*made, "usage", "format"}
     rows = stored(cluster)["queued"]["rows"]
     assert len(rows) >= 10
-    assert any(len(row) > len(status_document.COLUMNS) for row in rows), "a job with more to tell than others"
+    assert any(len(row) > len(packing.COLUMNS) for row in rows), "a job with more to tell than others"
     assert {entry["phase"] for entry in stored(cluster)["jobs"]} == {"running"}
 
 
@@ -127,13 +129,13 @@ REASONS = st.fixed_dictionaries(
 )
 def test_any_reason_and_field_reads_back(reasons: list[dict[str, Any] | None], others: dict[str, str]) -> None:
     jobs = [{**ENTRY, "name": f"x{number}", "reason": reason, **others} for number, reason in enumerate(reasons)]
-    data = documents.dumps(status_document.pack({"jobs": jobs}))
-    assert status_document.read(data)["jobs"] == jobs
+    data = documents.dumps(packing.pack({"jobs": jobs}))
+    assert packing.read(data)["jobs"] == jobs
     assert len(json.loads(data)["queued"]["rows"]) == len(jobs)
 
 
 def test_the_former_format_is_read() -> None:
-    assert status_document.read(documents.dumps({"format": 1, "jobs": [ENTRY]}))["jobs"] == [ENTRY]
+    assert packing.read(documents.dumps({"format": 1, "jobs": [ENTRY]}))["jobs"] == [ENTRY]
 
 
 @pytest.mark.parametrize(
@@ -154,11 +156,11 @@ def test_the_former_format_is_read() -> None:
 )
 def test_rows_that_no_daemon_wrote_are_refused(queued: Any) -> None:
     good = {
-        "columns": list(status_document.COLUMNS),
+        "columns": list(packing.COLUMNS),
         "owners": [["a", "u"]],
         "shapes": [[{}, None, None]],
         "reasons": [],
     }
     document = {"format": 2, "jobs": [], "queued": {**good, **queued} if queued else queued}
     with pytest.raises(InvalidDocument):
-        status_document.read(json.dumps(document).encode())
+        packing.read(json.dumps(document).encode())

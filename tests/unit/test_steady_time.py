@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bastion.core import keys
+from bastion.core.bucket import keys
 from bastion.core.errors import StoreUnavailable
 from bastion.daemon.lease import Lease
 from bastion.daemon.steady_time import SLEW

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bastion import web_pages
-from bastion.http1 import Headers
+from bastion.net import cross_site
+from bastion.net.http1 import Headers
 
 
 def refusal(*fields: tuple[str, str], **settings: str) -> str:
-    return web_pages.refusal(Headers(fields).get_all, **settings)  # type: ignore[arg-type]
+    return cross_site.refusal(Headers(fields).get_all, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 from quota import Policy
 from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot
-from scheduler import future as future_module
-from scheduler.durations import Durations
-from scheduler.queue_outlook import PLACES_MAX, outlook
-from scheduler.whatif import Comparison, PastJob, compare
+from scheduler.simulation import future as future_module
+from scheduler.simulation.durations import Durations
+from scheduler.simulation.queue_outlook import PLACES_MAX, outlook
+from scheduler.simulation.whatif import Comparison, PastJob, compare
 
 HOUR = 3600.0
 DAY = 86_400.0

@@ -9,8 +9,8 @@ import sys
 import pytest
 from packaging import tags
 
-from bastion.core.packed_agent import Manifest, Wheel, pythons
-from bastion.core.wheel_tags import Platform, expand, of_file_name, suits_platform, suits_python
+from bastion.core.bucket.agent_archive import Manifest, Wheel, pythons
+from bastion.core.bucket.wheel_tags import Platform, expand, of_file_name, suits_platform, suits_python
 
 DEBIAN = Platform(system="linux", machine="x86_64", glibc=(2, 35))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.adapters import gcs_store
+from bastion.adapters.gcs import store as gcs_store
 from bastion.core import limits
 from bastion.core.errors import NotFound, Refused
 from bastion.testing.memory_store import MemoryStore
-from bastion.wiring import fetch_asset
+from bastion.wiring.roots import fetch_asset
 
 
 def test_a_file_is_fetched_by_its_path_or_its_url(tmp_path: Path) -> None:

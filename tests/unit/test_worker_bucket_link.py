@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
-from bastion.core import keys, protocol
-from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
+from bastion.agent.bucket_link import BucketLink
+from bastion.agent.identity import HostIdentity
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
-from bastion.worker.bucket_link import BucketLink
-from bastion.worker.identity import HostIdentity
 
 RUN = "abcdefghij-1"
 

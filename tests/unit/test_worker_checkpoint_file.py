@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from bastion.agent.command.checkpoint_file import CheckpointFile
 from bastion.core import limits
 from bastion.testing.manual_clock import ManualClock
-from bastion.worker.checkpoint_file import CheckpointFile
 
 PAUSE = limits.CHECKPOINT_REPORT_SECONDS
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bastion.client import bundle
+from bastion.agent.code import job_needs
+from bastion.client.code import bundle
+from bastion.core.bucket.protocol import HostPhase
 from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
-from bastion.core.protocol import HostPhase
-from bastion.worker import job_needs
 from tests.unit.worker_stage import RUN, Stage, command_processes, until
 
 URL = "gs://team/code.tar.gz"

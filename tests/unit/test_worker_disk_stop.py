@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import host_errors
+from bastion.agent.host_state import HostState
+from bastion.core.bucket import host_errors
+from bastion.core.bucket.protocol import HostPhase
 from bastion.core.disk_limit import NOTICE_NAME, DiskNotice
-from bastion.core.protocol import HostPhase
-from bastion.worker.host_state import HostState
 from tests.unit.worker_stage import RUN, Stage, until
 
 MIB = 1024 * 1024
@@ -90,7 +90,7 @@ def test_an_agent_whose_disk_is_full_can_still_note_that_it_has_reported(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bastion.worker.host_state._write_durably", full)
+    monkeypatch.setattr("bastion.agent.host_state._write_durably", full)
     state.mark_reported()
     state.mark_reported()
     assert state.reported

@@ -2,9 +2,9 @@
 
 import os
 
-from bastion.core.protocol import AgentArguments, Order, OrderAction
-from bastion.worker.environment import SLICE_HOOK, CommandEnvironment, HostFacts, command_environment
-from bastion.worker.identity import HostIdentity
+from bastion.agent.environment import SLICE_HOOK, CommandEnvironment, HostFacts, command_environment
+from bastion.agent.identity import HostIdentity
+from bastion.core.bucket.protocol import AgentArguments, Order, OrderAction
 
 RUN = "abcdefghij-2"
 PEERS = ("10.0.0.5", "10.0.0.6")

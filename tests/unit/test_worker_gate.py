@@ -2,13 +2,13 @@
 
 import pytest
 
-from bastion.core import keys, protocol
+from bastion.agent.gate import Gate, Verdict
+from bastion.agent.identity import HostIdentity
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import AgentArguments, Claim
 from bastion.core.errors import StoreUnavailable
-from bastion.core.protocol import AgentArguments, Claim
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.memory_store import MemoryStore
-from bastion.worker.gate import Gate, Verdict
-from bastion.worker.identity import HostIdentity
 
 RUN = "abcdefghij-1"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core.protocol import HostPhase, Report
-from bastion.worker.host_state import HostState
+from bastion.agent.host_state import HostState
+from bastion.core.bucket.protocol import HostPhase, Report
 
 RUN = "abcdefghij-1"
 

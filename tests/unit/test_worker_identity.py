@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
+from bastion.agent.backoff import Backoff, jittered
+from bastion.agent.identity import HostIdentity, parse_peers, parse_slice_index
+from bastion.agent.metadata_server import MetadataServer, read_identity, wait_for_identity
+from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import InvalidDocument, NotFound, StoreUnavailable
-from bastion.core.protocol import AgentArguments
-from bastion.worker.backoff import Backoff, jittered
-from bastion.worker.identity import HostIdentity, parse_peers, parse_slice_index
-from bastion.worker.metadata import MetadataServer, read_identity, wait_for_identity
 
 ARGUMENTS = AgentArguments(
     root="/b/team-bastion",

@@ -5,18 +5,11 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bastion.agent.logs.lines import LineCutter, LogRecord, halves, raw_of, text_bytes_at_most, text_of
+from bastion.agent.logs.pump import is_gloo_noise
 from bastion.core import limits
+from bastion.core.bucket.gap_lines import last_instant
 from bastion.core.instants import from_rfc3339, to_rfc3339
-from bastion.core.log_gaps import last_instant
-from bastion.worker.log_lines import (
-    LineCutter,
-    LogRecord,
-    halves,
-    raw_of,
-    text_bytes_at_most,
-    text_of,
-)
-from bastion.worker.log_pump import is_gloo_noise
 
 AT = 1_800_000_000.0
 STAMP = to_rfc3339(AT)

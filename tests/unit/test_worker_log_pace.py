@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bastion.worker.log_lines import IDLE_FLUSH_SECONDS
-from bastion.worker.log_pace import ENDED_PERIOD_SECONDS, FIRST_HOSTS, JOB_SEGMENTS_A_SECOND, Pace
+from bastion.agent.logs.lines import IDLE_FLUSH_SECONDS
+from bastion.agent.logs.pace import ENDED_PERIOD_SECONDS, FIRST_HOSTS, JOB_SEGMENTS_A_SECOND, Pace
 
 NOW = 1_800_000_000.0
 SIZES = [1, 2, 15, 16, 17, 26, 27, 40, 64, 100, 512, 1000, 4096]

@@ -5,9 +5,9 @@ import threading
 import time
 
 from bastion.adapters.system_clock import SystemClock
-from bastion.worker import log_pump
-from bastion.worker.log_lines import LineCutter, LogRecord, text_of
-from bastion.worker.log_pump import LogPump
+from bastion.agent.logs import pump
+from bastion.agent.logs.lines import LineCutter, LogRecord, text_of
+from bastion.agent.logs.pump import LogPump
 from tests.unit.worker_stage import until
 
 
@@ -59,7 +59,7 @@ def test_a_note_of_the_agents_stands_among_the_output_as_long_as_that_is_read():
 
 
 def test_a_pipe_that_somebody_holds_open_does_not_hold_the_pump(monkeypatch):
-    monkeypatch.setattr(log_pump, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(pump, "LINGER_SECONDS", 0.05)
     pipes = Pipes()
     os.write(pipes.out, b"last words\nand more")
     pipes.pump.finish()
@@ -71,8 +71,8 @@ def test_a_pipe_that_somebody_holds_open_does_not_hold_the_pump(monkeypatch):
 
 def test_somebody_who_writes_for_ever_does_not_hold_the_pump_and_the_log_says_that_output_is_missing(monkeypatch):
     # A writer that has no turn for a moment does not end it: what it has written does.
-    monkeypatch.setattr(log_pump, "LINGER_SECONDS", 3600.0)
-    monkeypatch.setattr(log_pump, "DRAIN_MAX_BYTES", 100_000)
+    monkeypatch.setattr(pump, "LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr(pump, "DRAIN_MAX_BYTES", 100_000)
     pipes = Pipes()
 
     def write_for_ever() -> None:

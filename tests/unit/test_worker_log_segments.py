@@ -2,11 +2,11 @@
 
 import pytest
 
-from bastion.core import keys
+from bastion.agent.logs.segments import SEGMENT_MAX_BYTES, RawLog, SegmentStore, segment_bytes
+from bastion.core.bucket import keys
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.memory_store import MemoryStore
-from bastion.worker.log_segments import SEGMENT_MAX_BYTES, RawLog, SegmentStore, segment_bytes
 
 RUN = "abcdefghij-1"
 LINE = b"2027-01-15T08:00:00.000000Z stdout F x\n"

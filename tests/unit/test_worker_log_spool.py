@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bastion.agent.logs import spool as log_spool
+from bastion.agent.logs.lines import LogRecord, gap_record
+from bastion.agent.logs.spool import LogSpool, Waiting
 from bastion.testing.manual_clock import ManualClock
-from bastion.worker import log_spool
-from bastion.worker.log_lines import LogRecord, gap_record
-from bastion.worker.log_spool import LogSpool, Waiting
 
 HEADER = 13
 

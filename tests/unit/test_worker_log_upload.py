@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from bastion.core import keys
+from bastion.agent.backoff import Backoff
+from bastion.agent.logs.lines import LogRecord, raw_of
+from bastion.agent.logs.pace import Pace
+from bastion.agent.logs.segments import SegmentStore
+from bastion.agent.logs.spool import LogSpool
+from bastion.agent.logs.upload import Uploader
+from bastion.core.bucket import keys
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
-from bastion.worker.backoff import Backoff
-from bastion.worker.log_lines import LogRecord, raw_of
-from bastion.worker.log_pace import Pace
-from bastion.worker.log_segments import SegmentStore
-from bastion.worker.log_spool import LogSpool
-from bastion.worker.log_upload import Uploader
 
 RUN = "abcdefghij-1"
 

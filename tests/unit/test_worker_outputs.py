@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys, limits, outputs
-from bastion.core.protocol import HostPhase, Report
-from bastion.worker.host_state import HostState
+from bastion.agent.host_state import HostState
+from bastion.core import limits
+from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.protocol import HostPhase, Report
 from tests.unit.worker_stage import RUN, TOKEN, Stage, until
 
 UID = "abcdefghij"

@@ -7,11 +7,11 @@ import sys
 from random import Random
 
 from bastion import processes
-from bastion.core import keys
+from bastion.agent.power import IdleWatch, power_off
+from bastion.core.bucket import keys
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
-from bastion.worker.power import IdleWatch, power_off
 
 HOUR = 3600.0
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bastion.agent.sidecar import bypass as proxy_bypass
+from bastion.agent.sidecar.bypass import BypassWatch
 from bastion.processes import ProcessId
-from bastion.worker import proxy_bypass
-from bastion.worker.proxy_bypass import BypassWatch
 
 CLIENT = """
 import socket, sys

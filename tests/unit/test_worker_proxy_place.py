@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core.protocol import AgentArguments, Order, OrderAction
-from bastion.worker.environment import CommandEnvironment, HostFacts, command_environment
-from bastion.worker.identity import HostIdentity
-from bastion.worker.proxy_place import place_of, proxy_variables
+from bastion.agent.environment import CommandEnvironment, HostFacts, command_environment
+from bastion.agent.identity import HostIdentity
+from bastion.agent.sidecar.place import place_of, proxy_variables
+from bastion.core.bucket.protocol import AgentArguments, Order, OrderAction
 
 RUN = "abcdefghij-1"
 FOLDER = Path("/state/run.1")

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from bastion import processes
-from bastion.core.protocol import HostPhase
-from bastion.worker import tied
-from bastion.worker.attendants import Attendants
-from bastion.worker.host import Host
-from bastion.worker.sidecar import SidecarTimes
+from bastion.agent.child_processes import Attendants
+from bastion.agent.host import Host
+from bastion.agent.sidecar import die_with_parent
+from bastion.agent.sidecar.sidecar import SidecarTimes
+from bastion.core.bucket.protocol import HostPhase
 from tests.unit.worker_stage import RUN, TOKEN, Stage, until
 
 MAPPING = "lake:projects/p/locations/global/keyRings/r/cryptoKeys/k"
@@ -222,8 +222,8 @@ SUBREAPER = """
 import os, sys, threading
 from pathlib import Path
 from bastion import processes
-from bastion.worker.attendants import Attendants
-from bastion.worker.command import Command
+from bastion.agent.child_processes import Attendants
+from bastion.agent.command.process import Command
 
 processes.become_subreaper()
 attendants = Attendants()
@@ -260,7 +260,7 @@ def test_an_attendant_of_an_agent_that_adopts_is_none_of_the_command_and_keeps_i
     done = subprocess.run(
         [sys.executable, "-c", SUBREAPER, str(tmp_path / "pipe"), str(tmp_path)],
         capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(tied.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(die_with_parent.__file__).parents[2])},
     )  # fmt: skip
     assert done.stdout == "all is as it should be\n", done.stderr
 
@@ -276,7 +276,8 @@ def test_an_attendant_that_was_seen_dead_and_then_waited_for_by_its_own_thread_h
 def test_a_tied_program_dies_with_its_parent_and_does_not_hear_sigterm(tmp_path: Path) -> None:
     script = f"""
 import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-I", "-S", {tied.__file__!r}, str(os.getpid()), "/bin/sleep", "60"])
+bound = [sys.executable, "-I", "-S", {die_with_parent.__file__!r}, str(os.getpid())]
+child = subprocess.Popen([*bound, "/bin/sleep", "60"])
 print(child.pid, flush=True)
 time.sleep(60)
 """
@@ -296,6 +297,8 @@ time.sleep(60)
 
 
 def test_a_tied_program_whose_parent_is_gone_already_is_not_begun(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, tied.__file__, "1", "/usr/bin/touch", str(tmp_path / "begun")], check=False)
+    done = subprocess.run(
+        [sys.executable, die_with_parent.__file__, "1", "/usr/bin/touch", str(tmp_path / "begun")], check=False
+    )
     assert done.returncode == 1
     assert not (tmp_path / "begun").exists()

@@ -11,14 +11,14 @@ from random import Random
 import pytest
 
 from bastion.adapters.system_clock import SystemClock
-from bastion.core import keys
-from bastion.core.protocol import HostPhase
-from bastion.emulator.tpu.host import HostFolder, HostSpec
-from bastion.emulator.tpu.metadata import MetadataServer as EmulatedServer
+from bastion.agent.command import command_try
+from bastion.agent.metadata_server import MetadataServer
+from bastion.agent.vm_notices import HostSignals, Signal, Watch, maintenance, preempted
+from bastion.core.bucket import keys
+from bastion.core.bucket.protocol import HostPhase
+from bastion.emulators.tpu.host import HostFolder, HostSpec
+from bastion.emulators.tpu.metadata import MetadataServer as EmulatedServer
 from bastion.testing.manual_clock import ManualClock
-from bastion.worker import attempt
-from bastion.worker.metadata import MetadataServer
-from bastion.worker.signals import HostSignals, Signal, Watch, maintenance, preempted
 from tests.unit.worker_stage import RUN, Stage, command_processes, until
 
 
@@ -187,7 +187,7 @@ def test_a_notice_while_the_host_waits_ends_its_waiting(stage: Stage, vm: Vm):
 
 
 def test_a_command_that_was_ended_a_moment_before_the_notice_came_was_not_at_fault(stage: Stage, vm: Vm, monkeypatch):
-    monkeypatch.setattr(attempt, "SHUTDOWN_NEWS_SECONDS", 10.0)
+    monkeypatch.setattr(command_try, "SHUTDOWN_NEWS_SECONDS", 10.0)
     stage.order("echo up; kill -TERM $$")
     stage.start(stage.host(on_vm=True, signals=vm.signals))
     until(lambda: stage.phase() is HostPhase.RUNNING and not command_processes())
@@ -208,7 +208,7 @@ def test_a_notice_after_the_commands_end_changes_nothing_about_it(stage: Stage, 
 
 
 def test_a_host_that_goes_away_gives_its_report_though_its_log_cannot_be_stored(stage: Stage, vm: Vm, monkeypatch):
-    monkeypatch.setattr(attempt, "SHUTDOWN_FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(command_try, "SHUTDOWN_FLUSH_SECONDS", 0.2)
     stage.order("trap 'echo bye; exit 1' TERM; echo up; while :; do sleep 0.05; done")
     stage.start(stage.host(on_vm=True, signals=vm.signals))
     until(lambda: "stdout F up" in stage.log())

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core import keys
-from bastion.core.protocol import Claim, HostPhase, Report
-from bastion.worker.host_state import HostState
+from bastion.agent.host_state import HostState
+from bastion.core.bucket import keys
+from bastion.core.bucket.protocol import Claim, HostPhase, Report
 from tests.unit.worker_stage import RUN, TOKEN, Stage, command_processes, until
 
 

@@ -10,18 +10,18 @@ from random import Random
 
 from bastion import processes
 from bastion.adapters.system_clock import SystemClock
-from bastion.core import keys, protocol
+from bastion.agent.code.fetch import Fetch
+from bastion.agent.host import Host
+from bastion.agent.identity import HostIdentity
+from bastion.agent.sidecar.sidecar import SidecarTimes
+from bastion.agent.vm_notices import HostSignals
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
-from bastion.core.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.ports import Clock
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
-from bastion.worker.code import Fetch
-from bastion.worker.host import Host
-from bastion.worker.identity import HostIdentity
-from bastion.worker.sidecar import SidecarTimes
-from bastion.worker.signals import HostSignals
 
 RUN = "abcdefghij-1"
 # Of this test process alone: commands are found, and ended, by it.

@@ -5,7 +5,7 @@ Layer: proxy.
 
 from __future__ import annotations
 
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.calls import Call, refused
 from bastion.proxy.objects import Known
 from bastion.proxy.reads import reading

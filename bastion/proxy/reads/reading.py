@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from bastion.core.errors import SealBroken
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.calls import OF_THE_SERVICE, Call, end_to_end, refused, relayed
 from bastion.proxy.objects import Known
 from bastion.proxy.reads.entity_tags import shown_tag
@@ -24,10 +24,10 @@ from bastion.proxy.sealed.envelope import PREFIX, EnvelopeBroken
 from bastion.proxy.sealed.segments import SealedRange, sealed_range, segment_count
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.proxy.settings import ALLOW_PLAINTEXT
-from bastion.storage_api.declared_sums import crc32c_text
-from bastion.storage_api.ranges import read_range
-from bastion.storage_api.refusals import Refusal
-from bastion.storage_api.transcoding import decompressed, is_decompressed, starts_like_gzip
+from bastion.storage_wire.declared_sums import crc32c_text
+from bastion.storage_wire.ranges import read_range
+from bastion.storage_wire.refusals import Refusal
+from bastion.storage_wire.transcoding import decompressed, is_decompressed, starts_like_gzip
 
 _TRIES = 3
 # Bytes of ciphertext are asked for by us, and as they are stored.

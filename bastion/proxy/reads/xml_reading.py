@@ -5,15 +5,15 @@ Layer: proxy. What the JSON API has in a resource stands in headers here, so an 
 
 from __future__ import annotations
 
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.objects import Known
 from bastion.proxy.reads import reading
 from bastion.proxy.reads.entity_tags import demanded_tags
 from bastion.proxy.service.targets import requeried, target
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
-from bastion.storage_api.query import natural_number
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.query import natural_number
+from bastion.storage_wire.refusals import Refusal
 
 _GENERATION_MATCH = "x-goog-if-generation-match"
 _CONDITIONS = (

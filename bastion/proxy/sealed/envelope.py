@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bastion.core.encryption.key_names import is_key_name, is_version
 from bastion.core.errors import EnvelopeBroken
-from bastion.core.kms_keys import is_key_name, is_version
 from bastion.proxy.sealed.sealing import is_header
 
 __all__ = ["PREFIX", "VERSION", "Envelope", "EnvelopeBroken", "is_ours", "visible"]

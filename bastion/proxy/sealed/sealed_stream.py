@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bastion.http1 import Body
-from bastion.http1.messages import PIECE_BYTES
+from bastion.net.http1 import Body
+from bastion.net.http1.messages import PIECE_BYTES
 from bastion.proxy.sealed.crc32c import SummedMemory
 from bastion.proxy.sealed.sealing import Sealing
 from bastion.proxy.sealed.segments import HEADER_BYTES, TAG_BYTES, plain_capacity, plain_offset
-from bastion.storage_api.declared_sums import Declared
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.declared_sums import Declared
+from bastion.storage_wire.refusals import Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 
-from bastion.http1 import BadRequest, Body, BodyTruncated, BytesBody
-from bastion.http1.head import FIELD_NAME, AnswerHead, body_length, parse_answer
-from bastion.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
+from bastion.net.http1 import BadRequest, Body, BodyTruncated, BytesBody
+from bastion.net.http1.head import FIELD_NAME, AnswerHead, body_length, parse_answer
+from bastion.net.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 
 # Up to here head and body go out together; what is larger goes in such pieces, and between two of them an early answer

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from bastion.core.errors import Refused
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 from bastion.proxy.service.exchange import Exchange, ForwardedAnswer
 from bastion.proxy.service.intercepted import split_authority
 from bastion.proxy.service.roots import trusting

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bastion.core.errors import BastionError
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 
 
 class UpstreamUnavailable(BastionError):

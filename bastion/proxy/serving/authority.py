@@ -19,9 +19,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-from bastion.certificates import Authority, new_key, server_context
+from bastion.core.encryption.sidecar_contract import BUNDLE_FILE, CA_FILE
 from bastion.core.errors import Refused
-from bastion.core.proxy_contract import BUNDLE_FILE, CA_FILE
+from bastion.net.tls import Authority, new_key, server_context
 from bastion.proxy.service.roots import roots
 
 __all__ = ["AUTHORITY_NAME", "BUNDLE_FILE", "CA_FILE", "ProxyAuthority"]

@@ -15,7 +15,7 @@ _PAUSE_SECONDS = 0.01
 
 
 class Inbox:
-    """What one process takes; an open one serves `bastion.http1.HttpServer` as its listener."""
+    """What one process takes; an open one serves `bastion.net.http1.HttpServer` as its listener."""
 
     def __init__(self) -> None:
         self._give, self._take = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

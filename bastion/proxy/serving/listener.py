@@ -14,8 +14,8 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator
 
 from bastion.core.errors import SealBroken
-from bastion.http1 import Disconnect, FileSlice, Headers, HttpServer, Request, Response, Secured
-from bastion.http1.server import Admit, Handler, Listener
+from bastion.net.http1 import Disconnect, FileSlice, Headers, HttpServer, Request, Response, Secured
+from bastion.net.http1.server import Admit, Handler, Listener
 from bastion.proxy.service.intercepted import split_authority
 from bastion.proxy.service.upstream import UpstreamUnavailable
 from bastion.proxy.serving.tunnel import Tunnel

@@ -16,14 +16,14 @@ import socket
 import struct
 from collections.abc import Callable
 
-from bastion.http1 import Channel, Disconnect
+from bastion.net.http1 import Channel, Disconnect
 
 _BUFFER_BYTES = 128 * 1024
 _RESET = struct.pack("@ii", 1, 0)
 
 
 class Tunnel:
-    """A tunnel whose far end is connected; a `bastion.http1.Raw`.
+    """A tunnel whose far end is connected; a `bastion.net.http1.Raw`.
 
     Args:
         host: Name or address.

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from bastion.http1 import Response
+from bastion.net.http1 import Response
 from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.sealed.sealed_stream import Plaintext
 from bastion.proxy.uploads import resumable_uploads
@@ -19,9 +19,9 @@ from bastion.proxy.uploads.stored import answered
 from bastion.proxy.uploads.storing import store
 from bastion.proxy.uploads.upload_description import Description, described
 from bastion.proxy.uploads.upload_journal import Beginning
-from bastion.storage_api.declared_sums import Declared
-from bastion.storage_api.multipart_related import MultipartRelated, boundary_of
-from bastion.storage_api.refusals import invalid, not_allowed, required
+from bastion.storage_wire.declared_sums import Declared
+from bastion.storage_wire.multipart_related import MultipartRelated, boundary_of
+from bastion.storage_wire.refusals import invalid, not_allowed, required
 
 
 def upload(call: Call) -> Response:

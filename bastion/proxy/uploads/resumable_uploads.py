@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bastion.http1 import Body, Headers, Response
-from bastion.http1.messages import PIECE_BYTES
+from bastion.net.http1 import Body, Headers, Response
+from bastion.net.http1.messages import PIECE_BYTES
 from bastion.proxy.calls import Call, relayed
 from bastion.proxy.memory import Gathering
 from bastion.proxy.routes import Action, route
@@ -46,11 +46,11 @@ from bastion.proxy.uploads.stored import Sealed, answered, current, finished, sh
 from bastion.proxy.uploads.storing import LEAST_SEGMENTS, PIECE_SEGMENTS, new_envelope
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.proxy.uploads.upload_journal import Beginning
-from bastion.storage_api.declared_sums import both_declared, declared_in_headers
-from bastion.storage_api.query import Query, natural_number
-from bastion.storage_api.ranges import ChunkRange, chunk_range
-from bastion.storage_api.refusals import Refusal, invalid
-from bastion.storage_api.unfinished import incomplete
+from bastion.storage_wire.declared_sums import both_declared, declared_in_headers
+from bastion.storage_wire.query import Query, natural_number
+from bastion.storage_wire.ranges import ChunkRange, chunk_range
+from bastion.storage_wire.refusals import Refusal, invalid
+from bastion.storage_wire.unfinished import incomplete
 
 # The service's words for: there is no such upload any more.
 _GONE = (404, 410)

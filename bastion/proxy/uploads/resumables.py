@@ -22,7 +22,7 @@ from bastion.proxy.sealed.sealed_stream import START, SealedStream, md5_for
 from bastion.proxy.sealed.sealing import Sealing
 from bastion.proxy.sealed.segments import TAG_BYTES, plain_offset
 from bastion.proxy.uploads.upload_journal import Beginning, JournalFile, Sent, UploadJournal, digest_of
-from bastion.storage_api.refusals import Refusal, invalid
+from bastion.storage_wire.refusals import Refusal, invalid
 
 # Each holds a tail of at most 256 KiB.
 _UPLOADS_IN_MEMORY = 256

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.calls import Call, end_to_end, relayed
 from bastion.proxy.sealed.envelope import Envelope
 from bastion.proxy.sealed.segments import sealed_size
 from bastion.proxy.service.targets import insert_target
 from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 from bastion.proxy.uploads.upload_description import UNFORWARDED_HEADERS, Description
-from bastion.storage_api.documents import json_document
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.documents import json_document
+from bastion.storage_wire.refusals import Refusal
 
 _log = logging.getLogger(__name__)
 

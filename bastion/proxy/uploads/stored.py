@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.calls import Call
 from bastion.proxy.resources import plain_resource
 from bastion.proxy.sealed.envelope import Envelope
@@ -21,9 +21,9 @@ from bastion.proxy.sealed.segments import sealed_size
 from bastion.proxy.service.targets import object_target
 from bastion.proxy.service.upstream import UpstreamUnavailable
 from bastion.proxy.uploads.service_sessions import Declined, Json, accepted, identity_headers
-from bastion.storage_api.declared_sums import crc32c_text
-from bastion.storage_api.json_fields import projected, projection
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.declared_sums import crc32c_text
+from bastion.storage_wire.json_fields import projected, projection
+from bastion.storage_wire.refusals import Refusal
 
 _log = logging.getLogger(__name__)
 

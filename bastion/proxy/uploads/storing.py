@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 from bastion.proxy.calls import Call
 from bastion.proxy.memory import Gathering
 from bastion.proxy.sealed.envelope import Envelope
@@ -37,7 +37,7 @@ from bastion.proxy.uploads.service_sessions import (
 )
 from bastion.proxy.uploads.stored import Sealed, confirm, described_by, finished, shown
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
-from bastion.storage_api.declared_sums import crc32c_text
+from bastion.storage_wire.declared_sums import crc32c_text
 
 # Plaintext up to here goes up in one request.
 SMALL_BYTES = 8 * 1024 * 1024

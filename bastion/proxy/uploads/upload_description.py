@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bastion.http1 import Headers
+from bastion.net.http1 import Headers
 from bastion.proxy.sealed.envelope import is_ours
-from bastion.storage_api.declared_sums import Declared, both_declared, declared_in_headers, declared_in_resource
-from bastion.storage_api.documents import text_field
-from bastion.storage_api.query import Query
-from bastion.storage_api.refusals import Refusal, invalid, required
+from bastion.storage_wire.declared_sums import Declared, both_declared, declared_in_headers, declared_in_resource
+from bastion.storage_wire.documents import text_field
+from bastion.storage_wire.query import Query
+from bastion.storage_wire.refusals import Refusal, invalid, required
 
 # Of the plaintext, or about how it came; all else that a client says goes on.
 UNFORWARDED_HEADERS = frozenset(

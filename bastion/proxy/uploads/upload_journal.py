@@ -23,8 +23,8 @@ from pathlib import Path
 from bastion.proxy.sealed.envelope import Envelope, EnvelopeBroken
 from bastion.proxy.sealed.sealed_stream import Edge
 from bastion.proxy.sealed.segments import TAG_BYTES
-from bastion.storage_api.declared_sums import Declared
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.declared_sums import Declared
+from bastion.storage_wire.refusals import Refusal
 
 _ENDING = ".upload"
 # The service forgets an upload after seven days.

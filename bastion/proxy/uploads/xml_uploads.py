@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from bastion.http1 import Headers, Response
+from bastion.net.http1 import Headers, Response
 from bastion.proxy.calls import Call
 from bastion.proxy.sealed.sealed_stream import Plaintext
 from bastion.proxy.service.intercepted import bucket_in, is_storage, split_authority
@@ -18,8 +18,8 @@ from bastion.proxy.service.targets import insert_target
 from bastion.proxy.uploads.service_sessions import Declined, explained
 from bastion.proxy.uploads.storing import store
 from bastion.proxy.uploads.upload_description import described
-from bastion.storage_api.query import Query
-from bastion.storage_api.refusals import Refusal
+from bastion.storage_wire.query import Query
+from bastion.storage_wire.refusals import Refusal
 
 _JSON_HOST = "storage.googleapis.com"
 _METADATA = ("x-goog-meta-", "x-amz-meta-")

@@ -1,0 +1,326 @@
+"""A folder that behaves like a bucket: key K is the file K, so that people can `cat`, `cp` and edit it.
+
+Layer: adapters. The parts: `bastion.folder_format.keys` (which path), `places` (where an object lies), `files`
+(generations, reads), `lock` (one writer at a time), `listing`.
+
+    <folder>/<key>                 the object, wherever a file can have that name
+    <folder>/.objects/<sha256>     an object whose key cannot be a file; `<sha256>.key` beside it holds the key
+    <folder>/.objects/locks/<xx>   locks of writers; must not be removed while one runs
+    <folder>/.objects/tmp/         files being written; those of dead writers are removed after an hour
+    <folder>/.objects/reserve      room for writes that must not fail on a full disk (`bastion.folder_format.reserve`)
+
+Invariants:
+
+* Nothing outside the folder is ever read or written: links inside it are neither objects nor folders, and no path is
+  opened through one. (The folder itself may be given by a link.)
+* A put is a rename of a complete file; an append adds to the file in place. Both happen under the key's lock, and the
+  precondition is checked under it.
+
+Our writers cannot lock out `cp` and editors: a foreign change within the few microseconds between check and rename is
+overwritten. On a file system that folds case, two keys that differ in case only are one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta, check_key, check_read_size
+from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreFull, StoreUnavailable
+from bastion.folder_format import files, listing, places
+from bastion.folder_format.keys import HIDDEN_FOLDER, stripe
+from bastion.folder_format.lock import HighWaterMark, locked
+from bastion.folder_format.reserve import Reserve
+from bastion.ports import StoredObject
+
+_LEFTOVER_NS = 3600 * 1_000_000_000
+# Reads without the lock; each fails only if somebody was writing into the file meanwhile.
+_READS = 20
+
+# A writer that competes for the room that it gave back does not try for ever.
+_RELEASES = 100
+
+T = TypeVar("T")
+
+_READING = "read permission on it and search permission (x) on its folders"
+_WRITING = "write and search permission on its folder and on the bucket's .objects, for an append also on the file"
+_LISTING = "read and search permission on that folder and on the bucket's .objects"
+
+
+class DirectoryStore:
+    """`bastion.ports.ObjectStore` on a local or NFS folder, shared by any number of threads and processes.
+
+    Args:
+        path: The bucket's folder.
+        create: Makes the folder if it is missing; otherwise that is an error.
+        fsync: Whether a mutation returns only when it would survive a power cut. Without, it survives the death of any
+            process but not of the machine. On a local SSD a put took 0.6 ms with and 0.2 ms without, an append 0.23
+            and 0.06 ms.
+        now_ns: The clock from which our writers take generations, in nanoseconds since the epoch.
+        lock_timeout_seconds: How long a mutation waits for other writers of the same key.
+        kept_folders: Folders that stay when their last object goes, because people copy files into them.
+        may_use_reserve: Whether a write of that key may use the bucket's reserve when the disk is full.
+
+    Raises:
+        StoreError: there is no such folder, or it is a file.
+        AccessDenied: the folder may not be opened.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = True,
+        fsync: bool = True,
+        now_ns: Callable[[], int] = time.time_ns,
+        lock_timeout_seconds: float = 10.0,
+        kept_folders: Collection[str] = (),
+        may_use_reserve: Callable[[str], bool] = lambda _key: False,
+    ) -> None:
+        self._kept_folders = frozenset(kept_folders)
+        self._path = str(Path(path).absolute())
+        self._reserve = Reserve(self._path)
+        self._may_use_reserve = may_use_reserve
+        self._fsync = fsync
+        self._now_ns = now_ns
+        self._lock_timeout_seconds = lock_timeout_seconds
+        if create:
+            self._create()
+        elif not Path(self._path).exists():
+            raise StoreError(f"there is no folder {self._path}; check the bucket's name, or create the folder")
+        with self._root() as root, contextlib.suppress(StoreError, OSError):
+            # Whoever may only read leaves them to others.
+            objects = files.open_folder(root, [HIDDEN_FOLDER])
+            try:
+                places.remove_leftovers(objects, before_ns=now_ns() - _LEFTOVER_NS)
+            finally:
+                os.close(objects)
+
+    def __repr__(self) -> str:
+        return f"DirectoryStore({self._path!r})"
+
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        check_key(key)
+        if start < 0:
+            raise ValueError(f"start is {start}; it counts from the beginning of the object")
+        with self._explained("reading", key, _READING), self._root() as root:
+            for _ in range(_READS):
+                stored = self._read(root, key, start, max_bytes)
+                if stored is not None:
+                    return stored
+            # Somebody writes all the time. Our own writers can be held off, unless we may only read.
+            with contextlib.suppress(PermissionError), self._objects(root) as objects, self._locked(objects, key):
+                stored = self._read(root, key, start, max_bytes)
+                if stored is not None:
+                    return stored
+        raise StoreUnavailable(f"{self._shown(key)} changed during each of {_READS + 1} reads; try again")
+
+    def head(self, key: str) -> ObjectMeta | None:
+        check_key(key)
+        with self._explained("looking up", key, _READING), self._root() as root:
+            place = places.find(root, key)
+            if place is None:
+                return None
+            with place:
+                return files.meta_of(key, place.status)
+
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
+        with self._explained("listing", prefix, _LISTING):
+            with self._root():
+                # A folder that is gone has lost its disk; it must not pass for an empty bucket.
+                pass
+            yield from listing.objects(self._path, prefix, start_after, end_before)
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        check_key(key)
+        return self._with_reserve(key, len(data), lambda: self._put(key, data, generation))
+
+    def _put(self, key: str, data: bytes, generation: int) -> ObjectMeta:
+        with self._explained("writing", key, _WRITING), self._root() as root, self._objects(root) as objects:
+            # Checked once more under the lock; here it saves writing a large object in vain.
+            with self._expected(root, key, generation):
+                pass
+            with (
+                places.temporary(objects, data, sync=self._fsync) as content,
+                self._locked(objects, key) as mark,
+                self._expected(root, key, generation) as present,
+            ):
+                self._set_stamp(content.file, mark, generation)
+                places.fill(root, objects, key, content, present, sync=self._fsync)
+                return files.meta_of(key, os.fstat(content.file))
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        if generation == 0:
+            return self.put(key, data, generation=0)
+        check_key(key)
+        return self._with_reserve(key, len(data), lambda: self._append(key, data, generation))
+
+    def _append(self, key: str, data: bytes, generation: int) -> ObjectMeta:
+        with (
+            self._explained("appending to", key, _WRITING),
+            self._root() as root,
+            self._objects(root) as objects,
+            self._locked(objects, key) as mark,
+            self._expected(root, key, generation) as place,
+        ):
+            if place is None:
+                raise self._refusal(key, 0, generation)
+            with self._opened_for_append(place) as file:
+                files.append_all(file, data, place.status.st_size)
+                status = os.fstat(file)
+                if files.stamp_of(status) <= max(files.stamp(generation), mark.stamp):
+                    # The clock, or an old kernel's steps of milliseconds, did not go on by itself.
+                    status = self._set_stamp(file, mark, generation)
+                mark.raise_to(files.stamp_of(status))
+                present = files.status_of(place.folder, place.name)
+                if present is None or present.st_ino != status.st_ino:
+                    # Somebody moved another file over it, and our bytes went with the old one.
+                    raise self._refusal(key, 0 if present is None else files.generation_of(present), generation)
+                if self._fsync:
+                    os.fsync(file)
+                return files.meta_of(key, status)
+
+    def delete(self, key: str, *, generation: int) -> None:
+        check_key(key)
+        if self.head(key) is None:
+            return
+        self._with_reserve(key, 0, lambda: self._delete(key, generation))
+
+    def _delete(self, key: str, generation: int) -> None:
+        with (
+            self._explained("deleting", key, _WRITING),
+            self._root() as root,
+            self._objects(root) as objects,
+            self._locked(objects, key) as mark,
+        ):
+            place = places.find(root, key)
+            if place is None:
+                return
+            with place:
+                if place.generation != generation:
+                    raise self._refusal(key, place.generation, generation)
+                mark.raise_to(files.stamp(generation))
+                places.empty(objects, key, place, sync=self._fsync)
+            if place.natural:
+                places.remove_empty_folders(root, key, kept=self._kept_folders)
+
+    def _with_reserve(self, key: str, needed: int, write: Callable[[], T]) -> T:
+        """Do a write that has no effect if it finds the disk full; where the key allows it, with the reserve's room."""
+        for _ in range(_RELEASES if self._may_use_reserve(key) else 0):
+            with contextlib.suppress(StoreFull):
+                return write()
+            if not self._reserve.release(needed):
+                break
+        return write()
+
+    def _create(self) -> None:
+        folder = Path(self._path)
+        try:
+            folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StoreError(f"{self._path} cannot be a bucket: a file is in the way; give a folder") from error
+        except OSError as error:
+            raise files.explain(
+                error, doing="creating", path=self._path, needs="write permission on the folder above it"
+            ) from error
+
+    def _read(self, root: int, key: str, start: int, max_bytes: int) -> StoredObject | None:
+        """One look at the object; None if somebody was changing it."""
+        place = places.find(root, key)
+        if place is None:
+            raise NotFound(f"there is no object {self._shown(key)}")
+        with place:
+            check_read_size(self._shown(key), place.status.st_size - start, max_bytes)
+            data = files.read_file(place.folder, place.name, place.status, start)
+            if data is None:
+                return None
+            return StoredObject(meta=files.meta_of(key, place.status), data=data)
+
+    def _shown(self, key: str) -> str:
+        """The path of a key for messages; a hostile one must not write control characters to a terminal."""
+        path = f"{self._path}/{key}"
+        return path if path.isprintable() else ascii(path)
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str, key: str, needs: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise files.explain(error, doing=doing, path=self._shown(key), needs=needs) from error
+
+    @contextlib.contextmanager
+    def _root(self) -> Iterator[int]:
+        """The bucket's folder, opened anew each time: it may be moved away and come back."""
+        try:
+            root = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise StoreUnavailable(
+                f"the bucket's folder {self._path} is gone; mount or restore it, then try again"
+            ) from error
+        except NotADirectoryError as error:
+            raise StoreError(f"{self._path} is not a folder, so it cannot be a bucket; give a folder") from error
+        except OSError as error:
+            raise files.explain(
+                error, doing="opening", path=self._path, needs="read and search permission on it"
+            ) from error
+        try:
+            yield root
+        finally:
+            os.close(root)
+
+    @contextlib.contextmanager
+    def _objects(self, root: int) -> Iterator[int]:
+        """The hidden folder, for writers: made if it is missing."""
+        try:
+            objects = files.open_folder(root, [HIDDEN_FOLDER], create=True, sync=self._fsync)
+        except OSError as error:
+            if error.errno not in files.BARRED:
+                raise
+            raise StoreError(
+                f"{self._path}/{HIDDEN_FOLDER} is not a folder; move it away, the bucket needs that name"
+            ) from error
+        try:
+            yield objects
+        finally:
+            os.close(objects)
+
+    @contextlib.contextmanager
+    def _locked(self, objects: int, key: str) -> Iterator[HighWaterMark]:
+        path = f"{self._path}/{HIDDEN_FOLDER}"
+        with locked(objects, stripe(key), path=path, timeout_seconds=self._lock_timeout_seconds) as mark:
+            yield mark
+
+    @contextlib.contextmanager
+    def _expected(self, root: int, key: str, generation: int) -> Iterator[places.Place | None]:
+        """Where the object lies (None: nowhere), if it has the expected generation."""
+        place = places.find(root, key)
+        with place or contextlib.nullcontext():
+            present = 0 if place is None else place.generation
+            if present != generation:
+                raise self._refusal(key, present, generation)
+            yield place
+
+    def _refusal(self, key: str, present: int, expected: int) -> PreconditionFailed:
+        return PreconditionFailed(
+            f"{self._shown(key)} has generation {present}, not {expected} (0: it does not exist); read it again"
+        )
+
+    def _set_stamp(self, file: int, mark: HighWaterMark, generation: int) -> os.stat_result:
+        stamp = files.next_stamp(self._now_ns(), mark.stamp, generation)
+        status = files.set_stamp(file, stamp, path=self._path)
+        mark.raise_to(stamp)
+        return status
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _opened_for_append(place: places.Place) -> Iterator[int]:
+        file = os.open(place.name, os.O_WRONLY | os.O_APPEND | files.FILE, dir_fd=place.folder)
+        try:
+            yield file
+        finally:
+            os.close(file)

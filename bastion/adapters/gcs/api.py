@@ -1,0 +1,360 @@
+"""The requests that the store makes to Cloud Storage, one method each: no retries, no meaning read into the answers.
+
+Layer: adapters. All that touches google-cloud-storage is here and in `gcs_client`. Uploads in parts, compose and delete
+go through the library's `Blob`, which knows their protocols. All else goes through its session: no method of the
+library gives the bytes of an object together with their size and time in one request, none looks up or writes an object
+with chosen fields, and its listing takes 12 ms of CPU for a page of which the parsed answer takes 1.2 ms.
+
+Every method raises what `gcs_errors.explain` makes of a failure.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import google_crc32c
+import requests
+from google.api_core.exceptions import NotFound as ApiNotFound
+from google.api_core.exceptions import from_http_response
+from google.cloud.storage import Client
+from requests.cookies import RequestsCookieJar
+from requests.structures import CaseInsensitiveDict
+
+from bastion.adapters.gcs.errors import FAILURES, NoSuchObject, Transient, explain
+from bastion.adapters.gcs.retry import TimeLimit
+from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta, check_read_size
+from bastion.core.errors import StoreError
+from bastion.ports import StoredObject
+
+# Custom metadata of everything we write.
+WRITE_ID = "bastion-write"
+FOLLOWS = "bastion-follows"
+
+_META_FIELDS = "name,size,generation,updated"
+_PIECE_BYTES = 256 * 1024
+# What is uploaded in one request. Larger objects go in parts, each sent whole before its answer is awaited.
+_SINGLE_UPLOAD_BYTES = 8 * 1024 * 1024
+_CHUNK_BYTES = 16 * 1024 * 1024
+_CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
+_CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
+_SNIFFED_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a write leaves in its object's metadata, so that its writer recognises it.
+
+    Attributes:
+        write_id: The same in all tries of one write, and in no other write.
+        follows: The generation that it replaces; 0: it created the object.
+    """
+
+    write_id: str
+    follows: int
+
+    def metadata(self) -> dict[str, str]:
+        return {WRITE_ID: self.write_id, FOLLOWS: str(self.follows)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An object's metadata with the stamp of the write that made it; None: not one of ours."""
+
+    meta: ObjectMeta
+    stamp: Stamp | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Part of a listing; an empty token: the last one."""
+
+    metas: tuple[ObjectMeta, ...]
+    next_token: str
+
+
+class BucketApi:
+    """The requests to one bucket. Thread-safe as the client is."""
+
+    def __init__(self, client: Client, bucket: str) -> None:
+        self.name = bucket
+        self._bucket = client.bucket(bucket)
+        self._session = client._http
+        connection = client._connection
+        self._base = connection.get_api_base_url_for_mtls()
+        self._user_agent = connection.user_agent
+
+    def media(self, key: str, start: int, max_bytes: int, limit: TimeLimit) -> StoredObject:
+        """The stored bytes from `start` on, never decompressed; of whole reads the checksum is verified.
+
+        `meta.updated` is that of the header Last-Modified: whole seconds. The documentation of the JSON API does not
+        promise that header; without it, a second request looks up this generation.
+        """
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        doing = f"reading {self.shown(key)}"
+        with self._answer(f"/download/storage/v1{self._path(key)}?alt=media", headers, limit, doing) as response:
+            pieces: list[bytes] = []
+            # A range is a wish that a server may ignore.
+            skipped = 0 if response.status_code == requests.codes.partial_content else start
+            received = int(response.headers.get("Content-Length") or 0)
+            check_read_size(self.shown(key), received - skipped, max_bytes)
+            received = 0
+            for piece in response.raw.stream(_PIECE_BYTES, decode_content=False):
+                received += len(piece)
+                check_read_size(self.shown(key), received - skipped, max_bytes)
+                pieces.append(piece)
+                if limit.exceeded(received):
+                    raise Transient(f"only {received} bytes came in time", doubtful=False)
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._stored(key, start, data, response, doing, limit)
+
+    def metadata(self, key: str, limit: TimeLimit) -> Found:
+        """One object's metadata."""
+        resource = self._json(f"/storage/v1{self._path(key)}?fields={_META_FIELDS},metadata", key, "looking up", limit)
+        custom = resource.get("metadata") or {}
+        stamp = None
+        if WRITE_ID in custom and str(custom.get(FOLLOWS, "")).isdecimal():
+            stamp = Stamp(write_id=custom[WRITE_ID], follows=int(custom[FOLLOWS]))
+        return Found(meta=_meta(resource), stamp=stamp)
+
+    def page(self, prefix: str, start: str, end: str, token: str, limit: TimeLimit) -> Page:
+        """One page of the objects under a prefix, from `start` on (inclusive) to `end` (exclusive, if given)."""
+        query = {"fields": f"items({_META_FIELDS}),nextPageToken", "maxResults": str(limits.LIST_PAGE_OBJECTS)}
+        asked = {"prefix": prefix, "startOffset": start, "endOffset": end, "pageToken": token}
+        query.update({name: value for name, value in asked.items() if value})
+        path = f"/storage/v1/b/{quote(self.name, safe='')}/o?{urlencode(query)}"
+        answer = self._json(path, prefix, "listing", limit)
+        return Page(
+            metas=tuple(_meta(item) for item in answer.get("items", ())), next_token=answer.get("nextPageToken", "")
+        )
+
+    def insert(self, key: str, data: bytes, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
+        """Writes the object if its generation is `stamp.follows`: one request up to 8 MiB, a session beyond."""
+        if len(data) > _SINGLE_UPLOAD_BYTES:
+            return self._insert_in_parts(key, data, stamp, limit)
+        resource = {"name": key, "metadata": stamp.metadata(), "crc32c": _crc32c(data)}
+        related, body = _related(resource, content_type(data), data, boundary=stamp.write_id)
+        path = (
+            f"/upload/storage/v1/b/{quote(self.name, safe='')}/o"
+            f"?uploadType=multipart&ifGenerationMatch={stamp.follows}&fields={_META_FIELDS}"
+        )
+        return _meta(self._json(path, key, "writing", limit, headers={"Content-Type": related}, body=body))
+
+    def _insert_in_parts(self, key: str, data: bytes, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
+        blob = self._bucket.blob(key, chunk_size=_CHUNK_BYTES)
+        blob.metadata = stamp.metadata()
+        # The service compares. The library's own check would delete the object, whatever generation it is by then.
+        blob.crc32c = _crc32c(data)
+        with self._explained(f"writing {self.shown(key)}"), _session_may_end():
+            blob.upload_from_string(
+                data,
+                content_type=content_type(data),
+                if_generation_match=stamp.follows,
+                checksum=None,
+                retry=None,
+                timeout=limit.timeouts(),
+            )
+        return _meta(blob._properties)
+
+    def compose(self, key: str, part: ObjectMeta, kind: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
+        """Adds `part` at the end of generation `stamp.follows` of the object, if that is the present one.
+
+        Args:
+            kind: The content type of the whole.
+        """
+        blob = self._bucket.blob(key)
+        blob.metadata = stamp.metadata()
+        blob.content_type = kind
+        # The object's own generation need not be named: if it is another one when it is read, it is still another one
+        # when the whole is written, and the condition does not hold then.
+        sources = [self._bucket.blob(key), self._bucket.blob(part.key, generation=part.generation)]
+        with self._explained(f"appending to {self.shown(key)}"):
+            blob.compose(sources, if_generation_match=stamp.follows, retry=None, timeout=limit.timeouts())
+        return _meta(blob._properties)
+
+    def delete(self, key: str, *, generation: int, limit: TimeLimit) -> None:
+        """Deletes the object if that is its generation."""
+        with self._explained(f"deleting {self.shown(key)}"):
+            self._bucket.blob(key).delete(if_generation_match=generation, retry=None, timeout=limit.timeouts())
+
+    def shown(self, key: str) -> str:
+        """A key for messages; a hostile one must not write control characters to a terminal."""
+        path = f"gs://{self.name}/{key}"
+        return path if path.isprintable() else ascii(path)
+
+    def _path(self, key: str) -> str:
+        return f"/b/{quote(self.name, safe='')}/o/{quote(key, safe='')}"
+
+    def _stored(
+        self, key: str, start: int, data: bytes, response: requests.Response, doing: str, limit: TimeLimit
+    ) -> StoredObject:
+        headers = response.headers
+        length = headers.get("Content-Length")
+        if length is not None and int(length) != len(data):
+            raise Transient(f"{len(data)} bytes of {length} came", doubtful=False)
+        whole = response.status_code != requests.codes.partial_content
+        declared = _CRC32C.search(headers.get("x-goog-hash", ""))
+        if whole and declared is not None and declared.group(1) != _crc32c(data):
+            raise Transient("the bytes were damaged on their way: their CRC32C is another one", doubtful=False)
+        size = len(data)
+        if not whole:
+            total = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
+            if total is None:
+                raise Transient("the answer does not say how large the object is", doubtful=False)
+            size = int(total.group(1))
+        elif start:
+            data = data[start:]  # a range is a wish that a server may ignore
+        generation = headers.get("x-goog-generation", "")
+        if not generation.isdecimal():
+            raise StoreError(
+                f"{doing}: the answer has no generation (header x-goog-generation), so a bastion cannot work on this "
+                "storage service"
+            )
+        updated = _last_modified(headers)
+        if updated is None:
+            updated = self._updated(key, int(generation), limit)
+        meta = ObjectMeta(key=key, size=size, generation=int(generation), updated=updated)
+        return StoredObject(meta=meta, data=data)
+
+    def _updated(self, key: str, generation: int, limit: TimeLimit) -> float:
+        """When a generation of an object was written."""
+        path = f"/storage/v1{self._path(key)}?generation={generation}&fields={_META_FIELDS}"
+        try:
+            return _meta(self._json(path, key, "looking up", limit)).updated
+        except NoSuchObject:
+            raise Transient("the object was replaced while it was read", doubtful=False) from None
+
+    def _json(
+        self,
+        path: str,
+        key: str,
+        verb: str,
+        limit: TimeLimit,
+        *,
+        headers: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> dict[str, Any]:
+        with self._answer(path, headers or {}, limit, f"{verb} {self.shown(key)}", body) as response:
+            document: dict[str, Any] = response.json()
+            return document
+
+    @contextlib.contextmanager
+    def _answer(
+        self, path: str, headers: dict[str, str], limit: TimeLimit, doing: str, body: bytes | None = None
+    ) -> Iterator[requests.Response]:
+        """The answer to a GET, or with a body to a POST; its own body is not read yet."""
+        headers = {"User-Agent": self._user_agent, "Accept-Encoding": "gzip", **headers}
+        with self._explained(doing), self._sent(self._base + path, headers, body, limit.timeouts()) as response:
+            if not response.ok:
+                raise from_http_response(response)  # type: ignore[no-untyped-call]
+            yield response
+
+    def _sent(
+        self, url: str, headers: dict[str, str], body: bytes | None, timeouts: tuple[float, float]
+    ) -> requests.Response:
+        """What the session's `request` does, which takes half as much again: it merges settings that do not change."""
+        session = self._session
+        request = requests.PreparedRequest()
+        request.method = "GET" if body is None else "POST"
+        request.url = url
+        request.body = body
+        request.headers = CaseInsensitiveDict(headers)
+        if body is not None:
+            request.headers["Content-Length"] = str(len(body))
+        request._cookies = RequestsCookieJar()
+        asks_for_token = functools.partial(session._auth_request, timeout=timeouts)
+        session.credentials.before_request(asks_for_token, request.method, url, request.headers)
+        response: requests.Response = session.send(request, stream=True, timeout=timeouts, proxies=session.proxies)
+        if response.status_code == requests.codes.unauthorized:
+            # The token is no longer taken. The session gets another one.
+            response.close()
+            response = session.request(request.method, url, data=body, headers=headers, stream=True, timeout=timeouts)
+        return response
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES as failure:
+            raise explain(failure, bucket=self.name, doing=doing) from failure
+
+
+@contextlib.contextmanager
+def _session_may_end() -> Iterator[None]:
+    """An upload in parts that cannot go on is begun anew."""
+    try:
+        yield
+    except ApiNotFound as error:
+        if "does not exist" in str(error) or "No such object" in str(error):
+            raise
+        raise Transient("the upload's session is gone", doubtful=True) from error
+    except ValueError as error:
+        if isinstance(error, requests.RequestException):
+            raise
+        # How the library says that the service kept less of a part than it was sent.
+        raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
+
+
+def _related(resource: dict[str, Any], kind: str, data: bytes, *, boundary: str) -> tuple[str, bytes]:
+    """A resource and its bytes as `multipart/related`: the content type, and the body.
+
+    Args:
+        boundary: A word that the data cannot hold: drawn at random when they were there already.
+    """
+    head = (
+        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
+        f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n"
+    )
+    return f"multipart/related; boundary={boundary}", b"%b%b\r\n--%b--" % (head.encode(), data, boundary.encode())
+
+
+def content_type(data: bytes) -> str:
+    """Text is shown by a browser, everything else is downloaded; told by how the data begins."""
+    beginning = data[:_SNIFFED_BYTES]
+    if b"\0" in beginning:
+        return "application/octet-stream"
+    try:
+        beginning.decode()
+    except UnicodeDecodeError as error:
+        # A character may be cut in two at the end of what was looked at.
+        if len(data) <= _SNIFFED_BYTES or error.start < _SNIFFED_BYTES - 3:
+            return "application/octet-stream"
+    return "text/plain; charset=utf-8"
+
+
+def _crc32c(data: bytes) -> str:
+    return base64.b64encode(int(google_crc32c.value(data)).to_bytes(4, "big")).decode()
+
+
+def _last_modified(headers: Mapping[str, str]) -> float | None:
+    """The time in the header of that name, in whole seconds; None: there is none that can be read."""
+    try:
+        return email.utils.parsedate_to_datetime(headers.get("Last-Modified", "")).timestamp()
+    except ValueError:
+        return None
+
+
+def _meta(resource: dict[str, Any]) -> ObjectMeta:
+    return ObjectMeta(
+        key=resource["name"],
+        # A service may leave out what is 0.
+        size=int(resource.get("size", 0)),
+        generation=int(resource["generation"]),
+        updated=_seconds(resource["updated"]),
+    )
+
+
+def _seconds(text: str) -> float:
+    """`2026-01-02T03:04:05.006Z`, with any number of digits of the second's fraction."""
+    whole, _, fraction = text.rstrip("Zz").partition(".")
+    return datetime.fromisoformat(whole + "+00:00").timestamp() + (float(f"0.{fraction}") if fraction else 0.0)

@@ -1,0 +1,292 @@
+"""A bucket of Google Cloud Storage behind the `ObjectStore` port.
+
+Layer: adapters. The parts: `gcs_client` (credentials, connections), `gcs_api` (one request each), `gcs_errors` (what a
+failure means), `gcs_retry` (tries, deadline, budget), `gcs_pacing` (writes of one object kept apart).
+
+    get      1 request   media; 1 more if `start` is past the end, or the answer has no Last-Modified
+    head     1           metadata
+    list     1           for each page of 1000 objects, when it is reached
+    put      1           multipart upload; beyond 8 MiB a session: 1, and 1 for each 16 MiB
+    append   3           upload of a part, compose, deletion of the part; of a new object 1, a put
+    delete   1           2 if another generation is in the way
+
+Invariants:
+
+* Every mutation carries `ifGenerationMatch`; nothing is ever written or deleted blindly.
+* All tries of one write carry one random id, in the object's metadata. Whether a write without an answer was carried
+  out is found out by reading that back, and from the generation that the object's present writer replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from google.cloud.storage import Client
+
+from bastion.adapters.gcs.api import BucketApi, Found, Page, Stamp, content_type
+from bastion.adapters.gcs.client import shared_client
+from bastion.adapters.gcs.errors import ConditionNotMet, NoSuchObject, PastTheEnd, Transient
+from bastion.adapters.gcs.pacing import WritePacer
+from bastion.adapters.gcs.retry import Patience, Retries, TimeLimit
+from bastion.adapters.system_clock import SystemClock
+from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta, can_begin_key, check_key
+from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
+from bastion.ports import Clock, StoredObject
+
+T = TypeVar("T")
+
+
+class GcsStore:
+    """`bastion.ports.ObjectStore` on a bucket, shared by any number of threads and processes.
+
+    Args:
+        bucket: Its name, without `gs://`. Nothing is asked of it before the first call.
+        client: Another client than the one of this process (`gcs_client.shared_client`).
+        rng: For the pauses between tries.
+        parts_prefix: Keys that begin so are the store's own: an append puts its bytes there before it joins them to the
+            object, and deletes them. A crash in between leaves them; a lifecycle rule that deletes what is older than a
+            day under this prefix takes them away. They appear in no listing but that of the prefix itself.
+        write_interval_seconds: Writes of one key by this store are at least so far apart; the service takes about one a
+            second. A write waits for its turn; one that would not come in time fails with `StoreUnavailable`.
+        patience: How long and how often to try.
+
+    Raises:
+        AccessDenied: there are no credentials.
+        StoreError: `STORAGE_EMULATOR_HOST` is not a URL.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        *,
+        client: Client | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        parts_prefix: str = "bastion-parts/",
+        write_interval_seconds: float = 1.0,
+        patience: Patience | None = None,
+    ) -> None:
+        check_key(parts_prefix)
+        self._api = BucketApi(shared_client() if client is None else client, bucket)
+        self._parts_prefix = parts_prefix
+        clock = clock or SystemClock()
+        self._retries = Retries(clock, rng or random.Random(), patience or Patience())
+        self._pacer = WritePacer(clock, write_interval_seconds)
+
+    def __repr__(self) -> str:
+        return f"GcsStore({self._api.name!r})"
+
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        check_key(key)
+        if start < 0:
+            raise ValueError(f"start is {start}; it counts from the beginning of the object")
+        limit = self._retries.limit()
+
+        def read() -> StoredObject:
+            try:
+                return self._api.media(key, start, max_bytes, limit)
+            except PastTheEnd:
+                meta = self._api.metadata(key, limit).meta
+                if meta.size > start:
+                    raise Transient("it grew meanwhile", doubtful=False) from None
+                return StoredObject(meta=meta, data=b"")
+
+        try:
+            return self._answered(read, limit, f"{self._api.shown(key)} could not be read")
+        except NoSuchObject:
+            raise NotFound(f"there is no object {self._api.shown(key)}") from None
+
+    def head(self, key: str) -> ObjectMeta | None:
+        check_key(key)
+        found = self._look_up(key, self._retries.limit())
+        return None if found is None else found.meta
+
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
+        if not can_begin_key(prefix):
+            return
+        hidden = None if prefix.startswith(self._parts_prefix) else self._parts_prefix
+        for page in self._pages(prefix, start_after, end_before):
+            for meta in page.metas:
+                # The service begins with `start_after` itself. It may hold names with a NUL, which no call here takes:
+                # who found one in a listing could do nothing about it.
+                if meta.key != start_after and "\0" not in meta.key and not (hidden and meta.key.startswith(hidden)):
+                    yield meta
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        check_key(key)
+        return self._write(
+            key,
+            generation,
+            lambda stamp, limit: self._api.insert(key, data, stamp=stamp, limit=limit),
+            limit=self._retries.limit(sent_bytes=len(data), asks_after=True),
+        )
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        check_key(key)
+        if generation == 0:
+            return self.put(key, data, generation=0)
+        part_key = f"{self._parts_prefix}{secrets.token_hex(16)}"
+        part = self._write(
+            part_key,
+            0,
+            lambda stamp, limit: self._api.insert(part_key, data, stamp=stamp, limit=limit),
+            limit=self._retries.limit(sent_bytes=len(data), asks_after=True),
+        )
+        kind = content_type(data)
+        try:
+            return self._write(
+                key,
+                generation,
+                lambda stamp, limit: self._api.compose(key, part, kind, stamp=stamp, limit=limit),
+                limit=self._retries.limit(asks_after=True),
+            )
+        finally:
+            # Once, whatever comes of it: a lifecycle rule takes what is left.
+            with contextlib.suppress(Transient, StoreError, NoSuchObject, ConditionNotMet):
+                self._api.delete(part_key, generation=part.generation, limit=self._retries.limit(most_seconds=5))
+
+    def delete(self, key: str, *, generation: int) -> None:
+        check_key(key)
+        limit = self._retries.limit(asks_after=True)
+        doubtful = False
+        last: Transient | None = None
+
+        def remove() -> None:
+            nonlocal doubtful, last
+            self._take_turn(key, limit, last)
+            try:
+                self._api.delete(key, generation=generation, limit=limit)
+            except Transient as failure:
+                doubtful, last = doubtful or failure.doubtful, failure
+                raise
+
+        problem = f"{self._api.shown(key)} could not be deleted"
+        try:
+            self._retries.call(remove, until=limit.tries_end)
+        except NoSuchObject:
+            pass
+        except ConditionNotMet:
+            # With no object there, too, the condition does not hold.
+            found = self._look_up(key, limit)
+            if found is not None:
+                raise self._refusal(key, found.meta.generation, generation) from None
+        except Transient as failure:
+            unavailable = StoreUnavailable(f"{problem}: {failure}; try again")
+            if not doubtful:
+                raise unavailable from failure
+            found = self._look_up(key, limit)
+            if found is not None and found.meta.generation == generation:
+                raise unavailable from failure
+            if found is not None:
+                raise self._refusal(key, found.meta.generation, generation) from failure
+
+    def _write(
+        self, key: str, generation: int, send: Callable[[Stamp, TimeLimit], ObjectMeta], *, limit: TimeLimit
+    ) -> ObjectMeta:
+        """Carries a write through, or finds out what came of it."""
+        stamp = Stamp(write_id=secrets.token_hex(12), follows=generation)
+        doubtful = False
+        last: Transient | None = None
+
+        def attempt() -> ObjectMeta:
+            nonlocal doubtful, last
+            self._take_turn(key, limit, last)
+            try:
+                return send(stamp, limit)
+            except Transient as failure:
+                doubtful, last = doubtful or failure.doubtful, failure
+                raise
+
+        try:
+            return self._retries.call(attempt, until=limit.tries_end)
+        except ConditionNotMet as refused:
+            if not doubtful:
+                raise self._refusal(key, None, generation) from None
+            return self._outcome(key, stamp, limit, f"the last try was refused ({refused})")
+        except NoSuchObject as missing:
+            # A compose misses the object, or its part.
+            cause = f"what it needs is missing ({missing})"
+            if doubtful:
+                return self._outcome(key, stamp, limit, cause)
+            found = self._look_up(key, limit)
+            present = 0 if found is None else found.meta.generation
+            if present != generation:
+                raise self._refusal(key, present, generation) from None
+            raise StoreUnavailable(f"{self._api.shown(key)} was not written: {cause}; try again") from None
+        except Transient as failure:
+            if not doubtful:
+                raise StoreUnavailable(f"{self._api.shown(key)} was not written: {failure}; try again") from failure
+            return self._outcome(key, stamp, limit, str(failure))
+
+    def _outcome(self, key: str, stamp: Stamp, limit: TimeLimit, cause: str) -> ObjectMeta:
+        """What came of a write that may have been carried out without an answer.
+
+        Raises:
+            PreconditionFailed: another write has replaced the generation that this one was to replace.
+            StoreUnavailable: it has not been carried out so far, or that cannot be told.
+        """
+        shown = self._api.shown(key)
+        found = self._look_up(key, limit)
+        if found is not None and found.stamp is not None:
+            if found.stamp.write_id == stamp.write_id:
+                return found.meta
+            # Only one write can replace one generation. (Many can create an object that is deleted in between.)
+            if stamp.follows and found.stamp.follows == stamp.follows:
+                raise self._refusal(key, found.meta.generation, stamp.follows)
+        present = 0 if found is None else found.meta.generation
+        if present == stamp.follows:
+            raise StoreUnavailable(f"{shown} has not been written so far: {cause}; read it again, then try again")
+        raise StoreUnavailable(
+            f"{shown} has generation {present} now (0: it does not exist), not of this write; whether this one "
+            f"came before that cannot be told: {cause}; read it again"
+        )
+
+    def _look_up(self, key: str, limit: TimeLimit) -> Found | None:
+        try:
+            return self._answered(
+                lambda: self._api.metadata(key, limit), limit, f"{self._api.shown(key)} could not be looked up"
+            )
+        except NoSuchObject:
+            return None
+
+    def _pages(self, prefix: str, start_after: str, end_before: str) -> Iterator[Page]:
+        token = ""
+        while True:
+            limit = self._retries.limit()
+            page = self._answered(
+                lambda token=token, limit=limit: self._api.page(prefix, start_after, end_before, token, limit),  # type: ignore[misc]
+                limit,
+                f"{self._api.shown(prefix)}* could not be listed",
+            )
+            yield page
+            token = page.next_token
+            if not token:
+                return
+
+    def _answered(self, ask: Callable[[], T], limit: TimeLimit, problem: str) -> T:
+        """The answer to a question that may be asked any number of times."""
+        try:
+            return self._retries.call(ask, until=limit.ends)
+        except Transient as failure:
+            raise StoreUnavailable(f"{problem}: {failure}; try again") from failure
+
+    def _take_turn(self, key: str, limit: TimeLimit, last: Transient | None) -> None:
+        """Waits until the key may be written; if that is too late for a further try, `last` is how this write ends."""
+        if not self._pacer.wait(key, until=limit.tries_end):
+            if last is not None:
+                raise last
+            raise StoreUnavailable(
+                f"{self._api.shown(key)} is written more often than once a second, and more writes wait than there is "
+                "time for; write it less often"
+            )
+
+    def _refusal(self, key: str, present: int | None, expected: int) -> PreconditionFailed:
+        now = "another generation" if present is None else f"generation {present}"
+        return PreconditionFailed(
+            f"{self._api.shown(key)} has {now}, not {expected} (0: it does not exist); read it again"
+        )

@@ -1,0 +1,1 @@
+"""Key services: Cloud KMS, and a keyring file in its place."""

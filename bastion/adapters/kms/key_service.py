@@ -1,0 +1,31 @@
+"""Opens the key service that is asked for; a keyring needs neither the extra `kms` nor a cloud.
+
+Layer: adapters.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bastion.adapters.kms.keyring import KeyringKms
+from bastion.core.errors import Refused
+from bastion.ports import Kms
+
+
+def open_kms(keyring: Path | None) -> Kms:
+    """The keyring in that file; Cloud KMS, with this user's credentials, if there is no file.
+
+    Raises:
+        Refused: Cloud KMS is asked for and its client is not installed.
+        KmsRefused: there are no credentials for it.
+    """
+    if keyring is not None:
+        return KeyringKms(keyring)
+    try:
+        from bastion.adapters.kms import cloud
+    except ImportError as error:
+        raise Refused(
+            f"the keys lie in Cloud KMS, and its client is not installed ({error}); run: pip install 'bastion[kms]'. "
+            "If they lie in a file, set GCS_PROXY_KEYRING"
+        ) from error
+    return cloud.connect()

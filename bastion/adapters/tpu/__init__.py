@@ -1,0 +1,1 @@
+"""Gangs of TPU slices through the Cloud TPU API v2."""

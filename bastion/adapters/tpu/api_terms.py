@@ -1,0 +1,179 @@
+"""What the Cloud TPU API says, in the port's words: states, failures of creations, labels.
+
+The table of failures is what users of the real service report; the API documents only the codes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import Enum
+
+from google.cloud import tpu_v2
+
+from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
+from bastion.core.model.gangs import SliceState
+
+_LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_LABEL_MAX_CHARS = 63
+
+# What is limited is the calls in a minute, not the chips.
+_RATE_LIMIT = re.compile(r"quota metric|per (minute|second|day)", re.IGNORECASE)
+_NO_QUOTA = re.compile(r"\bLimit: 0(?![.\d]*[1-9])")
+
+_State = tpu_v2.Node.State
+_STATES = {
+    int(_State.CREATING): SliceState.CREATING,
+    int(_State.READY): SliceState.READY,
+    int(_State.DELETING): SliceState.DELETING,
+    # Whatever interrupts a node interrupts its run: the hosts come back, if at all, as another boot.
+    **{
+        int(state): SliceState.LOST
+        for state in (
+            _State.RESTARTING,
+            _State.REIMAGING,
+            _State.REPAIRING,
+            _State.STOPPED,
+            _State.STOPPING,
+            _State.STARTING,
+            _State.PREEMPTED,
+            _State.TERMINATED,
+            _State.HIDING,
+            _State.HIDDEN,
+            _State.UNHIDING,
+            _State.UNKNOWN,
+        )
+    },
+}
+
+_Queued = tpu_v2.QueuedResourceState.State
+_QUEUED_STATES = {
+    int(_Queued.CREATING): SliceState.WAITING,
+    int(_Queued.ACCEPTED): SliceState.WAITING,
+    int(_Queued.WAITING_FOR_RESOURCES): SliceState.WAITING,
+    int(_Queued.PROVISIONING): SliceState.CREATING,
+    # What its nodes make of it.
+    int(_Queued.ACTIVE): SliceState.READY,
+    int(_Queued.SUSPENDING): SliceState.LOST,
+    int(_Queued.SUSPENDED): SliceState.LOST,
+    int(_Queued.FAILED): SliceState.FAILED,
+    int(_Queued.DELETING): SliceState.DELETING,
+}
+
+
+def slice_state(state: int) -> SliceState:
+    """The port's state; one that this version does not know counts as creating, which harms no running job."""
+    return _STATES.get(int(state), SliceState.CREATING)
+
+
+def queued_state(state: int) -> SliceState:
+    """The port's state of a queued resource; one that this version does not know counts as creating."""
+    return _QUEUED_STATES.get(int(state), SliceState.CREATING)
+
+
+def queued_word(state: int) -> str:
+    """The state as the API spells it; the number of one that this version does not know."""
+    return _Queued(state).name if state in _QUEUED_STATES else f"state {int(state)}"
+
+
+def queued_message(state: tpu_v2.QueuedResourceState) -> str:
+    """What people should know of a queued resource that was taken back; empty otherwise."""
+    if queued_state(state.state) is not SliceState.LOST:
+        return ""
+    by_user = state.state_initiator == tpu_v2.QueuedResourceState.StateInitiator.USER
+    why = "its nodes were deleted by a user" if by_user else "it was pre-empted, or its hosts had a maintenance"
+    return f"the queued resource is {_Queued(state.state).name}: {why}"
+
+
+def status_message(node: tpu_v2.Node) -> str:
+    """What people should know of a node that is not simply well; empty otherwise."""
+    parts = []
+    if slice_state(node.state) is SliceState.LOST:
+        parts.append(f"the node is {_State(node.state).name}")
+    if node.health_description:
+        parts.append(node.health_description)
+    parts.extend(
+        f"{_symptom(symptom.symptom_type)} on worker {symptom.worker_id}: {symptom.details}"
+        for symptom in node.symptoms
+    )
+    return "; ".join(parts)
+
+
+def _symptom(kind: int) -> str:
+    """A number of which a later version of the API makes something is no member, and has no name."""
+    return kind.name.lower().replace("_", " ") if isinstance(kind, Enum) else f"symptom {kind}"
+
+
+def creation_failure(code: int, message: str) -> ProvisionerError:
+    """Why a creation's operation failed, by its google.rpc.Code and words."""
+    text = f"{message} (code {code})"
+    refused = ProvisionerRefused(f"{text}; {remedy(message)}")
+    match code:
+        case 8 if refused_quota(message):
+            return refused
+        case 4 | 8 | 13:
+            # 13, "an internal error has occurred", is also what a spot stock-out looks like; 4: the wait had an end.
+            return Stockout(text)
+        case 9 if "capacity" in message.lower():
+            return Stockout(text)  # an empty reservation; seen without any reservation, too
+        case 3 | 9 if "expired" in message.lower():
+            return Stockout(text)  # so had the wait of a queued resource
+        case 3 if "PREEMPTED" in message:
+            return ProvisionerError(f"pre-empted while it was being created: {text}")
+        case 6:
+            return SliceExists(text)
+        case 3 | 7 | 9:
+            return refused
+        case _:
+            return ProvisionerError(text)
+
+
+# What to do about a creation that is refused for good, by a word of the API's message; the first that is in it.
+_REMEDIES = (
+    ("limit: 0", "ask for that quota of the project, or name a zone of another region in config/daemon.toml"),
+    (
+        "reservation",
+        "correct the reservation in config/daemon.toml; 'gcloud alpha compute tpus reservations list' shows them",
+    ),
+    (
+        "acceleratortype",
+        "name a zone in config/daemon.toml that has this type; 'gcloud compute tpus accelerator-types list' shows them",
+    ),
+    (
+        "permission",
+        "give the daemon's identity roles/tpu.admin and the right to use the nodes' service account, or name a zone in "
+        "config/daemon.toml that is open to the project",
+    ),
+    ("service account", "correct service_account in config/daemon.toml; 'gcloud iam service-accounts list' shows them"),
+    ("network", "correct network and subnetwork in config/daemon.toml; 'gcloud compute networks list' shows them"),
+    (
+        "runtime",
+        "correct runtime_version in config/daemon.toml; 'gcloud compute tpus tpu-vm versions list' shows them",
+    ),
+)
+
+
+def remedy(message: str) -> str:
+    """What to do about a creation that the API refused with these words."""
+    words = message.lower()
+    found = next((what for word, what in _REMEDIES if word in words), "")
+    return found or "correct config/daemon.toml, or the job's --instance_type"
+
+
+def refused_quota(message: str) -> bool:
+    """Whether a quota is exceeded that is nothing at all: no waiting helps."""
+    return _NO_QUOTA.search(message) is not None
+
+
+def is_rate_limit(message: str) -> bool:
+    """Whether RESOURCE_EXHAUSTED speaks of calls, not of chips."""
+    return _RATE_LIMIT.search(message) is not None
+
+
+def label_value(text: str) -> str:
+    """A label's value for any text: itself where it is allowed, else made so, with a digest that keeps it apart."""
+    if _LABEL.fullmatch(text):
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    cleaned = re.sub(r"[^a-z0-9_-]", "-", text.lower())[: _LABEL_MAX_CHARS - 9].lstrip("-_")
+    return f"{cleaned}-{digest}" if cleaned else digest

@@ -1,0 +1,250 @@
+"""How creations through the Cloud TPU API end: what each long-running operation of one zone came to.
+
+Layer: adapters. No operation is ever awaited. A creation is known by the name of what it makes: a plain node, or a
+queued resource. Who asks for a failure costs the API at most one call, and none at all while the thing is listed as
+being created: a creation that fails takes it away. A daemon that restarted, or whose creation got no answer, does not
+know the operation; then the operations of the zone are read, one page per question, until the end.
+
+Invariant: what is remembered is bounded, however many creations there are in a lifetime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+from google.longrunning import operations_pb2
+
+from bastion.adapters.tpu.api_terms import creation_failure, is_rate_limit, refused_quota, remedy
+from bastion.adapters.tpu.client import PAGE_SIZE, CloudTpuSettings, Missing, translated
+from bastion.core.errors import ProvisionerError, ProvisionerRefused, ProvisionerUnavailable, Stockout
+from bastion.core.model.gangs import SliceState
+
+# Failures, and operations that a search met, beyond which the oldest are forgotten. Who forgets one asks again.
+_KEPT_MAX = 1000
+# So often in a row "an internal error has occurred" counts as a stock-out, which is what spot stock-outs look like.
+_INTERNAL_ERRORS_MAX = 5
+_INTERNAL = 13
+
+
+class InternalErrors:
+    """How often each job's creations met an internal error since one of them came up. Thread-safe.
+
+    The attempts of a job share what stands before the last hyphen of their names.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+
+    def came_up(self, name: str) -> None:
+        """A creation of that job came to something."""
+        with self._lock:
+            self._names.pop(name.rpartition("-")[0], None)
+
+    def failure(self, name: str, code: int, message: str) -> ProvisionerError:
+        """Why that creation failed, by its google.rpc.Code and words."""
+        if code == _INTERNAL and self._are_too_many(name):
+            return ProvisionerError(f"{message} (code {code}), again and again: this is no stock-out")
+        return creation_failure(code, message)
+
+    def _are_too_many(self, name: str) -> bool:
+        with self._lock:
+            names = self._names.setdefault(name.rpartition("-")[0], set())
+            if len(names) <= _INTERNAL_ERRORS_MAX:
+                names.add(name)
+            while len(self._names) > _KEPT_MAX:
+                del self._names[next(iter(self._names))]
+            return len(names) > _INTERNAL_ERRORS_MAX
+
+
+@dataclass(slots=True)
+class _Creation:
+    """One creation. `own`: we started it, so it is the newest of its name; otherwise a search met it."""
+
+    operation: str
+    own: bool
+    created: float = 0.0
+    done: bool = False
+    failure: ProvisionerError | None = None
+
+
+class ZoneCreations:
+    """The last creation of each name in one zone. Thread-safe."""
+
+    def __init__(
+        self, settings: CloudTpuSettings, client: tpu_v2.TpuClient, zone: str, internal_errors: InternalErrors
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._zone = zone
+        self._internal_errors = internal_errors
+        self._lock = threading.Lock()
+        self._known: dict[str, _Creation] = {}
+        self._coming: set[str] = set()
+        # The page of the zone's operations to read next; None when nothing unknown can be in them.
+        self._search: str | None = ""
+
+    def start(self, name: str, call: Callable[[], Any]) -> None:
+        """Makes the call that creates; its errors are the port's."""
+        with self._lock:
+            self._known.pop(name, None)
+            self._coming.discard(name)
+        try:
+            with translated(self._settings, self._zone, f"creating {name}"):
+                operation = call()
+        except Missing as error:  # what it names: a network, a reservation, the project
+            raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
+        except ProvisionerUnavailable as error:
+            if isinstance(error.__cause__, exceptions.TooManyRequests) and not is_rate_limit(str(error)):
+                # Quota for chips, not for calls: waiting helps unless there is none at all.
+                if refused_quota(str(error)):
+                    raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
+                raise Stockout(str(error)) from error.__cause__
+            with self._lock:  # if it landed, its operation is among the zone's
+                self._search = ""
+            raise
+        except ProvisionerRefused as error:
+            if isinstance(error.__cause__, exceptions.FailedPrecondition) and "capacity" in str(error).lower():
+                raise Stockout(str(error)) from error.__cause__
+            if isinstance(error.__cause__, (exceptions.Forbidden, exceptions.Unauthorized)):
+                raise  # what may be wrong is said
+            raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
+        with self._lock:
+            self._remember(name, _Creation(operation.operation.name, own=True))
+
+    def seen(self, states: Mapping[str, SliceState]) -> None:
+        """What a listing of the zone has, ours at least, by name."""
+        with self._lock:
+            self._coming = {name for name, state in states.items() if state is SliceState.CREATING}
+            for name in states:
+                self._settle(name)
+
+    def saw(self, name: str, state: SliceState | None) -> None:
+        """What a look at one name showed; None: it does not exist."""
+        with self._lock:
+            self._coming.discard(name)
+            if state is SliceState.CREATING:
+                self._coming.add(name)
+            if state is not None:
+                self._settle(name)
+
+    def deleted(self, name: str) -> None:
+        """Somebody wants it gone: why it does not come is of no interest any more."""
+        with self._lock:
+            if (creation := self._known.get(name)) is not None and not creation.done:
+                del self._known[name]
+
+    def known_failure(self, name: str) -> ProvisionerError | None:
+        """Why that creation failed, as far as is known; asks nobody."""
+        with self._lock:
+            creation = self._known.get(name)
+            if creation is None or (self._search is not None and not creation.own):
+                return None  # a page not read yet may have a newer one
+            return creation.failure
+
+    def failure(self, name: str) -> ProvisionerError | None:
+        """Why that creation failed; at most one call to the API, not repeated.
+
+        Raises:
+            ProvisionerUnavailable: the API did not answer.
+        """
+        with self._lock:
+            creation, coming, searching = self._known.get(name), name in self._coming, self._search is not None
+        done = creation is not None and creation.done
+        if coming and not done:
+            return None
+        if creation is None or (searching and not creation.own):
+            self._read_page()
+        elif not done:
+            self._look(name, creation.operation)
+        return self.known_failure(name)
+
+    def look_at_one(self) -> None:
+        """Looks at one of our running creations, each in its turn; asks nobody if there is none.
+
+        For the case that a creation fails and what it makes stays listed all the same.
+        """
+        with self._lock:
+            name = next(
+                (name for name in self._known if name in self._coming and not self._known[name].done),
+                None,
+            )
+            if name is None:
+                return
+            creation = self._known[name] = self._known.pop(name)  # to the end of the queue
+        with contextlib.suppress(ProvisionerUnavailable):
+            self._look(name, creation.operation)
+
+    # ---- inside
+
+    def _look(self, name: str, operation: str) -> None:
+        try:
+            with translated(self._settings, self._zone, f"looking at the creation of {name}"):
+                found = self._client.get_operation(
+                    operations_pb2.GetOperationRequest(name=operation), timeout=self._settings.rpc_timeout_seconds
+                )
+        except Missing:
+            # The service forgets old operations; whatever came of this one, the thing itself tells now.
+            found = operations_pb2.Operation(done=True)
+        failure = self._failure_of(name, found)
+        with self._lock:
+            creation = self._known.get(name)
+            if creation is None or creation.operation != operation or not found.done:
+                return
+            creation.done, creation.failure = True, failure
+            if failure is None:
+                del self._known[name]
+
+    def _read_page(self) -> None:
+        """Reads the next page of the zone's operations, if an unknown creation may be among them."""
+        page_token = self._search
+        if page_token is None:
+            return
+        location = f"projects/{self._settings.project}/locations/{self._zone}"
+        request = operations_pb2.ListOperationsRequest(name=location, page_size=PAGE_SIZE, page_token=page_token)
+        with translated(self._settings, self._zone, f"listing the operations of {self._zone}"):
+            page = self._client.list_operations(request, timeout=self._settings.rpc_timeout_seconds)
+        met = []
+        for operation in page.operations:
+            metadata = tpu_v2.OperationMetadata()
+            if operation.metadata.Unpack(tpu_v2.OperationMetadata.pb(metadata)) and metadata.verb == "create":
+                name = metadata.target.rpartition("/")[2]
+                created = metadata.create_time.timestamp() if metadata.create_time else 0.0
+                creation = _Creation(operation.name, own=False, created=created, done=operation.done)
+                creation.failure = self._failure_of(name, operation)
+                met.append((name, creation))
+        with self._lock:
+            if self._search != page_token:
+                return  # another thread read it, or the search began anew
+            for name, creation in met:
+                best = self._known.get(name)
+                if best is None or not (best.own or best.created > creation.created):
+                    self._remember(name, creation)
+            self._search = page.next_page_token or None
+            if self._search is None:
+                for name in [n for n, creation in self._known.items() if creation.done and creation.failure is None]:
+                    del self._known[name]
+
+    def _failure_of(self, name: str, operation: operations_pb2.Operation) -> ProvisionerError | None:
+        error = operation.error
+        return self._internal_errors.failure(name, error.code, error.message) if error.code else None
+
+    def _settle(self, name: str) -> None:
+        """What exists and is not being created any more was created."""
+        creation = self._known.get(name)
+        if creation is not None and creation.own and not creation.done and name not in self._coming:
+            del self._known[name]
+
+    def _remember(self, name: str, creation: _Creation) -> None:
+        self._known.pop(name, None)
+        self._known[name] = creation
+        if len(self._known) > _KEPT_MAX:
+            over = len(self._known) - _KEPT_MAX
+            for oldest in [n for n, known in self._known.items() if known.done or not known.own][:over]:
+                del self._known[oldest]

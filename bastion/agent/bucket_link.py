@@ -1,0 +1,226 @@
+"""The thread that speaks with the bucket for a host: reads its order, writes its report, beats.
+
+Layer: worker. A store call may hang for a minute; the loop that watches the command must not, so it only looks at what
+this thread found last. `turn` is one round without waiting, for tests to drive.
+
+Invariants:
+
+* The report in the bucket ends up being the last one published; writing it is repeated for ever.
+* An order that is missing, unreadable or of another run changes nothing: the last good one stays in force. Nor does one
+  for an earlier try, except that to stop is always obeyed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from random import Random
+
+from bastion.agent.backoff import Backoff, jittered
+from bastion.agent.identity import HostIdentity
+from bastion.core import limits
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import Order, OrderAction, Report
+from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
+from bastion.ports import Clock, ObjectStore
+
+_log = logging.getLogger(__name__)
+
+
+class BucketLink:
+    """One host's order, report and beat."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        identity: HostIdentity,
+        *,
+        clock: Clock,
+        rng: Random,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_change` is called, from the link's thread, when the order changed or a report is stored."""
+        arguments = identity.arguments
+        self._store = store
+        self._run = arguments.run
+        self._poll_seconds = arguments.poll_seconds
+        self._beat_seconds = arguments.beat_seconds
+        self._order_key = keys.order(arguments.run)
+        self._report_key = keys.report(arguments.run, identity.host)
+        self._beat_key = keys.beat(arguments.run, identity.host)
+        self._clock = clock
+        self._rng = rng
+        self._on_change = on_change
+        now = clock.monotonic()
+        self._order: Order | None = None
+        self._order_generation = 0
+        self._bad_generation = 0  # of an order that cannot be read: not downloaded again
+        self._order_read_at = now
+        self._order_due: float | None = now
+        self._wanted: Report | None = None
+        self._stored: Report | None = None
+        self._report_generation: int | None = None
+        self._report_due = now
+        self._beat_generation: int | None = None
+        self._beat_due = now
+        last_seconds = max(1.0, min(30.0, arguments.poll_seconds * 6))
+        self._order_backoff = Backoff(rng, first_seconds=arguments.poll_seconds, last_seconds=last_seconds)
+        self._report_backoff = Backoff(rng, last_seconds=last_seconds)
+        self._stopping = False
+        self._changed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="bucket-link", daemon=True)
+
+    @property
+    def order(self) -> Order | None:
+        """The last order that was read."""
+        return self._order
+
+    @property
+    def seconds_without_order(self) -> float:
+        """How long ago the order was last seen in the bucket (or this link was made)."""
+        return self._clock.monotonic() - self._order_read_at
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last published report is stored."""
+        return self._stored is self._wanted
+
+    def publish(self, report: Report) -> None:
+        """Makes this the host's report; returns at once."""
+        self._wanted = report
+        self._report_due = self._clock.monotonic()
+        self._changed.set()
+
+    def stop_polling(self) -> None:
+        """Reads no orders any more: this host has said its last word. Beats go on."""
+        self._order_due = None
+
+    def load_report(self) -> Report | None:
+        """The report that an earlier agent of this host left; None if there is none that can be read.
+
+        Raises:
+            StoreError: nobody knows.
+        """
+        try:
+            stored = self._store.get(self._report_key, max_bytes=limits.REPORT_MAX_BYTES)
+        except NotFound:
+            self._report_generation = 0
+            return None
+        except ObjectTooLarge as error:
+            _log.warning("%s", error)
+            meta = self._store.head(self._report_key)
+            self._report_generation = meta.generation if meta else 0
+            return None
+        self._report_generation = stored.meta.generation
+        try:
+            return protocol.read(Report, stored.data)
+        except InvalidDocument as error:
+            _log.warning("%s: %s", self._report_key, error)
+            return None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the store operation it is in; does not wait for it."""
+        self._stopping = True
+        self._changed.set()
+
+    def turn(self) -> float:
+        """Does everything that is due; returns the seconds until something is due again."""
+        if self._wanted is not self._stored and self._clock.monotonic() >= self._report_due:
+            self._write_report()
+        if self._clock.monotonic() >= self._beat_due:
+            self._beat()
+        if self._order_due is not None and self._clock.monotonic() >= self._order_due:
+            self._read_order()
+        due = [self._beat_due]
+        if self._order_due is not None:
+            due.append(self._order_due)
+        if self._wanted is not self._stored:
+            due.append(self._report_due)
+        return max(0.0, min(due) - self._clock.monotonic())
+
+    def _work(self) -> None:
+        while not self._stopping:
+            self._changed.clear()
+            delay = self.turn()
+            if not self._stopping:
+                self._changed.wait(delay)
+
+    def _write_report(self) -> None:
+        report = self._wanted
+        assert report is not None
+        try:
+            if self._report_generation is None:
+                self._report_generation = self._generation(self._report_key)
+            meta = self._store.put(self._report_key, report.to_bytes(), generation=self._report_generation)
+        except StoreError as error:
+            # This host is the only writer: whatever is there now is an older report, or this one.
+            self._report_generation = None
+            delay = self._report_backoff.next()
+            self._report_due = self._clock.monotonic() + delay
+            _log.warning("the report could not be stored, again in %.1f s: %s", delay, error)
+            return
+        self._report_generation = meta.generation
+        self._stored = report
+        self._report_backoff.reset()
+        self._on_change()
+
+    def _beat(self) -> None:
+        period = self._beat_seconds
+        try:
+            if self._beat_generation is None:
+                self._beat_generation = self._generation(self._beat_key)
+            meta = self._store.put(self._beat_key, b"", generation=self._beat_generation)
+            self._beat_generation = meta.generation
+        except StoreError as error:
+            self._beat_generation = None
+            # Sooner than a whole period: three silent ones and the daemon gives this host up.
+            period = min(period, 5.0)
+            _log.warning("could not beat: %s", error)
+        self._beat_due = self._clock.monotonic() + jittered(period, self._rng)
+
+    def _read_order(self) -> None:
+        delay = jittered(self._poll_seconds, self._rng)
+        try:
+            self._look_at_order()
+            self._order_backoff.reset()
+        except NotFound:
+            pass
+        except StoreError as error:
+            delay = self._order_backoff.next()
+            _log.warning("the order could not be read, again in %.1f s: %s", delay, error)
+        except InvalidDocument as error:
+            _log.warning("%s: %s", self._order_key, error)
+        # `stop_polling` may have come in between.
+        if self._order_due is not None:
+            self._order_due = self._clock.monotonic() + delay
+
+    def _look_at_order(self) -> None:
+        meta = self._store.head(self._order_key)
+        if meta is None:
+            return
+        if meta.generation == self._order_generation:
+            self._order_read_at = self._clock.monotonic()
+            return
+        if meta.generation == self._bad_generation:
+            return
+        stored = self._store.get(self._order_key, max_bytes=limits.ORDER_MAX_BYTES)
+        self._bad_generation = stored.meta.generation
+        order = protocol.read(Order, stored.data)
+        if order.run != self._run:
+            raise InvalidDocument(f"the order is for the run {order.run!r}, not {self._run!r}")
+        last = self._order.try_number if self._order is not None else 1
+        if order.action is not OrderAction.STOP and order.try_number < last:
+            raise InvalidDocument(f"the order is for try {order.try_number}, and try {last} has been ordered")
+        self._order = order
+        self._bad_generation = 0
+        self._order_generation = stored.meta.generation
+        self._order_read_at = self._clock.monotonic()
+        self._on_change()
+
+    def _generation(self, key: str) -> int:
+        meta = self._store.head(key)
+        return 0 if meta is None else meta.generation

@@ -1,0 +1,1 @@
+"""The user's code on a host: fetched, unpacked, set up."""

@@ -1,0 +1,263 @@
+"""Unpacking a tar file that somebody else made: nothing gets outside of its folder, and nothing fills the disk.
+
+Layer: worker. Reads the format itself, block by block and forwards only: the checks that newer Pythons have for this
+are missing in some that hosts have, and a bound on memory is missing in all.
+
+Invariants:
+
+* Only files, folders and links below the folder come into being, with no rights but to read, write and execute.
+* Nothing is written through a link: links are made last, and one that leads out is refused, however it gets there.
+* Reading is bounded, whatever the headers say: in memory, in bytes on the disk, and in entries.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bastion.core import limits
+from bastion.core.bucket import bundles
+
+_BLOCK = 512
+_CHUNK_BYTES = 1024 * 1024
+# A path, a target and what else a header may hold.
+_HEADER_MAX_BYTES = 1024 * 1024
+# Headers of one entry, in blocks, besides its content.
+_HEADER_BLOCKS = 8
+_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+# What a file system says of a name, not of its health.
+_NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EEXIST)
+
+
+class BadArchive(Exception):
+    """It is no tar file, or holds what is not unpacked."""
+
+
+class GivenUp(Exception):
+    """Nobody wants it any more."""
+
+
+@dataclass(slots=True)
+class _Extended:
+    """What headers before an entry's own say of it."""
+
+    path: str = ""
+    target: str = ""
+    size: int | None = None
+
+
+class _Stream:
+    """The archive's bytes, decompressed, forwards only and bounded."""
+
+    def __init__(self, data: bytes) -> None:
+        raw = io.BytesIO(data)
+        if data[:4] == b"PK\x03\x04":
+            raise BadArchive("it is a zip file; a tar file is needed, plain or compressed with gzip")
+        self._file: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if data[:2] == b"\x1f\x8b" else raw
+        self._left = limits.BUNDLE_UNPACKED_MAX_BYTES + limits.BUNDLE_ENTRIES_MAX * _HEADER_BLOCKS * _BLOCK
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes; fewer only at the end."""
+        try:
+            data = self._file.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            raise BadArchive(f"it cannot be decompressed: {error}") from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadArchive(f"it unpacks to more than {limits.BUNDLE_UNPACKED_MAX_BYTES} bytes")
+        return data
+
+    def exactly(self, size: int) -> bytes:
+        data = self.read(size)
+        if len(data) != size:
+            raise BadArchive("it ends in the middle")
+        return data
+
+    def content(self, size: int) -> Iterator[bytes]:
+        """An entry's content in pieces, and past what fills its last block."""
+        left = size
+        while left:
+            piece = self.exactly(min(left, _CHUNK_BYTES))
+            left -= len(piece)
+            yield piece
+        self.exactly(-size % _BLOCK)
+
+
+def unpack(data: bytes, folder: Path, *, is_given_up: Callable[[], bool] = lambda: False) -> int:
+    """Unpacks a tar file, plain or gzip, into a folder that is made for it.
+
+    Returns:
+        How many files it holds.
+
+    Raises:
+        BadArchive: it is none, or holds what must not be unpacked; the folder is to be removed.
+        GivenUp: `is_given_up` said so.
+        OSError: the disk refuses.
+    """
+    folder.mkdir()
+    return _Unpacking(folder, is_given_up).run(_Stream(data))
+
+
+class _Unpacking:
+    def __init__(self, folder: Path, is_given_up: Callable[[], bool]) -> None:
+        self._folder = folder
+        self._is_given_up = is_given_up
+        # What each path is: "folder", "file" or "link".
+        self._kinds: dict[str, str] = {"": "folder"}
+        self._links: dict[str, str] = {}
+        self._written = 0
+
+    def run(self, stream: _Stream) -> int:
+        for header, extended in _headers(stream):
+            path = extended.path or header.name
+            try:
+                self._entry(bundles.check_path(path), header, extended, stream)
+            except bundles.UnsafePath as error:
+                raise BadArchive(f"the entry {path[:200]!r} {error}") from error
+            except OSError as error:
+                if error.errno in _NAME_ERRORS:
+                    raise BadArchive(f"the entry {path[:200]!r} cannot be made: {error.strerror}") from error
+                raise
+        # The end of what is compressed holds the sum over it.
+        while stream.read(_CHUNK_BYTES):
+            self._go_on()
+        self._make_links()
+        return sum(kind != "folder" for kind in self._kinds.values())
+
+    def _entry(self, path: str, header: tarfile.TarInfo, extended: _Extended, stream: _Stream) -> None:
+        self._go_on()
+        if header.type == tarfile.DIRTYPE:
+            if path:
+                self._make_folders(f"{path}/")
+        elif header.type in _FILES:
+            self._note(path, "file")
+            self._write(path, header.mode, stream.content(header.size if extended.size is None else extended.size))
+        elif header.type == tarfile.SYMTYPE:
+            target = extended.target or header.linkname
+            bundles.check_link(path, target)
+            self._note(path, "link")
+            self._links[path] = target
+        elif header.type == tarfile.LNKTYPE:
+            target = bundles.check_path(extended.target or header.linkname)
+            if self._kinds.get(target) != "file":
+                raise bundles.UnsafePath("is a link to a file that is not in it before")
+            self._note(path, "file")
+            os.link(self._folder / target, self._folder / path, follow_symlinks=False)
+        else:
+            raise bundles.UnsafePath(f"is neither file, folder nor link (type {header.type!r})")
+
+    def _note(self, path: str, kind: str) -> None:
+        if not path or path in self._kinds:
+            raise bundles.UnsafePath("comes twice")
+        self._make_folders(path)
+        self._add(path, kind)
+
+    def _make_folders(self, path: str) -> None:
+        """Everything above the last slash."""
+        for slash in re.finditer("/", path):
+            above = path[: slash.start()]
+            kind = self._kinds.get(above)
+            if kind is None:
+                self._add(above, "folder")
+                (self._folder / above).mkdir()
+            elif kind != "folder":
+                raise bundles.UnsafePath(f"lies below {above[:200]!r}, which is a {kind}")
+
+    def _add(self, path: str, kind: str) -> None:
+        if len(self._kinds) > limits.BUNDLE_ENTRIES_MAX:
+            raise BadArchive(f"it has more than {limits.BUNDLE_ENTRIES_MAX} entries")
+        self._kinds[path] = kind
+
+    def _write(self, path: str, mode: int, content: Iterator[bytes]) -> None:
+        rights = 0o755 if mode & 0o100 else 0o644
+        descriptor = os.open(self._folder / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, rights)
+        with os.fdopen(descriptor, "wb") as file:
+            for piece in content:
+                self._go_on()
+                self._written += len(piece)
+                if self._written > limits.BUNDLE_UNPACKED_MAX_BYTES:
+                    raise BadArchive(f"it unpacks to more than {limits.BUNDLE_UNPACKED_MAX_BYTES} bytes")
+                file.write(piece)
+
+    def _make_links(self) -> None:
+        for path, target in self._links.items():
+            (self._folder / path).symlink_to(target)
+        top = os.path.realpath(self._folder)
+        for path in self._links:
+            self._go_on()
+            # A link through another link may end elsewhere than its text says.
+            try:
+                end = os.path.realpath(self._folder / path)
+            except RecursionError as error:  # nor would any kernel follow so many
+                raise BadArchive(f"the link {path[:200]!r} leads through too many others") from error
+            if end != top and not end.startswith(top + "/"):
+                raise BadArchive(f"the link {path[:200]!r} leads out of the folder")
+
+    def _go_on(self) -> None:
+        if self._is_given_up():
+            raise GivenUp
+
+
+def _headers(stream: _Stream) -> Iterator[tuple[tarfile.TarInfo, _Extended]]:
+    """Each entry's header; its content is the consumer's to read before the next."""
+    extended = _Extended()
+    while True:
+        block = stream.exactly(_BLOCK)
+        if not block.strip(b"\0"):
+            return
+        try:
+            header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as error:
+            raise BadArchive(f"it is no tar file, or a damaged one: {error}") from error
+        if header.size < 0:
+            raise BadArchive("it is damaged: an entry has a negative size")
+        if header.type in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
+            text = _extra(stream, header).rstrip(b"\0").decode("utf-8", "surrogateescape")
+            if header.type == tarfile.GNUTYPE_LONGNAME:
+                extended.path = text
+            else:
+                extended.target = text
+        elif header.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
+            _read_records(_extra(stream, header), extended)
+        elif header.type == tarfile.XGLTYPE:
+            _extra(stream, header)  # a comment, as `git archive` writes it
+        else:
+            yield header, extended
+            extended = _Extended()
+
+
+def _extra(stream: _Stream, header: tarfile.TarInfo) -> bytes:
+    if header.size > _HEADER_MAX_BYTES:
+        raise BadArchive(f"it has a header of {header.size} bytes")
+    return b"".join(stream.content(header.size))
+
+
+def _read_records(data: bytes, extended: _Extended) -> None:
+    """Records like `30 path=a/b` and a line feed; the number counts the whole record."""
+    while data:
+        match = re.match(rb"([0-9]{1,7}) ([^=]+)=", data)
+        length = int(match[1]) if match else 0
+        if match is None or not match.end() < length <= len(data):
+            raise BadArchive("it is damaged: a header cannot be read")
+        value = data[match.end() : length - 1].decode("utf-8", "surrogateescape")
+        data = data[length:]
+        name = match[2]
+        if name == b"path":
+            extended.path = value
+        elif name == b"linkpath":
+            extended.target = value
+        elif name == b"size":
+            if not re.fullmatch("[0-9]{1,18}", value):
+                raise BadArchive("it is damaged: the size of an entry cannot be read")
+            extended.size = int(value)
+        elif name.startswith(b"GNU.sparse."):
+            raise BadArchive("it holds files with holes (tar --sparse); make it without them")

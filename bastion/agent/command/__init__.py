@@ -1,0 +1,1 @@
+"""One try of the user's command, and its processes."""

@@ -1,0 +1,62 @@
+"""How something that was run on this host ended.
+
+Layer: worker, pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bastion.agent.stop_reasons import Stop
+from bastion.core.bucket import host_errors
+from bastion.core.bucket.protocol import HostPhase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a try ended on this host; instants in seconds since the epoch.
+
+    Attributes:
+        phase: A final one, or WAITING: the next try has been ordered.
+        started_at: The command's start; None: it did not come to that.
+    """
+
+    phase: HostPhase
+    ended_at: float
+    started_at: float | None = None
+    exit_code: int | None = None
+    error: str = ""
+    message: str = ""
+    checkpointed_at: float | None = None
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether another try may come after it on this host."""
+        return may_be_followed(self.phase, self.error)
+
+
+def may_be_followed(phase: HostPhase, error: str) -> bool:
+    """Whether what ended so is the command's own doing, not the host's."""
+    return phase in (HostPhase.EXITED, HostPhase.WAITING) or error in host_errors.OF_THE_USER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """How something that was run here ended.
+
+    Attributes:
+        exit_code: As a shell gives it.
+        stop: Why it was ended, or was bound to end; None: by itself.
+        ended_at: Seconds since the epoch.
+        gone: Whether nothing of it is left.
+    """
+
+    exit_code: int | None
+    stop: Stop | None
+    ended_at: float
+    gone: bool
+
+    @property
+    def remark(self) -> str:
+        """For people; empty if all is as it should be."""
+        return "" if self.gone else " Some processes could not be ended."

@@ -1,0 +1,182 @@
+"""The environment of the user's command, as a pure function of what the host knows.
+
+Layer: worker, pure. Three layers, later ones win: the agent's own environment without its internals, the order's
+variables, and the names that this module sets. What the last ones override is returned, so that the job's log says it.
+
+On an emulated slice (a host that is a process group of this machine) the variables make JAX on CPU look like a slice:
+`jax.devices()` shows all devices of all hosts. The reasons for each are beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bastion.agent.identity import HostIdentity
+from bastion.agent.sidecar.place import ProxyPlace, client_variables
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.bucket.protocol import Order
+from bastion.core.encryption.client_environment import EMULATOR, GCSFS_GRPC
+
+COMMAND_MARKER = "BASTION_COMMAND"
+VM_MARKER = "BASTION_VM"
+EMULATED_TPU = "BASTION_EMULATED_TPU"
+STATE_DIR = "BASTION_STATE_DIR"
+BOOT_ID = "BASTION_EMULATED_BOOT_ID"
+# The agent's own; a command has no business with them.
+_INTERNAL = (STATE_DIR, BOOT_ID)
+# Where slices of one job find each other; the port is the one other launchers use.
+MEGASCALE_PORT = 8080
+# Below this many threads per emulated device, collectives deadlock: a blocked one holds a thread of the pool.
+_THREADS_PER_DEVICE = 8
+
+SLICE_HOOK = Path(__file__).parent / "slice_hook"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnvironment:
+    """What the command gets, and which of the order's names it does not get as ordered; notes are for the job's log."""
+
+    variables: dict[str, str]
+    overridden: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What the host found out about itself and this attempt.
+
+    Attributes:
+        marker: Value of `BASTION_COMMAND`, by which everything the command starts is found.
+        preempt_file: Appears when the command is asked to stop; holds the reason.
+        checkpoint_file: The command touches it after each save; it does not exist before.
+        coordinator: `host:port` of host 0 of slice 0, from the claim; empty where nothing coordinates.
+        emulated: Whether the host is a process group of this machine.
+        cpus: Processors of the machine.
+        interpreter: The Python that the command finds as `python3`.
+        output_dir: The folder whose content is stored, as an absolute path; empty: none is.
+        proxy: The encrypting storage proxy that the command's clients must use; None: there is none.
+    """
+
+    marker: str
+    preempt_file: str
+    checkpoint_file: str
+    coordinator: str
+    emulated: bool
+    cpus: int
+    interpreter: str
+    output_dir: str = ""
+    proxy: ProxyPlace | None = None
+
+
+def own_variables(base: Mapping[str, str]) -> dict[str, str]:
+    """The agent's own environment, as far as others may have it."""
+    return {name: value for name, value in base.items() if name not in _INTERNAL}
+
+
+def command_environment(
+    base: Mapping[str, str], order: Order, identity: HostIdentity, facts: HostFacts
+) -> CommandEnvironment:
+    """Builds the command's environment."""
+    variables = own_variables(base)
+    # What a Python program prints is seen at once, and not lost when the program is killed, unless the user wants else.
+    variables["PYTHONUNBUFFERED"] = "1"
+    variables.update(order.env)
+    if EMULATOR in variables:
+        # Such an endpoint answers no gRPC either.
+        variables.setdefault(GCSFS_GRPC, "false")
+    ours = _bastion_variables(order, identity, facts)
+    if VM_MARKER in base:
+        # Everything of this host is found, and ended, by it.
+        ours[VM_MARKER] = base[VM_MARKER]
+    arguments = identity.arguments
+    if arguments.accelerator_type:
+        ours.update(_slice_variables(identity, facts))
+    if arguments.accelerator_type and facts.emulated:
+        ours.update(_emulated_variables(identity, facts))
+        # Added to, not replaced: what the user gave stays in force beside ours.
+        flag = f"--xla_force_host_platform_device_count={arguments.devices_per_host}"
+        variables["XLA_FLAGS"] = " ".join(filter(None, (variables.get("XLA_FLAGS", ""), flag)))
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SLICE_HOOK), variables.get("PYTHONPATH", ""))))
+    if facts.emulated or not arguments.accelerator_type:
+        # `python3` of the command is then the one that has jax.
+        own = str(Path(facts.interpreter).parent)
+        variables["PATH"] = os.pathsep.join(filter(None, (own, variables.get("PATH", os.defpath))))
+    notes: tuple[str, ...] = ()
+    if facts.proxy is not None:
+        clients = client_variables(
+            facts.proxy, variables, identity, emulated=facts.emulated, coordinator=facts.coordinator
+        )
+        ours |= clients.ours
+        variables = {name: value for name, value in variables.items() if name not in clients.gone} | clients.others
+        notes = clients.notes
+    overridden = tuple(sorted(name for name in ours if name in order.env and order.env[name] != ours[name]))
+    return CommandEnvironment(variables=variables | ours, overridden=overridden, notes=notes)
+
+
+def _bastion_variables(order: Order, identity: HostIdentity, facts: HostFacts) -> dict[str, str]:
+    run = Run.parse(identity.arguments.run)
+    variables = {} if run is None else {"BASTION_OUTPUT_URL": _shared_outputs(identity, run)}
+    if facts.output_dir:
+        variables["BASTION_OUTPUT_DIR"] = facts.output_dir
+    return variables | {
+        "BASTION_JOB": identity.arguments.job,
+        "BASTION_RUN": identity.arguments.run,
+        "BASTION_ATTEMPT": "" if run is None else str(run.attempt),
+        "BASTION_TRY": str(order.try_number),
+        "BASTION_USER_ID": order.user_id,
+        "BASTION_PROJECT_ID": order.project_id,
+        "BASTION_HOST_INDEX": str(identity.host),
+        "BASTION_NUM_HOSTS": str(identity.num_hosts),
+        "BASTION_PREEMPT_FILE": facts.preempt_file,
+        "BASTION_CHECKPOINT_FILE": facts.checkpoint_file,
+        COMMAND_MARKER: facts.marker,
+    }
+
+
+def _shared_outputs(identity: HostIdentity, run: Run) -> str:
+    return f"{identity.arguments.root}/{keys.output_shared(identity.arguments.job, run.uid)}"
+
+
+def _slice_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]:
+    variables = {"TPU_WORKER_ID": str(identity.worker), "TPU_WORKER_HOSTNAMES": ",".join(identity.peers)}
+    if identity.arguments.num_slices > 1:
+        host = facts.coordinator.rpartition(":")[0]
+        variables |= {
+            # The platform's own word first: what asks it directly must find the same.
+            "MEGASCALE_COORDINATOR_ADDRESS": identity.slices_address or f"{host}:{MEGASCALE_PORT}",
+            "MEGASCALE_NUM_SLICES": str(identity.arguments.num_slices),
+            "MEGASCALE_SLICE_ID": str(identity.slice_index),
+        }
+    return variables
+
+
+def _emulated_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]:
+    devices = identity.arguments.devices_per_host
+    port = facts.coordinator.rpartition(":")[2]
+    variables = {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "PJRT_NPROC": str(max(facts.cpus, _THREADS_PER_DEVICE * devices)),
+        "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+        # For the hook, which joins the slice at the first use of a device.
+        "BASTION_COORDINATOR_ADDRESS": facts.coordinator,
+        "BASTION_NUM_PROCESSES": str(identity.num_hosts),
+        "BASTION_PROCESS_ID": str(identity.host),
+        # JAX binds every address by default: two local slices on one port would talk to each other.
+        "JAX_COORDINATOR_BIND_ADDRESS": facts.coordinator,
+        # So that the command's own jax.distributed.initialize() without arguments works too.
+        "JAX_FORCE_TPU_INIT": "1",
+        "JAX_COORDINATOR_PORT": port,
+    }
+    if identity.arguments.num_slices == 1:
+        # Set, because JAX otherwise asks the metadata server for them.
+        variables |= {
+            "MEGASCALE_NUM_SLICES": "1",
+            "MEGASCALE_SLICE_ID": "0",
+            "MEGASCALE_COORDINATOR_ADDRESS": "",
+        }
+    return variables

@@ -1,0 +1,115 @@
+"""The worker gate: whoever creates the claim of a run first decides whether its hosts may run the command.
+
+Layer: worker; one store operation or two per look. Host 0 of the job creates the claim, all others wait for it; a
+daemon that has given the attempt up creates it first, closed.
+
+Invariants:
+
+* A command runs only behind a claim that holds this attempt's token.
+* A lost reply is not a second claim: host 0 finds its own token and boot id and passes.
+* A host that booted anew after the claim was made does not pass: the command may have run here before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from bastion.agent.identity import HostIdentity
+from bastion.core import limits
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import Claim
+from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
+from bastion.ports import ObjectStore
+
+
+class Verdict(Enum):
+    WAIT = "wait"
+    OPEN = "open"
+    REFUSED = "refused"
+    RESTARTED = "restarted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """What a look at the gate found; `coordinator` is the claim's address if it is open."""
+
+    verdict: Verdict
+    message: str = ""
+    coordinator: str = ""
+
+
+class Gate:
+    """The gate of one run, as one of its hosts sees it."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        identity: HostIdentity,
+        *,
+        boot_id: str,
+        coordinator: Callable[[], str],
+        reported_by_other_boot: bool,
+    ) -> None:
+        """`coordinator` chooses the address to publish; it is asked once, on host 0.
+
+        `reported_by_other_boot`: this host reported already, in another boot. If the claim exists when it first looks,
+        it may have run; if not, nobody has.
+        """
+        self._store = store
+        self._identity = identity
+        self._boot_id = boot_id
+        self._coordinator = coordinator
+        self._suspicious = reported_by_other_boot
+        self._key = keys.claim(identity.arguments.run)
+        self._mine: Claim | None = None
+
+    def look(self) -> Passage:
+        """Tries to pass. Host 0 must have read an order to run before it calls this.
+
+        Raises:
+            StoreError: nobody knows; look again.
+        """
+        try:
+            claim = self._create_or_read() if self._identity.host == 0 else self._read()
+        except InvalidDocument as error:
+            return Passage(verdict=Verdict.REFUSED, message=f"the claim of this run is unreadable: {error}")
+        if claim is None:
+            self._suspicious = False
+            return Passage(verdict=Verdict.WAIT)
+        return self._judge(claim)
+
+    def _create_or_read(self) -> Claim | None:
+        if self._mine is None:
+            self._mine = Claim(
+                run=self._identity.arguments.run,
+                token=self._identity.arguments.token,
+                boot_id=self._boot_id,
+                address=self._coordinator(),
+            )
+        try:
+            self._store.put(self._key, self._mine.to_bytes(), generation=0)
+        except PreconditionFailed:
+            return self._read()
+        self._suspicious = False
+        return self._mine
+
+    def _read(self) -> Claim | None:
+        try:
+            return protocol.read(Claim, self._store.get(self._key, max_bytes=limits.CLAIM_MAX_BYTES).data)
+        except NotFound:
+            return None
+
+    def _judge(self, claim: Claim) -> Passage:
+        if claim.closed:
+            return Passage(verdict=Verdict.REFUSED, message=f"the gate was closed before: {claim.closed}")
+        if claim.token != self._identity.arguments.token:
+            return Passage(verdict=Verdict.REFUSED, message="the claim belongs to another attempt of the same name")
+        rebooted = claim.boot_id != self._boot_id if self._identity.host == 0 else self._suspicious
+        if rebooted:
+            return Passage(
+                verdict=Verdict.RESTARTED,
+                message="the host booted again after the attempt had begun; it does not run twice",
+            )
+        return Passage(verdict=Verdict.OPEN, coordinator=claim.address)

@@ -1,0 +1,432 @@
+"""The life of one host of one attempt: wait for the gate, run the command, tell how it ended, wait for another try.
+
+Layer: worker; the loop that decides. Threads beside it speak with the bucket (`bucket_link`), read the command's output
+and upload it (`host_log`), and watch the metadata server (`signals`) and the daemon's life (`power`), so that nothing
+here waits for a network while the command runs.
+
+Invariants:
+
+* A try of the command is begun at most once on a host, in order, and only behind a claim that holds this attempt's
+  token. A host whose agent died in the middle of one begins no other.
+* A running command ends only by itself, or for a reason of `stopping`.
+* The final report is written after the last log segment is stored. Both are retried for ever, except when the host
+  itself goes away. It is final for its try: a later report is one of a later try.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from bastion import processes
+from bastion.agent import coordinator, power
+from bastion.agent.backoff import Backoff, jittered
+from bastion.agent.bucket_link import BucketLink
+from bastion.agent.child_processes import Attendants
+from bastion.agent.code.fetch import Fetch
+from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, Attempt
+from bastion.agent.command.ending import may_be_followed
+from bastion.agent.command.process import end_leftovers
+from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
+from bastion.agent.gate import Gate, Passage, Verdict
+from bastion.agent.host_parts import HostParts
+from bastion.agent.host_state import HostState
+from bastion.agent.identity import HostIdentity
+from bastion.agent.logs.host_log import HostLog
+from bastion.agent.logs.spool import SPOOL_MAX_BYTES
+from bastion.agent.outputs import host_outputs
+from bastion.agent.power import IdleWatch
+from bastion.agent.reports import Reporter
+from bastion.agent.sidecar import place, sidecar
+from bastion.agent.sidecar.sidecar import Sidecar, SidecarTimes
+from bastion.agent.stop_reasons import Stop, StopReasons
+from bastion.agent.vm_notices import HostSignals
+from bastion.agent.wakeup import Wakeup
+from bastion.core import limits
+from bastion.core.bucket import host_errors, keys
+from bastion.core.bucket.protocol import HostPhase, OrderAction, Report
+from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
+from bastion.ports import Clock, ObjectStore
+
+_log = logging.getLogger(__name__)
+
+# A VM that is shut down gets some seconds; half of them are for the report.
+SHUTDOWN_REPORT_SECONDS = 3.0
+_FOREVER = 3600.0
+
+T = TypeVar("T")
+
+
+class Host:
+    """One agent process's view of its host. `run` does everything; `shut_down` may be called from a signal handler."""
+
+    def __init__(
+        self,
+        identity: HostIdentity,
+        store: ObjectStore,
+        *,
+        clock: Clock,
+        rng: Random,
+        environ: Mapping[str, str],
+        state_dir: Path,
+        fetch: Fetch,
+        signals: HostSignals | None = None,
+        power_off: Callable[[], None] | None = None,
+        proxy_program: Sequence[str] = sidecar.PROGRAM,
+        proxy_times: SidecarTimes | None = None,
+    ) -> None:
+        """`fetch` gets the job's code. `signals` are this VM's, if anybody tells any; `power_off` ends it, by default
+        as its environment says. `proxy_program` is run beside the command where the order says so.
+        """
+        arguments = identity.arguments
+        wakeup = Wakeup()
+        link = BucketLink(store, identity, clock=clock, rng=rng, on_change=wakeup.set)
+        boot_id = environ.get(BOOT_ID) or processes.boot_id()
+        idle: IdleWatch | None = None
+        if arguments.power_off_seconds > 0 and not identity.on_bastion:
+            idle = IdleWatch(
+                store,
+                limit_seconds=arguments.power_off_seconds,
+                clock=clock,
+                rng=rng,
+                power_off=power_off or (lambda: power.power_off(environ)),
+            )
+        self._signals = signals
+        state = HostState(state_dir, run=arguments.run, host=identity.host)
+        emulated = environ.get(EMULATED_TPU) == "1"
+        # Not the whole token: environments show up in process listings.
+        marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
+        attendants = Attendants()
+        self._parts = HostParts(
+            identity=identity,
+            store=store,
+            link=link,
+            state=state,
+            reporter=Reporter(identity, boot_id=boot_id, publish=link.publish),
+            reasons=StopReasons(identity, link, signals, clock=clock),
+            idle=idle,
+            wakeup=wakeup,
+            clock=clock,
+            rng=rng,
+            environ=dict(environ),
+            boot_id=boot_id,
+            marker=marker,
+            emulated=emulated,
+            interpreter=arguments.interpreter or sys.executable,
+            fetch=fetch,
+            open_log=self._new_log,
+            attendants=attendants,
+            sidecar=Sidecar(
+                place.place_of(identity, state.folder.absolute(), emulated=emulated),
+                program=proxy_program,
+                environ=dict(environ),
+                marker=marker,
+                attendants=attendants,
+                open_log=self._new_proxy_log,
+                rng=rng,
+                on_change=wakeup.set,
+                times=proxy_times or SidecarTimes(),
+            ),
+        )
+        self._identity = identity
+        self._link = link
+        self._state = self._parts.state
+        self._reasons = self._parts.reasons
+        self._reporter = self._parts.reporter
+        self._wakeup = wakeup
+        self._clock = clock
+        self._rng = rng
+
+    def shut_down(self) -> None:
+        """The host is going away: end the command, say so, leave. Safe in a signal handler."""
+        self._reasons.shut_down = True
+        self._wakeup.set()
+
+    def run(self) -> int:
+        """Lives until the command's end is reported (on the bastion), or until shut down (on a VM).
+
+        Returns:
+            The agent's exit code: 0 if its last word is in the bucket.
+        """
+        if not self._state.open():
+            _log.error("another agent of this host is alive (%s); it goes on, this one ends", self._state.folder)
+            return EXIT_INFRASTRUCTURE
+        try:
+            if self._parts.idle is not None:
+                self._parts.idle.start()  # first: the bucket may never answer
+            earlier = self._until_stored(self._link.load_report)
+            if self._reasons.shut_down:
+                return EXIT_INFRASTRUCTURE
+            if earlier is not None and earlier.token != self._identity.arguments.token:
+                earlier = None
+            self._start_threads()
+            return self._live(earlier)
+        finally:
+            self._stop_threads()
+            self._state.close()
+
+    def _start_threads(self) -> None:
+        self._link.start()
+        if self._signals is not None:
+            self._signals.start(self._wakeup.set)
+
+    def _stop_threads(self) -> None:
+        self._parts.sidecar.abandon()
+        self._link.stop()
+        if self._signals is not None:
+            self._signals.stop()
+        if self._parts.idle is not None:
+            self._parts.idle.stop()
+
+    def _live(self, earlier: Report | None) -> int:
+        """From the report that an earlier agent left in the bucket to the last one of this host."""
+        report = self._known_end(earlier)
+        if report is None:
+            kept = self._state.outcome()
+            first = 1 if kept is None else kept.try_number
+            report = self._try(first, booted_again=self._is_of_other_boot(earlier))
+        while True:
+            if report != earlier and not self._settle(report):
+                return EXIT_INFRASTRUCTURE
+            self._state.mark_reported()
+            number = self._next_try(report)
+            if number is None:
+                return 0
+            report = self._try(number, booted_again=self._is_of_other_boot(report))
+
+    def _is_of_other_boot(self, report: Report | None) -> bool:
+        return report is not None and report.boot_id != self._parts.boot_id
+
+    def _known_end(self, earlier: Report | None) -> Report | None:
+        """The final report that follows from what an earlier agent left; None if there is a try to run."""
+        started, kept = self._state.started, self._state.outcome()
+        if earlier is not None and earlier.phase.final and earlier.try_number >= started:
+            self._store_rest_of_log()
+            return earlier
+        if started > (0 if kept is None else kept.try_number):
+            return self._after_restart(started)
+        if kept is not None and kept.phase.final:
+            end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+            self._store_rest_of_outputs()
+            self._store_rest_of_log()
+            return kept
+        return None
+
+    def _after_restart(self, number: int) -> Report:
+        """An agent was here before and died in the middle of that try, or the host booted again."""
+        gone = end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+        self._parts.sidecar.end_leftover()
+        self._store_rest_of_outputs()
+        self._store_rest_of_log(gap=True)
+        left = "" if gone else "; some of its processes could not be ended"
+        self._reporter.try_number = number
+        return self._reporter.make(
+            HostPhase.FAILED,
+            error=host_errors.HOST_RESTARTED,
+            message=f"the agent of this host started again after the command had begun; it does not run twice{left}",
+            ended_at=self._clock.now(),
+        )
+
+    def _try(self, number: int, *, booted_again: bool) -> Report:
+        """Waits for the order to run this try (or a later one), runs it; returns how the last one ended."""
+        self._reporter.try_number = number
+        gate = Gate(
+            self._parts.store,
+            self._identity,
+            boot_id=self._parts.boot_id,
+            coordinator=self._choose_coordinator,
+            reported_by_other_boot=booted_again,
+        )
+        while True:
+            self._reporter.publish(HostPhase.WAITING)
+            passed = self._wait_at(gate)
+            if isinstance(passed, Report):
+                return passed
+            report = self._run_try(passed)
+            self._state.keep_outcome(report)
+            if report.phase is not HostPhase.WAITING:
+                return report
+
+    def _run_try(self, passed: Passage) -> Report:
+        """One try behind the open gate; WAITING of the next one, if that was ordered meanwhile."""
+        log = self._parts.open_log()
+        try:
+            log.open()
+        except OSError as error:
+            return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, f"the host's disk refused: {error}")
+        if self._state.started:
+            self._until_stored(log.go_on)
+        if self._parts.idle is not None:
+            self._parts.idle.busy()
+        ending = Attempt(self._parts, log, coordinator=passed.coordinator).run()
+        if ending.phase is HostPhase.WAITING:
+            self._reporter.try_number += 1
+            return self._reporter.make(HostPhase.WAITING)
+        return self._reporter.make(
+            ending.phase,
+            exit_code=ending.exit_code,
+            error=ending.error,
+            message=ending.message,
+            started_at=ending.started_at,
+            ended_at=ending.ended_at,
+            checkpointed_at=ending.checkpointed_at,
+        )
+
+    def _wait_at(self, gate: Gate) -> Passage | Report:
+        """Waits until the try may run, or until it is certain that none will."""
+        backoff = Backoff(self._rng)
+        while True:
+            delay = jittered(self._identity.arguments.poll_seconds, self._rng)
+            order, stop = self._link.order, self._reasons.of_try(self._reporter.try_number)
+            if stop is not None and stop.phase is not HostPhase.WAITING:
+                return self._stopped_before(stop)
+            if order is not None and order.try_number > self._reporter.try_number:
+                self._reporter.try_number = order.try_number
+                self._reporter.publish(HostPhase.WAITING)
+            ordered = order is not None and order.try_number == self._reporter.try_number
+            if order is not None and ordered and order.action is OrderAction.RUN:
+                try:
+                    passage = gate.look()
+                    backoff.reset()
+                except StoreError as error:
+                    delay = backoff.next()
+                    _log.warning("the gate could not be read, again in %.1f s: %s", delay, error)
+                else:
+                    if passage.verdict is Verdict.OPEN:
+                        return passage
+                    if passage.verdict is Verdict.REFUSED:
+                        return self._never_ran(HostPhase.REFUSED, host_errors.GATE_CLOSED, passage.message)
+                    if passage.verdict is Verdict.RESTARTED:
+                        return self._never_ran(HostPhase.FAILED, host_errors.HOST_RESTARTED, passage.message)
+            self._wakeup.wait(delay)
+
+    def _next_try(self, report: Report) -> int | None:
+        """Waits for the order of another try after this report; None: there will be none, and the host was shut down.
+
+        On the bastion's own host nothing is waited for.
+        """
+        number = report.try_number
+        while not (self._identity.on_bastion or self._reasons.shut_down):
+            order = self._link.order
+            if not may_be_followed(report.phase, report.error) or (
+                order is not None and (order.action is OrderAction.STOP or order.max_tries <= number)
+            ):
+                self._link.stop_polling()
+                self._parts.sidecar.end()
+            elif order is not None and order.try_number > number:
+                return order.try_number
+            self._wakeup.wait(_FOREVER)
+        return None
+
+    def _store_rest_of_log(self, *, gap: bool = False) -> None:
+        """Uploads what an earlier agent left in the spools, and gives up only when the host goes away.
+
+        Args:
+            gap: Whether output may be lost that had not come so far, which is then said.
+        """
+        if self._state.proxy_spool_dir.is_dir():
+            self._store_rest_of(self._new_proxy_log(self._wakeup.set), gap=False)
+        self._store_rest_of(self._parts.open_log(), gap=gap)
+
+    def _store_rest_of(self, log: HostLog, *, gap: bool) -> None:
+        try:
+            log.open()
+        except OSError as error:
+            _log.warning("the spool of the log cannot be read, its rest is lost: %s", error)
+            return
+        if not gap and log.is_empty:
+            return
+        self._until_stored(log.go_on)
+        if gap:
+            log.gap("the agent of this host was restarted")
+        log.close()
+        log.start()
+        if not self._wait(lambda: log.done, at_most_seconds_if_shut_down=SHUTDOWN_FLUSH_SECONDS):
+            log.abandon()
+
+    def _store_rest_of_outputs(self) -> None:
+        """Stores what the command left in its output folder, if it began at all."""
+        if not self._state.prepared:
+            return
+        order = self._until_stored(lambda: host_outputs.order_of(self._parts))
+        folder = None if order is None else host_outputs.folder_of(self._parts, order)
+        if folder is None or not folder.is_dir():
+            return
+        sync = host_outputs.begin(self._parts, folder)
+        sync.finish()
+        deadline = self._clock.monotonic() + limits.OUTPUT_FINAL_SECONDS
+        while not (sync.done or self._reasons.urgent) and self._clock.monotonic() < deadline:
+            self._wakeup.wait(self._identity.arguments.poll_seconds)
+        if not sync.done:
+            sync.abandon()
+            _log.warning("%s", host_outputs.lacking(sync))
+
+    def _new_log(self) -> HostLog:
+        return self._log_of("worker", self._state.spool_dir, SPOOL_MAX_BYTES, self._wakeup.set)
+
+    def _new_proxy_log(self, on_change: Callable[[], None]) -> HostLog:
+        return self._log_of("proxy", self._state.proxy_spool_dir, limits.PROXY_LOG_SPOOL_MAX_BYTES, on_change)
+
+    def _log_of(self, source: keys.LogSource, folder: Path, most: int, on_change: Callable[[], None]) -> HostLog:
+        return HostLog(
+            self._parts.store,
+            self._identity,
+            folder,
+            clock=self._clock,
+            rng=self._rng,
+            drop_noise=source == "worker" and self._parts.emulated and not self._identity.on_bastion,
+            is_urgent=lambda: self._reasons.urgent,
+            on_change=on_change,
+            capacity_bytes=most,
+            source=source,
+        )
+
+    def _choose_coordinator(self) -> str:
+        identity = self._identity
+        if identity.on_bastion or not identity.peers:
+            return ""
+        return coordinator.choose(identity.peers[0], run=identity.arguments.run, emulated=self._parts.emulated)
+
+    def _stopped_before(self, stop: Stop) -> Report:
+        return self._never_ran(stop.phase, stop.error, f"before the command ran: {stop.message}")
+
+    def _never_ran(self, phase: HostPhase, error: str, message: str) -> Report:
+        return self._reporter.make(phase, error=error, message=message, ended_at=self._clock.now())
+
+    def _settle(self, report: Report) -> bool:
+        """Publishes the final report and waits until it is stored; gives up only when the host is shut down."""
+        self._link.publish(report)
+        return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
+
+    def _wait(self, condition: Callable[[], bool], *, at_most_seconds_if_shut_down: float) -> bool:
+        """Waits for something that wakes us up; returns whether it came true."""
+        deadline: float | None = None
+        while not condition():
+            now = self._clock.monotonic()
+            if self._reasons.shut_down and deadline is None:
+                deadline = now + at_most_seconds_if_shut_down
+            if deadline is not None and now >= deadline:
+                return False
+            self._wakeup.wait(_FOREVER if deadline is None else deadline - now)
+        return True
+
+    def _until_stored(self, operation: Callable[[], T]) -> T | None:
+        """Repeats a store operation until it succeeds; gives up (None) only when the host is shut down."""
+        backoff = Backoff(self._rng)
+        while not self._reasons.shut_down:
+            try:
+                return operation()
+            except StoreError as error:  # noqa: PERF203 - repeating is what the loop is for
+                delay = backoff.next()
+                _log.warning("the bucket did not answer, again in %.1f s: %s", delay, error)
+                self._wakeup.wait(delay)
+        return None
+
+
+def state_dir_of(environ: Mapping[str, str]) -> Path:
+    """Where a host keeps its local state."""
+    return Path(environ.get(STATE_DIR) or "/var/lib/bastion")

@@ -1,0 +1,100 @@
+"""Who this host is: the agent's arguments, and its place in the slice.
+
+Layer: worker, pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bastion.core.bucket.protocol import AgentArguments
+from bastion.core.errors import InvalidDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostIdentity:
+    """One host of one attempt.
+
+    Attributes:
+        arguments: What the node was created with, and which slice it is; the same on all its hosts.
+        worker: This host's number in its slice, from 0.
+        peers: Addresses of the slice's hosts, in order of worker number; empty on the bastion's own host.
+        slices_address: `host:port` where several slices meet, if the platform made them together and says so.
+    """
+
+    arguments: AgentArguments
+    worker: int
+    peers: tuple[str, ...] = ()
+    slices_address: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.worker < self.arguments.hosts_per_slice:
+            raise InvalidDocument(
+                f"this host is worker {self.worker}, but its slice has {self.arguments.hosts_per_slice} hosts; "
+                "the node is not of the type that was asked for"
+            )
+        if self.slice_index >= self.arguments.num_slices:
+            raise InvalidDocument(f"this is slice {self.slice_index}, but the job has {self.arguments.num_slices}")
+
+    @property
+    def host(self) -> int:
+        """The host's number in the whole job."""
+        return self.slice_index * self.arguments.hosts_per_slice + self.worker
+
+    @property
+    def slice_index(self) -> int:
+        """Which slice of the job, from 0."""
+        return self.arguments.slice_index or 0
+
+    @property
+    def num_hosts(self) -> int:
+        return self.arguments.num_slices * self.arguments.hosts_per_slice
+
+    @property
+    def on_bastion(self) -> bool:
+        """Whether this is the bastion's own host, for a job without a slice."""
+        return not self.arguments.accelerator_type
+
+
+def parse_slice_index(tpu_env: str) -> int:
+    """Which slice of several a node is, by its `tpu-env`: lines of `NAME: 'value'`.
+
+    The platform says it of the slices that it made together; of others the node's name ends in it.
+
+    Raises:
+        InvalidDocument: neither of them.
+    """
+    values = _parse_tpu_env(tpu_env)
+    number = values.get("MEGASCALE_SLICE_ID") or values.get("NODE_ID", "").rpartition("-")[2]
+    if not number.isdecimal():
+        raise InvalidDocument("tpu-env tells neither MEGASCALE_SLICE_ID nor a NODE_ID that ends in the slice's number")
+    return int(number)
+
+
+def parse_slices_address(tpu_env: str) -> str:
+    """Where the slices that the platform made together meet; empty if it does not say."""
+    return _parse_tpu_env(tpu_env).get("MEGASCALE_COORDINATOR_ADDRESS", "")
+
+
+def _parse_tpu_env(tpu_env: str) -> dict[str, str]:
+    return dict(re.findall(r"^(\w+): '?([^'\n]*)'?$", tpu_env, re.MULTILINE))
+
+
+def parse_peers(endpoints: str) -> tuple[str, ...]:
+    """The hosts' addresses in the node's `worker-network-endpoints`, in order of worker number.
+
+    Two formats exist: plain addresses, and triples `name:number:address`, each separated by commas.
+
+    Raises:
+        InvalidDocument: neither of them.
+    """
+    peers = []
+    for endpoint in filter(None, (part.strip() for part in endpoints.split(","))):
+        parts = endpoint.split(":")
+        if len(parts) not in (1, 3):
+            raise InvalidDocument(
+                f"worker-network-endpoints has {endpoint!r}, which is neither an address nor name:number:address"
+            )
+        peers.append(parts[-1])
+    return tuple(peers)

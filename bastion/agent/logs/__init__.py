@@ -1,0 +1,1 @@
+"""A host's output on its way to the bucket."""

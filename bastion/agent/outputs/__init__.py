@@ -1,0 +1,1 @@
+"""A host's output folder, stored and restored."""

@@ -1,0 +1,109 @@
+"""A host's output folder, as a try of the command sees it: where it is, what it begins with, when it is stored.
+
+Layer: worker. Puts `output_restore`, `output_store` and `output_sync` together for an order.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bastion.agent.backoff import Backoff, jittered
+from bastion.agent.host_parts import HostParts
+from bastion.agent.outputs.restore import OutputArrival, Restored
+from bastion.agent.outputs.store import OutputStore
+from bastion.agent.outputs.sync import OutputSync
+from bastion.core import limits
+from bastion.core.bucket import keys, outputs, protocol
+from bastion.core.bucket.protocol import Order
+from bastion.core.errors import InvalidDocument, NotFound
+
+# A host that was told to stop goes on storing so long after its command's grace; then it must give its last report
+# (`limits.STOP_REPORT_SLACK_SECONDS`).
+STOPPED_SECONDS = 20.0
+# The same on a host that goes away.
+URGENT_SECONDS = 3.0
+# Up to here the bucket is a folder, or stands on this machine: a write costs nothing.
+_LOCAL_POLL_SECONDS = 1.0
+_LOCAL_PERIOD_SECONDS = 5.0
+# Names of what could not be stored that the log tells.
+_NAMES_MAX = 5
+
+
+def folder_of(parts: HostParts, order: Order) -> Path | None:
+    """The output folder on the disk; None: the job has none."""
+    return (parts.state.work_dir / order.output_dir).absolute() if order.output_dir else None
+
+
+def order_of(parts: HostParts) -> Order | None:
+    """The order as it is now; None: there is none to read.
+
+    Raises:
+        StoreError: try again.
+    """
+    try:
+        stored = parts.store.get(keys.order(parts.identity.arguments.run), max_bytes=limits.ORDER_MAX_BYTES)
+        return protocol.read(Order, stored.data)
+    except (NotFound, InvalidDocument):
+        return None
+
+
+def arrival(parts: HostParts, order: Order, into: Path) -> OutputArrival:
+    """What brings back earlier outputs."""
+    owner = 0 if order.output_sync == "worker0" else parts.identity.host
+    return OutputArrival(
+        parts.store,
+        outputs.of_run(parts.identity.arguments.run, parts.identity.arguments.job, owner),
+        into,
+        run=parts.identity.arguments.run,
+        backoff=_backoff(parts),
+        on_done=parts.wakeup.set,
+    )
+
+
+def begin(parts: HostParts, folder: Path) -> OutputSync:
+    """Makes the folder, and begins storing what comes into it.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = parts.identity.arguments
+    local = arguments.poll_seconds <= _LOCAL_POLL_SECONDS
+    sync = OutputSync(
+        OutputStore(parts.store, outputs.of_run(arguments.run, arguments.job, parts.identity.host)),
+        folder,
+        run=arguments.run,
+        backoff=_backoff(parts),
+        on_done=parts.wakeup.set,
+        period_seconds=jittered(_LOCAL_PERIOD_SECONDS if local else limits.OUTPUT_PERIOD_SECONDS, parts.rng),
+    )
+    sync.start()
+    return sync
+
+
+def told_of(restored: Restored) -> list[str]:
+    """Lines for the log."""
+    lines = [f"stored outputs that are not whole are passed over: {text}" for text in restored.passed_over]
+    manifest = restored.manifest
+    if manifest is not None:
+        lines.append(
+            f"outputs of {manifest.run} are restored: {len(manifest.files)} files, {manifest.size} bytes "
+            f"(sync {manifest.seq})"
+        )
+    return lines
+
+
+def lacking(sync: OutputSync) -> str:
+    """What is missing in the bucket now that nothing more is stored; empty: nothing."""
+    if not sync.done:
+        return f"not all outputs could be stored: {sync.trouble or 'there was no time left'}"
+    if not sync.left_out:
+        return ""
+    names = sorted(sync.left_out)
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    told = ", ".join(f"{name} ({sync.left_out[name]})" for name in names[:_NAMES_MAX])
+    return f"some outputs are not stored: {told}{more}"
+
+
+def _backoff(parts: HostParts) -> Backoff:
+    return Backoff(parts.rng, last_seconds=max(1.0, min(30.0, parts.identity.arguments.poll_seconds * 6)))

@@ -1,0 +1,193 @@
+"""A job's stored outputs on their way back to a host, before the command's first try there.
+
+Layer: worker; in a thread, so that the host's loop sees stop orders meanwhile.
+
+Invariants:
+
+* What the command finds is whole: all of one manifest, each byte verified, or nothing.
+* Every host of a run begins with what earlier runs left, never with what a sibling stored in this run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bastion.agent.backoff import Backoff
+from bastion.agent.outputs.sync import AT_ONCE
+from bastion.core import limits
+from bastion.core.bucket import outputs
+from bastion.core.bucket.outputs import Manifest, StoredFile
+from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.ports import ObjectStore
+
+_log = logging.getLogger(__name__)
+
+
+class _NotWhole(Exception):
+    """Something of a manifest is missing or is not what it should be."""
+
+
+class _GivenUp(Exception):
+    """Nobody waits for this any more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Restored:
+    """What a host begins with.
+
+    Attributes:
+        manifest: What was restored; None: nothing.
+        passed_over: Newer ones that were not whole, and why.
+    """
+
+    manifest: Manifest | None = None
+    passed_over: list[str] = field(default_factory=list)
+
+
+def restore(
+    store: ObjectStore, folder: str, into: Path, *, run: str, is_given_up: Callable[[], bool] = lambda: False
+) -> Restored:
+    """Puts the newest complete outputs of earlier runs into a folder, over what is there.
+
+    Args:
+        folder: A `keys.outputs`.
+        run: This one, which does not count.
+
+    Raises:
+        StoreError: try again.
+        OSError: the disk refuses.
+    """
+    result = Restored()
+    prefix = folder + outputs.MANIFEST_PREFIX
+    names = [meta.key.removeprefix(folder) for meta in store.list(prefix)]
+    for name in sorted((name for name in names if outputs.seq_of_manifest(name) is not None), reverse=True):
+        staging = into.with_name(into.name + ".new")
+        try:
+            manifest = outputs.read(store.get(folder + name, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
+            if manifest.run == run:
+                continue
+            shutil.rmtree(staging, ignore_errors=True)
+            _fetch(store, folder, manifest, staging, is_given_up)
+            _move(manifest, staging, into)
+        except (InvalidDocument, NotFound, _NotWhole, ValueError) as error:  # the last: a key that no store could hold
+            _log.warning("%s%s is passed over: %s", folder, name, error)
+            result.passed_over.append(f"{name}: {error}")
+            continue
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        result.manifest = manifest
+        break
+    return result
+
+
+def _fetch(store: ObjectStore, folder: str, manifest: Manifest, staging: Path, is_given_up: Callable[[], bool]) -> None:
+    staging.mkdir(parents=True)
+    for path in sorted(manifest.folders):
+        (staging / path).mkdir()
+    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="output-file")
+    try:
+        waiting = [
+            pool.submit(_fetch_file, store, folder, file, staging / path, is_given_up)
+            for path, file in manifest.files.items()
+        ]
+        for future in waiting:
+            future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _fetch_file(
+    store: ObjectStore, folder: str, file: StoredFile, target: Path, is_given_up: Callable[[], bool]
+) -> None:
+    with target.open("xb") as out:
+        for part in file.parts:
+            if is_given_up():
+                raise _GivenUp
+            data = store.get(folder + part.object, max_bytes=limits.OUTPUT_PART_BYTES).data
+            if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
+                raise _NotWhole(f"{part.object} is not what was stored")
+            out.write(data)
+    target.chmod(file.mode)
+    os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+
+
+def _move(manifest: Manifest, staging: Path, into: Path) -> None:
+    """What the job's code has in the same place gives way; what else it has there stays."""
+    into.mkdir(parents=True, exist_ok=True)
+    for path in sorted(manifest.folders):
+        _give_way(into / path, for_folder=True)
+        (into / path).mkdir(exist_ok=True)
+    for path in manifest.files:
+        _give_way(into / path, for_folder=False)
+        (staging / path).replace(into / path)
+    for path, target in manifest.links.items():
+        _give_way(into / path, for_folder=False)
+        (into / path).symlink_to(target)
+
+
+def _give_way(path: Path, *, for_folder: bool) -> None:
+    if path.is_dir() and not path.is_symlink():
+        if not for_folder:
+            shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class OutputArrival:
+    """`restore` in a thread, as often as it takes."""
+
+    def __init__(
+        self, store: ObjectStore, folder: str, into: Path, *, run: str, backoff: Backoff, on_done: Callable[[], None]
+    ) -> None:
+        """`on_done` is called from the thread once `done` is true."""
+        self._store = store
+        self._folder = folder
+        self._into = into
+        self._run = run
+        self._backoff = backoff
+        self._on_done = on_done
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="output-restore", daemon=True)
+        self.done = False
+        self.restored = Restored()
+        # Replaced in the end, whatever happens in between: a command must not begin anew beside outputs that are there.
+        self.problem: OSError | None = OSError("the outputs of earlier attempts were not restored")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more; the part that is being read is finished first."""
+        self._given_up.set()
+
+    def _work(self) -> None:
+        try:
+            self._restore()
+            self.problem = None
+        except OSError as error:
+            self.problem = error
+        except _GivenUp:
+            _log.info("the outputs are not needed any more")
+        finally:
+            self.done = True
+            self._on_done()
+
+    def _restore(self) -> None:
+        while not self._given_up.is_set():
+            try:
+                self.restored = restore(
+                    self._store, self._folder, self._into, run=self._run, is_given_up=self._given_up.is_set
+                )
+                return
+            except StoreError as error:  # noqa: PERF203 - repeating is what the loop is for
+                delay = self._backoff.next()
+                _log.warning("the outputs could not be fetched, again in %.1f s: %s", delay, error)
+                self._given_up.wait(delay)

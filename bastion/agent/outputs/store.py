@@ -1,0 +1,132 @@
+"""A host's outputs in the bucket: what is there, what still counts, and how more is added.
+
+Layer: worker.
+
+Invariants:
+
+* A manifest is written after all that it names. Older ones are deleted after that, and what only they named after them.
+* Where a write's fate is unknown, the caller goes on under a higher number: no name is used twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+
+from bastion.core import limits
+from bastion.core.bucket import outputs
+from bastion.core.bucket.outputs import Manifest, Part
+from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.ports import ObjectStore
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What is known of an object of this host."""
+
+    generation: int
+    size: int
+
+
+class OutputStore:
+    """A host's part of the bucket: what is there, what still counts.
+
+    Attributes:
+        newest: The newest complete manifest.
+    """
+
+    def __init__(self, store: ObjectStore, folder: str) -> None:
+        """`folder` is a `keys.outputs`."""
+        self._store = store
+        self._folder = folder
+        self._seq = 0
+        self._objects: dict[str, _Stored] = {}
+        self._by_digest: dict[str, str] = {}
+        self._manifests: dict[int, tuple[Manifest, int]] = {}
+        self.newest: Manifest | None = None
+
+    def open(self) -> None:
+        """Finds what earlier runs stored, and deletes what no longer counts.
+
+        Raises:
+            StoreError: try again.
+        """
+        self._objects.clear()
+        self._manifests.clear()
+        found: dict[int, int] = {}
+        for meta in self._store.list(self._folder):
+            name = meta.key.removeprefix(self._folder)
+            seq = outputs.seq_of_manifest(name)
+            if seq is not None:
+                found[seq] = meta.generation
+            else:
+                seq = outputs.seq_of_object(name)
+                if seq is None:
+                    continue  # a stranger's
+                self._objects[name] = _Stored(meta.generation, meta.size)
+            self._seq = max(self._seq, seq)
+        sizes = {name: stored.size for name, stored in self._objects.items()}
+        for seq, generation in found.items():
+            try:
+                key = self._folder + outputs.manifest_name(seq)
+                manifest = outputs.read(self._store.get(key, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
+            except (InvalidDocument, NotFound) as error:
+                _log.warning("manifest %d of the outputs does not count: %s", seq, error)
+                continue
+            if outputs.is_complete(manifest, sizes):
+                self._manifests[seq] = (manifest, generation)
+        self._prune()
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def has(self, part: Part) -> bool:
+        return part.object in self._objects
+
+    def put(self, data: bytes, seq: int, path: str, part: int, parts: int) -> Part:
+        """Stores some bytes of a file, unless they are there.
+
+        Raises:
+            StoreError: try again under another number.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        name = self._by_digest.get(digest)
+        if name is None:
+            name = outputs.object_name(self._folder, seq, path, part, parts)
+            meta = self._store.put(self._folder + name, data, generation=0)
+            self._objects[name] = _Stored(meta.generation, len(data))
+            self._by_digest[digest] = name
+        return Part(object=name, size=len(data), sha256=digest)
+
+    def commit(self, manifest: Manifest) -> None:
+        """Makes it count.
+
+        Raises:
+            StoreError: perhaps it does not; try again under another number.
+        """
+        key = self._folder + outputs.manifest_name(manifest.seq)
+        meta = self._store.put(key, manifest.to_bytes(), generation=0)
+        self._manifests[manifest.seq] = (manifest, meta.generation)
+        self._prune()
+
+    def _prune(self) -> None:
+        """Deletes what does not count any more, as far as the bucket lets us; the rest goes the next time."""
+        kept = outputs.to_keep([manifest for manifest, _ in self._manifests.values()])
+        self.newest = kept[0] if kept else None
+        needed: dict[str, Part] = {part.object: part for manifest in kept for part in manifest.objects()}
+        self._by_digest = {part.sha256: name for name, part in needed.items()}
+        seqs = {manifest.seq for manifest in kept}
+        try:
+            for seq in sorted(self._manifests.keys() - seqs):
+                key = self._folder + outputs.manifest_name(seq)
+                self._store.delete(key, generation=self._manifests[seq][1])
+                del self._manifests[seq]
+            for name in sorted(self._objects.keys() - needed.keys()):
+                self._store.delete(self._folder + name, generation=self._objects[name].generation)
+                del self._objects[name]
+        except StoreError as error:
+            _log.warning("old outputs could not be deleted, again after the next sync: %s", error)

@@ -1,0 +1,1 @@
+"""The encrypting storage proxy beside a host's command."""

@@ -1,0 +1,321 @@
+"""The encrypting storage proxy beside a host's command: started before it, kept alive, ended after it.
+
+Layer: worker; a thread of its own keeps the process, the host's loop asks how it is.
+
+Invariants:
+
+* `serves` is true only while a proxy listens that this object started: its certificate is removed before each start
+  and appears once it does.
+* It comes back at the same address with the same folders, so that clients and uploads under way go on with it.
+* A proxy that does not come back is a `problem` for good. Its clients still find its address in their environment,
+  where nobody answers: nothing goes around it.
+* It is none of the command (no marker, a group and session of its own), and the kernel ends it with this agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from bastion import processes
+from bastion.agent.backoff import Backoff
+from bastion.agent.child_processes import Attendants
+from bastion.agent.environment import own_variables
+from bastion.agent.logs.host_log import HostLog
+from bastion.agent.sidecar.bypass import BypassWatch
+from bastion.agent.sidecar.place import PROXY_MARKER, ProxyPlace, proxy_variables
+from bastion.agent.wakeup import Wakeup
+from bastion.core import limits
+from bastion.core.bucket import host_errors
+from bastion.core.bucket.protocol import Order
+from bastion.core.encryption.sidecar_contract import EXIT_CONFIGURATION, EXIT_OUT_OF_REACH, UPSTREAM
+from bastion.processes import ProcessId
+
+_log = logging.getLogger(__name__)
+
+_TIED = Path(__file__).parent / "tied.py"
+# The proxy as a program, for this very Python.
+PROGRAM = (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "bastion.wiring.proxy_main")
+_LOOK_SECONDS = 0.05
+_LAST_BACKOFF_SECONDS = 5.0
+# What is started shortly before the time is over gets so long.
+_LAST_CHANCE_SECONDS = 5.0
+_LAST_WORD_CHARS = 300
+# What a shell adds to the number of a signal that ended a process.
+_SIGNALLED = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarTimes:
+    """In seconds; `bastion.core.limits` says what each is for."""
+
+    ready: float = limits.PROXY_READY_SECONDS
+    back: float = limits.PROXY_BACK_SECONDS
+    deaths: float = limits.PROXY_DEATHS_SECONDS
+    end: float = limits.PROXY_END_SECONDS
+    first_backoff: float = 0.25
+    bypass: float = limits.PROXY_BYPASS_LOOK_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarProblem:
+    """Why there is no proxy, and will be none.
+
+    Attributes:
+        error: PROXY_REFUSED or PROXY_FAILED of `bastion.core.bucket.host_errors`.
+    """
+
+    error: str
+    message: str
+
+
+class Sidecar:
+    """One host's proxy in one attempt; does nothing until `start`.
+
+    Attributes:
+        serves: Whether it listens now.
+        problem: Set when it is given up.
+        done: It was ended, and its log is stored.
+    """
+
+    def __init__(
+        self,
+        place: ProxyPlace,
+        *,
+        program: Sequence[str],
+        environ: Mapping[str, str],
+        marker: str,
+        attendants: Attendants,
+        open_log: Callable[[Callable[[], None]], HostLog],
+        rng: Random,
+        on_change: Callable[[], None],
+        times: SidecarTimes,
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            program: What to run, without arguments of its own.
+            environ: The agent's environment.
+            marker: By which a proxy that another agent left is found.
+            open_log: A log for what it prints; calls back when something of it is done.
+            on_change: Called from other threads when an attribute or `news` has changed.
+        """
+        self.place = place
+        self._program = tuple(program)
+        self._environ = environ
+        self._marker = marker
+        self._attendants = attendants
+        self._open_log = open_log
+        self._on_change = on_change
+        self._times = times
+        self._backoff = Backoff(rng, first_seconds=times.first_backoff, last_seconds=_LAST_BACKOFF_SECONDS)
+        self._wakeup = Wakeup()
+        self._news: deque[str] = deque()
+        self._deaths: deque[float] = deque()
+        self._variables: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+        self._ending = False
+        self._abandoned = False
+        self._has_served = False
+        self._watch: BypassWatch | None = None
+        self.serves = False
+        self.problem: SidecarProblem | None = None
+        self.done = False
+
+    def start(self, order: Order) -> None:
+        """Begins, once: what the order says at first counts for the attempt."""
+        if self._thread is not None:
+            return
+        self._variables = proxy_variables(self.place, own_variables(self._environ), order, marker=self._marker)
+        self._watch = BypassWatch(
+            upstream=self._variables.get(UPSTREAM, ""), period_seconds=self._times.bypass, tell=self._tell
+        )
+        self._watch.start()
+        self._thread = threading.Thread(target=self._work, name="proxy-keeper", daemon=True)
+        self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more has to be waited for: it serves, or never will."""
+        return self.serves or self.problem is not None
+
+    def news(self) -> list[str]:
+        """Lines for the job's log, each once."""
+        lines = []
+        while self._news:
+            lines.append(self._news.popleft())
+        return lines
+
+    def watch(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
+        """Tells of these processes if they go around the proxy; None: there are none any more."""
+        if self._watch is not None:
+            self._watch.of(members)
+
+    def end(self) -> None:
+        """Nothing needs it any more: it is ended, and its log stored, which `done` tells."""
+        self._ending = True
+        self._wakeup.set()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._thread is None:
+            self.done = True
+
+    def abandon(self) -> None:
+        """Ends it as well, and leaves the rest of its log on the disk; waits until it is gone."""
+        self._abandoned = True
+        self.end()
+        if self._thread is not None:
+            self._thread.join(self._times.end + 5.0)
+
+    def end_leftover(self) -> None:
+        """Ends what another agent of this host left."""
+        processes.end_marked(PROXY_MARKER, self._marker, grace_seconds=0.0)
+
+    # -- the keeper's thread; the kernel ties the process to it ----------------------------------------------------
+
+    def _work(self) -> None:
+        log: HostLog | None = None
+        try:
+            self.end_leftover()
+            for folder in (self.place.certificates, self.place.state):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            log = self._open_log(self._wakeup.set)
+            log.open()
+            log.start()
+            self._keep(log)
+        except (OSError, ValueError) as error:
+            self._give_up(host_errors.PROXY_FAILED, f"the storage proxy could not be started: {error}")
+        finally:
+            if log is not None:
+                self._store(log)
+            self.done = True
+            self._on_change()
+
+    def _keep(self, log: HostLog) -> None:
+        """Starts it again and again, until it is ended or given up."""
+        down_since = time.monotonic()
+        while not self._ending:
+            self.place.certificate.unlink(missing_ok=True)
+            process = self._attendants.start(
+                [sys.executable, "-I", "-S", str(_TIED), str(os.getpid()), *self._program],
+                variables=self._variables,
+                folder=self.place.state,
+            )
+            code, served = self._tend(process, log, give_up_at=down_since + self._times.back)
+            if self._ending:
+                return
+            down_since = time.monotonic() if served else down_since
+            text = f"the storage proxy {self._how(code, log.last_line[:_LAST_WORD_CHARS])}"
+            if self._is_hopeless(code, text, down_since):
+                return
+            delay = self._backoff.next()
+            self._tell(f"{text}; it is started again")
+            self._pause(delay)
+
+    def _how(self, code: int | None, said: str) -> str:
+        """What became of it; its last words are about that if it ended by itself."""
+        if code is not None and code > _SIGNALLED:
+            return f"was killed by signal {code - _SIGNALLED}"
+        how = f"ended with {code}" if code is not None else "did not serve in time"
+        return f"{how} ({said})" if said else how
+
+    def _is_hopeless(self, code: int | None, text: str, down_since: float) -> bool:
+        now = time.monotonic()
+        if code == EXIT_CONFIGURATION:
+            self._give_up(host_errors.PROXY_REFUSED, text)
+        elif now - down_since >= self._times.back:
+            self._give_up(host_errors.PROXY_FAILED, f"{text}, and has not served for {self._times.back:.0f} s")
+        elif code != EXIT_OUT_OF_REACH:
+            self._deaths.append(now)
+            while now - self._deaths[0] > self._times.deaths:
+                self._deaths.popleft()
+            if len(self._deaths) >= limits.PROXY_DEATHS_MAX:
+                often = f"{len(self._deaths)} times within {self._times.deaths:.0f} s"
+                self._give_up(host_errors.PROXY_FAILED, f"{text}, {often}")
+        return self.problem is not None
+
+    def _tend(self, process: subprocess.Popen[bytes], log: HostLog, *, give_up_at: float) -> tuple[int | None, bool]:
+        """From its start to its end: its exit code (None: it was killed, because it did not serve in time), and
+        whether it served."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pump = log.pump({"stdout": os.dup(process.stdout.fileno()), "stderr": os.dup(process.stderr.fileno())})
+        process.stdout.close()
+        process.stderr.close()
+        codes: list[int] = []
+
+        def wait() -> None:
+            codes.append(self._attendants.wait(process))
+            self._wakeup.set()
+
+        threading.Thread(target=wait, name="proxy-waiter", daemon=True).start()
+        deadline = min(time.monotonic() + self._times.ready, max(give_up_at, time.monotonic() + _LAST_CHANCE_SECONDS))
+        served = late = False
+        while not (codes or self._ending or late):
+            if not served and self.place.certificate.exists():
+                served = True
+                self._is_up()
+            late = not served and time.monotonic() >= deadline
+            self._wakeup.wait(3600.0 if served else _LOOK_SECONDS)
+        if not codes:
+            self._end(process, codes, gently=not late)
+        self.serves = False
+        pump.finish()
+        while not pump.done:
+            self._wakeup.wait(_LOOK_SECONDS)
+        return (None if late else codes[0] if codes else None), served
+
+    def _is_up(self) -> None:
+        if self._has_served:
+            self._tell("the storage proxy serves again")
+        self._has_served = True
+        self._backoff.reset()
+        self.serves = True
+        self._on_change()
+
+    def _end(self, process: subprocess.Popen[bytes], codes: list[int], *, gently: bool) -> None:
+        """SIGINT, some time, SIGKILL."""
+        deadline = time.monotonic()
+        if gently and not self._abandoned:
+            process.send_signal(signal.SIGINT)
+            deadline += self._times.end
+        while not codes and time.monotonic() < deadline and not self._abandoned:
+            self._wakeup.wait(_LOOK_SECONDS)
+        while not codes:
+            process.kill()
+            self._wakeup.wait(_LOOK_SECONDS)
+
+    def _store(self, log: HostLog) -> None:
+        log.close()
+        while not log.done and not self._abandoned:
+            self._wakeup.wait(1.0)
+        if not log.done:
+            log.abandon()
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._ending and (left := deadline - time.monotonic()) > 0:
+            self._wakeup.wait(left)
+
+    def _give_up(self, error: str, message: str) -> None:
+        _log.error("%s", message)
+        self.problem = SidecarProblem(error=error, message=message)
+        self._on_change()
+
+    def _tell(self, text: str) -> None:
+        self._news.append(text)
+        self._on_change()

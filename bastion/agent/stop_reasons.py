@@ -1,0 +1,108 @@
+"""Why a host stops what it does: it is shut down, the cloud takes it away, its order says so, or its order is lost.
+
+Layer: worker; looks at what other threads found, does no I/O.
+
+Invariants:
+
+* Nothing else ends a running command: an unreachable bucket or a dead daemon is no reason, except where another machine
+  may start the command again (`order_lost_seconds`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bastion.agent.bucket_link import BucketLink
+from bastion.agent.identity import HostIdentity
+from bastion.agent.vm_notices import HostSignals
+from bastion.core import limits
+from bastion.core.bucket import host_errors
+from bastion.core.bucket.protocol import HostPhase, Order, OrderAction
+from bastion.ports import Clock
+
+# A VM that is shut down is given some seconds by whoever does it; the command gets the first of them.
+SHUTDOWN_GRACE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why to stop, and until when the command may end by itself.
+
+    Attributes:
+        phase: What the host is then: STOPPED, FAILED, or WAITING for the next try.
+        error: One of `bastion.core.bucket.host_errors`, or empty.
+        deadline: Monotonic seconds.
+    """
+
+    phase: HostPhase
+    error: str
+    message: str
+    deadline: float
+
+
+class StopReasons:
+    """What one host has to obey.
+
+    Attributes:
+        shut_down: Set, from a signal handler, when the host is being shut down.
+    """
+
+    def __init__(self, identity: HostIdentity, link: BucketLink, signals: HostSignals | None, *, clock: Clock) -> None:
+        self._order_lost_seconds = identity.arguments.order_lost_seconds
+        self._link = link
+        self._signals = signals
+        self._clock = clock
+        self.shut_down = False
+
+    def of_try(self, number: int) -> Stop | None:
+        """Why not to begin, or to go on with, a try."""
+        return self.of_host() or self._of_order(number)
+
+    def of_host(self) -> Stop | None:
+        """Why this host itself does not go on, whatever it is at."""
+        signal = self._signals.pending if self._signals is not None else None
+        if self.shut_down:
+            # A cloud that takes the host away may say why at the same moment.
+            return Stop(
+                phase=HostPhase.STOPPED,
+                error=signal.error if signal else host_errors.HOST_SHUT_DOWN,
+                message=signal.message if signal else "the host was shut down",
+                deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
+            )
+        if signal is not None:
+            return Stop(phase=HostPhase.STOPPED, error=signal.error, message=signal.message, deadline=signal.deadline)
+        return None
+
+    def superseded(self, number: int) -> bool:
+        """Whether a later try than that has been ordered."""
+        order = self._link.order
+        return order is not None and order.action is not OrderAction.STOP and order.try_number > number
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the host goes away within seconds."""
+        return self.of_host() is not None
+
+    def _of_order(self, number: int) -> Stop | None:
+        order = self._link.order
+        if order is not None and order.action is OrderAction.STOP:
+            return self._ordered(order, HostPhase.STOPPED)
+        if order is not None and order.try_number > number:
+            return self._ordered(order, HostPhase.WAITING)
+        if 0 < self._order_lost_seconds <= self._link.seconds_without_order:
+            return Stop(
+                phase=HostPhase.FAILED,
+                error=host_errors.ORDER_LOST,
+                message=(
+                    f"the order could not be read for {self._order_lost_seconds:.0f} s; nothing runs here any more, "
+                    "because another machine may start it again"
+                ),
+                deadline=self._clock.monotonic() + limits.EVICTION_GRACE_SECONDS,
+            )
+        return None
+
+    def _ordered(self, order: Order, phase: HostPhase) -> Stop:
+        message = order.reason
+        if phase is HostPhase.WAITING:
+            message = message or f"try {order.try_number} begins, on all hosts together"
+        return Stop(phase=phase, error="", message=message, deadline=self._clock.monotonic() + order.grace_seconds)

@@ -1,0 +1,93 @@
+"""`bastion config set|show`: this user's settings.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.output import emit_json, plain, say
+from bastion.cli.parsing import did_you_mean
+from bastion.cli.target import CONFIG_KEYS, bastion_home, config_path, read_config, resolve, write_config
+from bastion.core.encryption.key_mapping import KeyMapping
+from bastion.core.errors import Refused
+from bastion.wiring.roots import parse_root
+
+
+def _set(call: Invocation) -> int:
+    key, value = call.operands
+    if key not in CONFIG_KEYS:
+        raise Refused(
+            f"there is no setting {plain(key)!r}{did_you_mean(key, CONFIG_KEYS)} (there are {', '.join(CONFIG_KEYS)})"
+        )
+    settings = dict(read_config())
+    if not value:
+        settings.pop(key, None)
+    else:
+        settings[key] = _checked(key, value)
+    # The one way of naming a bastion replaces the other.
+    if value and key == "root" and "bastion" in settings:
+        del settings["bastion"]
+        say("bastion: the setting bastion is dropped; root takes its place")
+    if value and key == "bastion" and "root" in settings:
+        del settings["root"]
+        say("bastion: the setting root is dropped; bastion and bucket take its place")
+    write_config(settings)
+    say(f"{key} is {'no longer set' if not value else plain(settings[key])} in {config_path()}")
+    return 0
+
+
+def _checked(key: str, value: str) -> str:
+    """The value as it will be used later, from whatever folder."""
+    if plain(value) != value:
+        raise Refused(f"the value of {key} holds control characters")
+    if key in ("root", "quota_root"):
+        return parse_root(value).url
+    if key == "bucket":
+        return parse_root(f"{value.rstrip('/')}/any-bastion").bucket
+    if key == "proxy":
+        KeyMapping.parse(value, called=key)
+    if key == "bastion":
+        return parse_root(f"/{value}").bastion
+    return value
+
+
+def _show(call: Invocation) -> int:
+    settings = read_config()
+    target = resolve(call.flags)
+    if call.json:
+        emit_json(
+            {
+                "home": str(bastion_home()),
+                "file": str(config_path()),
+                "settings": dict(settings),
+                "root": target.root.url,
+                "root_from": target.source,
+            }
+        )
+        return 0
+    print(f"home  {bastion_home()}")
+    print(f"root  {plain(target.root.url)} (from {'the default' if target.is_default else plain(target.source)})")
+    for key, value in settings.items():
+        print(f"{key} = {plain(value)}")
+    return 0
+
+
+_KEYS = "\n\n".join(f"{key}: {meaning}." for key, meaning in CONFIG_KEYS.items())
+
+SET = Command(
+    summary="Remembers a setting for this user; an empty VALUE forgets it.",
+    usage="KEY VALUE",
+    details=f"The keys:\n\n{_KEYS}\n\nFlags and $BASTION_ROOT win over them.",
+    examples=("bastion config set root gs://my-bucket/team-bastion", "bastion config set project_id ''"),
+    operands=(2, 2),
+    takes_target=False,
+    run=_set,
+)
+SHOW = Command(
+    summary="Shows the settings, and which bastion commands use and why.",
+    usage="[--output=json]",
+    examples=("bastion config show",),
+    takes_output=True,
+    run=_show,
+)

@@ -1,0 +1,184 @@
+"""`bastion daemon check-config`: what the daemon's settings mean, or everything that is wrong with them.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.output import emit_json, plain, say, table
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.errors import EXIT_REFUSED, NotFound, Refused, StoreError
+from bastion.core.model import daemon_settings
+from bastion.core.model.daemon_settings import SettingsError
+from bastion.core.model.provisioning import Provisioning, tiers_without_settings
+from bastion.ports import ObjectStore
+from quota import Policy, QuotaFileError, load
+
+
+def _run(call: Invocation) -> int:
+    named = any(call.flags[flag].value is not None for flag in ("root", "bastion", "bucket"))
+    store = _store(call) if named or not call.operands else None
+    path = call.operands[0] if call.operands else keys.DAEMON_SETTINGS
+    data = _read_file(path) if call.operands else _read_object(store)
+    try:
+        settings = daemon_settings.load(data)
+    except SettingsError as error:
+        for problem in error.problems:
+            say(f"bastion: {plain(path)}: {plain(problem)}")
+        if call.json:
+            problems = [{"line": p.line, "message": p.message, "find": p.find} for p in error.problems]
+            emit_json({"valid": False, "problems": problems})
+        return EXIT_REFUSED
+    warnings = [*settings.warnings, *_against_quota(settings, _quota(store))]
+    if call.json:
+        emit_json(_document(settings, warnings))
+        return 0
+    for line in _lines(settings):
+        print(plain(line))
+    for warning in warnings:
+        say(f"bastion: {plain(path)}: warning: {plain(warning)}")
+    return 0
+
+
+def _store(call: Invocation) -> ObjectStore:
+    from bastion.cli.connect import open_client
+
+    return open_client(call)[0].store
+
+
+def _read_file(path: str) -> bytes:
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read(limits.DOCUMENT_MAX_BYTES + 1)
+        with Path(path).open("rb") as file:
+            return file.read(limits.DOCUMENT_MAX_BYTES + 1)
+    except OSError as error:
+        raise Refused(f"the settings file {plain(path)} cannot be read: {error.strerror}") from error
+
+
+def _read_object(store: ObjectStore | None) -> bytes:
+    assert store is not None  # without a file, it was opened
+    found = store.head(keys.DAEMON_SETTINGS)
+    if found is not None and found.size > limits.DOCUMENT_MAX_BYTES:
+        raise Refused(f"{keys.DAEMON_SETTINGS} has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most")
+    try:
+        return store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES).data
+    except NotFound:
+        say(f"bastion: there is no {keys.DAEMON_SETTINGS} here; only 'bastion daemon run --slices=cloud' needs one")
+        return b""
+
+
+def _quota(store: ObjectStore | None) -> Policy | None:
+    """The quota file beside the settings; None if it lies elsewhere, cannot be read or is not valid."""
+    try:
+        return (
+            None if store is None else load(store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data)
+        )
+    except (StoreError, QuotaFileError):
+        return None
+
+
+def _against_quota(settings: Provisioning, policy: Policy | None) -> Iterator[str]:
+    if policy is None:
+        return
+    tiers = tiers_without_settings(settings, policy)
+    if tiers:
+        yield tiers
+    for kind in policy.resource_types:
+        if kind not in settings.families:
+            yield f"the quota file has {kind}, and these settings name no zones for it: such jobs are held"
+
+
+def _lines(settings: Provisioning) -> Iterator[str]:
+    where = f", from {settings.endpoint}" if settings.endpoint else ""
+    yield f"project {settings.project}{where}"
+    rows = [
+        (
+            family,
+            " ".join(made.zones),
+            made.service_account or "the project's default",
+            made.network + ("/" * bool(made.network and made.subnetwork)) + made.subnetwork or "the project's default",
+            "yes" if made.external_ips else "no",
+            made.runtime_version or "by type",
+        )
+        for family, made in settings.families.items()
+    ]
+    heads = ("TYPE", "ZONES", "SERVICE ACCOUNT", "NETWORK", "EXTERNAL IPS", "RUNTIME VERSION")
+    yield from table(heads, rows).splitlines()
+    for number, tier in enumerate(settings.tiers):
+        reservations = ", ".join(
+            f"{family + ': ' if family else ''}{name}" for family, name in tier.reservations.items() if name
+        )
+        zones = ", ".join(f"{family + ': ' if family else ''}{' '.join(each)}" for family, each in tier.zones.items())
+        yield f"tier {number}: {tier.model.value}" + f" {reservations}".rstrip() + (f" in {zones}" if zones else "")
+    budgets = settings.budgets
+    yield f"grace: {budgets.eviction_grace_seconds:g} s, {budgets.failure_grace_seconds:g} s after a failure"
+    power_off = f"after {budgets.power_off_seconds / 3600:g} h" if budgets.power_off_seconds else "never"
+    lost = f"{budgets.infrastructure_attempts} attempts lost to infrastructure"
+    yield (
+        f"budgets: {lost}, {budgets.zone_wait_seconds:g} s of waiting in a zone, {budgets.provision_seconds:g} s until "
+        f"hosts are up; abandoned nodes power off {power_off}"
+    )
+
+
+def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
+    budgets = settings.budgets
+    return {
+        "valid": True,
+        "project": settings.project,
+        "endpoint": settings.endpoint,
+        "types": {
+            family: {
+                "zones": list(made.zones),
+                "network": made.network,
+                "subnetwork": made.subnetwork,
+                "external_ips": made.external_ips,
+                "service_account": made.service_account,
+                "runtime_version": made.runtime_version,
+            }
+            for family, made in settings.families.items()
+        },
+        "tiers": [
+            {
+                "model": tier.model.value,
+                "reservations": dict(tier.reservations),
+                "zones": {family: list(zones) for family, zones in tier.zones.items()},
+            }
+            for tier in settings.tiers
+        ],
+        "budgets": {
+            "eviction_grace_seconds": budgets.eviction_grace_seconds,
+            "failure_grace_seconds": budgets.failure_grace_seconds,
+            "infrastructure_attempts": budgets.infrastructure_attempts,
+            "zone_wait_seconds": budgets.zone_wait_seconds,
+            "provision_seconds": budgets.provision_seconds,
+            "power_off_seconds": budgets.power_off_seconds,
+        },
+        "warnings": warnings,
+    }
+
+
+CHECK_CONFIG = Command(
+    summary="Checks the daemon's settings and shows what they mean; exits with 64 if they are broken.",
+    usage="[FILE] [--root=ROOT] [--output=json]",
+    details="""FILE may be - for stdin; without it, the config/daemon.toml that lies under the ROOT is checked. Every
+        problem is shown with its line, and what is missing with the command that finds its value.
+
+        If a bastion is named, the settings are compared with its quota file: its tiers, and its resource types. A
+        daemon that finds broken settings goes on with the last good ones.""",
+    examples=(
+        "bastion daemon check-config daemon.toml",
+        "bastion daemon check-config daemon.toml --root=gs://my-bucket/team-bastion",
+        "bastion daemon check-config --root=gs://my-bucket/team-bastion",
+    ),
+    operands=(0, 1),
+    takes_output=True,
+    run=_run,
+)

@@ -1,0 +1,147 @@
+"""`bastion sweep`: deletes the slices that a crash left and no job needs.
+
+Layer: cli. What is a leftover, `bastion.daemon.orphans` says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.output import emit_json, plain, say, table
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.errors import EXIT_INFRASTRUCTURE, NotFound, ObjectTooLarge, Refused
+from bastion.core.model import daemon_settings
+from bastion.core.model.daemon_settings import SettingsError
+from bastion.core.model.provisioning import BUILT_IN, Provisioning
+from bastion.ports import ObjectStore
+
+# Between the two readings of the bucket: longer than anybody takes to write one object.
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_boolean(
+        "dry_run", False, "Show what would be deleted and why, and delete nothing.", flag_values=values
+    )
+    flags.DEFINE_enum(
+        "slices",
+        None,
+        ("cloud", "emulated"),
+        "Where slices come from: the Cloud TPU API as config/daemon.toml says, or the emulator on this machine "
+        "(default: emulated if the bucket is on this machine, too, else cloud).",
+        flag_values=values,
+    )
+
+
+def _run(call: Invocation) -> int:
+    from bastion.cli.connect import open_client
+    from bastion.cli.target import bastion_home
+    from bastion.daemon import orphans
+    from bastion.daemon.observe.zones import published_zones
+    from bastion.wiring.daemon import open_slices
+    from bastion.wiring.local import LocalHome
+
+    client, target = open_client(call)
+    settings = _settings(client.store)
+    slices = open_slices(target.root, home=LocalHome(bastion_home()), slices=call.flags.slices, settings=settings)
+    found = orphans.find_leftovers(
+        client.store,
+        slices,
+        settings or BUILT_IN,
+        other_zones=published_zones(_status(client.store)),
+        between=lambda: client.clock.sleep(_LOOK_AGAIN_SECONDS),
+    )
+    rows = []
+    failed = bool(found.problems)
+    for leftover in found.leftovers:
+        done, problem = "would be deleted", ""
+        if leftover.going:
+            done = "is being deleted"
+        elif not call.flags.dry_run:
+            problem = orphans.delete_leftover(client.store, slices, leftover)
+            done = "not deleted" if problem else "deleted"
+        failed = failed or bool(problem)
+        rows.append((leftover, done, problem))
+    if call.json:
+        emit_json(_document(found, rows, dry_run=call.flags.dry_run))
+    elif rows:
+        cells = [
+            (each.status.ref.name, each.status.ref.zone or "-", each.status.state.value, done, each.why)
+            for each, done, _ in rows
+        ]
+        print(table(("SLICE", "ZONE", "STATE", "SWEEP", "WHY"), cells), end="")
+    for problem in (*found.problems, *(f"{e.status.ref.name} was not deleted: {p}" for e, _, p in rows if p)):
+        say(f"bastion: {plain(problem)}")
+    if not rows and not found.problems:
+        say(f"nothing to sweep: {found.current} slices, all needed by jobs" if found.current else "there are no slices")
+    if rows and call.flags.dry_run:
+        say("nothing was deleted, as --dry_run asks")
+    return EXIT_INFRASTRUCTURE if failed else 0
+
+
+def _settings(store: ObjectStore) -> Provisioning | None:
+    """The operator's settings; None if there are none.
+
+    Raises:
+        Refused: they are broken: their zones are not known, so it would not be known what was not looked at.
+    """
+    try:
+        return daemon_settings.load(store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES).data)
+    except NotFound:
+        return None
+    except SettingsError as error:
+        raise Refused(f"{keys.DAEMON_SETTINGS} is broken: {error}; see 'bastion daemon check-config'") from error
+
+
+def _status(store: ObjectStore) -> Any:
+    """What the daemon published; None if it cannot be read."""
+    try:
+        data = store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES).data
+        return documents.loads(data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES)
+    except (NotFound, ObjectTooLarge, documents.DocumentError):
+        return None
+
+
+def _document(found: Any, rows: list[tuple[Any, str, str]], *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "leftovers": [
+            {
+                "name": leftover.status.ref.name,
+                "zone": leftover.status.ref.zone,
+                "run": leftover.status.run,
+                "state": leftover.status.state.value,
+                "why": leftover.why,
+                "deleted": done == "deleted",
+                "problem": problem,
+            }
+            for leftover, done, problem in rows
+        ],
+        "needed": found.current,
+        "zones": list(found.zones),
+        "problems": list(found.problems),
+    }
+
+
+SWEEP = Command(
+    summary="Deletes the slices that a crash left and no job needs.",
+    usage="[--dry_run] [--slices=cloud|emulated] [--output=json]",
+    details="""The daemon does the same by itself; this is for a bastion whose daemon is gone, and for whoever wants to
+        see. Only what has this bastion's label and the name of a run of its own is ever deleted, and nothing that a job
+        needs. What failed or was taken back goes first: it holds quota until it is deleted.
+
+        It is looked for in the zones of config/daemon.toml, of the jobs, and in those that the settings had until
+        lately. A deletion takes its time; what is under way is shown as being deleted. Exits with 75 if something could
+        not be seen or deleted. Whoever runs it needs the right to list and delete TPU nodes and queued resources.""",
+    examples=(
+        "bastion sweep --dry_run",
+        "bastion sweep --root=gs://my-bucket/team-bastion",
+    ),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

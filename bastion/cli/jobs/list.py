@@ -1,0 +1,141 @@
+"""`bastion list`: the jobs as the daemon last published them.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from bastion.cli import phrases
+from bastion.cli.command import Command, Invocation
+from bastion.cli.connect import open_client, tell_absence
+from bastion.cli.output import emit_json, plain, say, table
+from bastion.core.errors import EXIT_INFRASTRUCTURE
+
+_HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
+
+
+# A person reads no more of them at once.
+_ALARMS_SHOWN = 5
+_BACKLOGS_SHOWN = 5
+# Specs that the queue has no room for may be very many, and each page of their names is a request.
+_UNREAD_MAX = 1000
+_UNREAD_SHOWN = 20
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_boolean("all", False, "Show completed jobs, too.", flag_values=values)
+    flags.DEFINE_integer(
+        "limit", 50, "How many completed jobs at most, the newest first.", lower_bound=1, flag_values=values
+    )
+
+
+def _run(call: Invocation) -> int:
+    client, target = open_client(call)
+    status = client.status()
+    backlog = client.backlog(again=False)
+    unread = client.unread(again=False, most=_UNREAD_MAX if backlog else None)
+    results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
+    if status is None:
+        say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
+        code = EXIT_INFRASTRUCTURE
+    else:
+        code = EXIT_INFRASTRUCTURE if tell_absence(client, target) else 0
+    live = client.entries(again=False)
+    invalid = [entry for entry in (status or {}).get("invalid") or () if isinstance(entry, dict)]
+    alarms = [" ".join(str(alarm).split()) for alarm in (status or {}).get("alarms") or ()]
+    for alarm in [] if call.json else alarms[:_ALARMS_SHOWN]:
+        say(f"bastion: alarm: {plain(alarm)}")
+    if len(alarms) > _ALARMS_SHOWN and not call.json:
+        say(f"bastion: and {len(alarms) - _ALARMS_SHOWN} more alarms; --output=json has them all")
+    for entry in [] if call.json else backlog[:_BACKLOGS_SHOWN]:
+        say(f"bastion: {phrases.backlog(entry)}")
+    if len(backlog) > _BACKLOGS_SHOWN and not call.json:
+        say(f"bastion: and so for {len(backlog) - _BACKLOGS_SHOWN} more users; --output=json has them all")
+    if call.json:
+        document: dict[str, Any] = {
+            "root": client.root.url,
+            "jobs": list(live.values()),
+            "invalid": invalid,
+            "unread": unread,
+            "backlog": backlog,
+            "alarms": (status or {}).get("alarms") or [],
+        }
+        if call.flags.all:
+            document["completed"] = [result.document for result in results]
+        emit_json(document)
+        return code
+    now = client.clock.now()
+    rows = [_live(entry, now) for entry in live.values()]
+    detail = "not in the queue yet, or not read yet" if backlog else "the bastion has not read it yet"
+    shown = unread[:_UNREAD_SHOWN] if backlog else unread
+    rows += [(name, "submitted", "-", "-", "-", "-", detail) for name in shown]
+    rows += [_invalid(entry) for entry in invalid if entry.get("name") not in live]
+    rows += [_completed(result.document, result.outcome, result.queued_at, result.message, now) for result in results]
+    if rows:
+        print(table(_HEADER, rows), end="")
+    else:
+        say("no jobs" if call.flags.all else "no jobs (bastion list --all shows completed ones)")
+    if len(unread) > len(shown):
+        more = "at least " * (len(unread) == _UNREAD_MAX) + str(len(unread) - len(shown))
+        say(f"{more} more submitted jobs are not shown")
+    if number > len(results):
+        say(f"{len(results)} of {number} completed jobs are shown; --limit={number} shows all")
+    return code
+
+
+def _live(entry: Mapping[str, Any], now: float) -> Sequence[str]:
+    phase = str(entry.get("phase"))
+    text = phrases.progress(phase, entry, now)
+    detail = text.removeprefix("ending" if phase == "stopping" else phase).removeprefix(phase).removeprefix(":").strip()
+    problem = entry.get("problem")
+    if problem:
+        detail = f"{detail}; new spec refused: {problem}" if detail else f"new spec refused: {problem}"
+    return (
+        str(entry.get("name")),
+        phase,
+        str(entry.get("project_id")),
+        str(entry.get("user_id")),
+        phrases.resources(entry),
+        phrases.age(entry.get("queued_at"), now),
+        detail or "-",
+    )
+
+
+def _invalid(entry: Mapping[str, Any]) -> Sequence[str]:
+    return (str(entry.get("name")), "INVALID", "-", "-", "-", "-", str(entry.get("problem")))
+
+
+def _completed(document: Mapping[str, Any], outcome: str, queued_at: str, message: str, now: float) -> Sequence[str]:
+    metadata = document.get("metadata")
+    fields: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
+    runner = document.get("runner")
+    shape = {**fields, **runner} if isinstance(runner, dict) else fields
+    return (
+        str(document.get("name")),
+        outcome,
+        str(fields.get("project_id", "-")),
+        str(fields.get("user_id", "-")),
+        phrases.resources(shape),
+        phrases.age(queued_at, now),
+        message or "-",
+    )
+
+
+LIST = Command(
+    summary="Shows the jobs: what each one does, or why it waits.",
+    usage="[--all] [--output=json]",
+    details="""The daemon publishes this on every change. AGE counts from when the job was queued. A job whose spec is
+        refused is shown as INVALID with the problem; `bastion why JOB` tells more of any job.
+
+        Exits with 0 if a daemon is at work. If none is, the command shows what the last one published, says so on
+        stderr, and exits with 75.""",
+    examples=("bastion list", "bastion list --all --limit=200", "bastion list --output=json"),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

@@ -1,0 +1,223 @@
+"""Showing a job's output: its stdout on ours, its stderr on ours, workers told apart by a prefix.
+
+Layer: cli. Into files and pipes the output of a job on one host goes exactly as it wrote, unfinished lines too; a
+terminal gets it through `bastion.cli.terminal`. With several hosts, and where only some lines are wanted, whole lines
+are shown. Of a line that carriage returns rewrite (a progress bar) the latest state is shown, now and then until its
+end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TextIO
+
+from bastion.cli.output import plain, say
+from bastion.cli.terminal import OutputCleaner, clean_line
+from bastion.client.logs.pieces import LineJoiner, LogPiece
+from bastion.client.logs.window import LastLines, LogWindow
+
+# SGR codes that can be read on dark and on light ground; worker i always has the one at i modulo their number.
+_COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+_EVERYTHING = LogWindow()
+# Unfinished lines are shown so often at most, of each worker and of all together.
+_UNFINISHED_SECONDS = 5.0
+_UNFINISHED_SECONDS_OF_EACH = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """Whose output it is; `hosts` is None if nobody knows."""
+
+    number: int
+    hosts: int | None
+    slices: int
+
+    def prefix(self, worker: int) -> str:
+        """`[w03 2/4] `: the worker's number in the whole job, and of several slices which one is its own."""
+        digits = max(2, len(str((self.hosts or 1) - 1)))
+        text = f"w{worker:0{digits}d}"
+        if self.hosts and self.slices > 1:
+            text += f" {worker * self.slices // self.hosts + 1}/{self.slices}"
+        return f"[{text}] "
+
+
+class LogPrinter:
+    """Shows pieces of one attempt after another, each attempt's first line under a mark.
+
+    Args:
+        prefixed: Put `[w03] ` before each line; None: where an attempt has more than one host.
+        as_json: One JSON object per line on stdout instead.
+        stdout_free: Keep our stdout free: the job's stdout goes to stderr as well.
+        marks: Mark the attempts' beginnings; None: only of attempts after the first one.
+        timestamps: Begin each line with its instant.
+        window: Which lines are wanted.
+        raw: Write the job's bytes to a terminal as they are, and take a carriage return for any other character.
+
+    Attributes:
+        shown: Whether anything was shown.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefixed: bool | None = None,
+        as_json: bool = False,
+        stdout_free: bool = False,
+        marks: bool | None = None,
+        timestamps: bool = False,
+        window: LogWindow = _EVERYTHING,
+        raw: bool = False,
+    ) -> None:
+        self._wanted = prefixed
+        self._prefixed = bool(prefixed)
+        self._as_json = as_json
+        self._stdout_free = stdout_free
+        self._marks = marks
+        self._timestamps = timestamps
+        self._window = window
+        self._attempt = _Attempt(number=0, hosts=None, slices=1)
+        self._marked = 0
+        # Programs that read JSON get lines as they were written.
+        self._joiner = LineJoiner(self._whole, rewriting=not raw and not as_json)
+        self._last: LastLines[tuple[_Attempt, LogPiece]] = LastLines(window.tail, self._line)
+        self._coloured = {stream: _coloured(stream) for stream in ("stdout", "stderr")}
+        # By the stream of ours that they are for, where that is a terminal.
+        self._cleaners = {
+            stream: OutputCleaner(carriage_returns=True)
+            for stream in ("stdout", "stderr")
+            if not raw and getattr(sys, stream).isatty()
+        }
+        self._unended: set[str] = set()
+        self._caught_up = False
+        self.shown = False
+
+    def begin(self, attempt: int, hosts: int | None, slices: int = 1) -> None:
+        """Output from here on is that of another attempt, with so many hosts (None: unknown) in so many slices."""
+        self._joiner.finish()
+        self._attempt = _Attempt(number=attempt, hosts=hosts, slices=slices)
+        self._prefixed = hosts != 1 if self._wanted is None else self._wanted
+
+    def show(self, pieces: Iterable[LogPiece]) -> None:
+        whole = self._prefixed or self._as_json or self._timestamps or self._window.narrow
+        for piece in pieces:
+            if whole or piece.stream == "gap":
+                self._joiner.add(piece)
+            else:
+                self._mark(self._attempt.number)
+                self._pass_on(piece)
+        _flush()
+
+    def show_unfinished(self, now: float) -> None:
+        """Show what there is of lines that take long to end; `now` in seconds of a clock that only goes forward."""
+        if self._caught_up and not self._as_json:
+            of_each = _UNFINISHED_SECONDS_OF_EACH * (self._attempt.hosts or 1)
+            self._joiner.show_unfinished(now, every=max(_UNFINISHED_SECONDS, of_each))
+            _flush()
+
+    def interrupt(self) -> None:
+        """End an unfinished line that a line of ours on stderr would be glued to."""
+        _flush()
+        if "stderr" in self._unended or ("stdout" in self._unended and _same_place()):
+            sys.stderr.write("\n")
+            self._unended.clear()
+
+    def caught_up(self) -> None:
+        """All that was there at first was given: shows the last lines of it, and from here on each line as it comes."""
+        self._caught_up = True
+        self._last.release()
+        if self._last.cut:
+            say("bastion: fewer lines than --tail says, since no more than 64 MiB of them are held")
+        _flush()
+
+    def finish(self) -> None:
+        """No more output comes: shows lines that never ended, and those that were held back."""
+        self._joiner.finish()
+        self.caught_up()
+        for stream in self._unended & set(self._cleaners):
+            # It may hold the beginning of a sequence that never ended.
+            _text(stream).buffer.write(self._cleaners[stream].clean(b"", ends=True))
+        self.interrupt()
+
+    def _whole(self, piece: LogPiece) -> None:
+        if self._window.wants(piece):
+            self._last.add((self._attempt, piece), len(piece.text))
+
+    def _line(self, line: tuple[_Attempt, LogPiece]) -> None:
+        attempt, piece = line
+        self._mark(attempt.number)
+        if self._as_json:
+            document = {
+                "attempt": attempt.number,
+                "worker": piece.worker,
+                "at": piece.at,
+                "stream": piece.stream,
+                "line": piece.text.decode("utf-8", "replace"),
+            }
+            print(json.dumps(document))
+            return
+        stream = self._stream(piece)
+        head = f"{plain(piece.at)} " if self._timestamps and piece.at else ""
+        if self._prefixed:
+            prefix = attempt.prefix(piece.worker)
+            colour = _COLOURS[piece.worker % len(_COLOURS)]
+            # The reset also ends what the line before may have left on.
+            head += f"\x1b[0;{colour}m{prefix[:-1]}\x1b[0m " if self._coloured[stream] else prefix
+        text = piece.text
+        if piece.stream == "gap":
+            text = f"--- {plain(text.decode('utf-8', 'replace'))} ---".encode()
+            sys.stdout.flush()
+            self.interrupt()
+        elif stream in self._cleaners:
+            text = clean_line(text)
+        _text(stream).buffer.write(head.encode("utf-8", "replace") + text + b"\n")
+
+    def _pass_on(self, piece: LogPiece) -> None:
+        stream = self._stream(piece)
+        cleaner = self._cleaners.get(stream)
+        text = piece.text if cleaner is None else cleaner.clean(piece.text, ends=piece.ends)
+        _text(stream).buffer.write(text + (b"\n" if piece.ends else b""))
+        if piece.ends:
+            self._unended.discard(stream)
+        else:
+            self._unended.add(stream)
+
+    def _mark(self, attempt: int) -> None:
+        self.shown = True
+        if attempt == self._marked:
+            return
+        self._marked = attempt
+        if attempt > 1 if self._marks is None else self._marks:
+            self.interrupt()
+            say(f"--- attempt {attempt} ---")
+
+    def _stream(self, piece: LogPiece) -> str:
+        """Which of our streams it is for."""
+        return "stdout" if piece.stream == "stdout" and not self._stdout_free else "stderr"
+
+
+def _text(stream: str) -> TextIO:
+    return sys.stdout if stream == "stdout" else sys.stderr
+
+
+def _same_place() -> bool:
+    """Whether our stdout and stderr are the same terminal, file or pipe."""
+    try:
+        out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):  # somebody has put something else in their place
+        return False
+    return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
+
+
+def _coloured(stream: str) -> bool:
+    """Whether prefixes on that stream have colours: on a terminal that has them, unless $NO_COLOR forbids it."""
+    terminal = getattr(sys, stream).isatty()
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -1,0 +1,274 @@
+"""`bastion logs JOB`: a job's output, from the bucket.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.connect import open_client
+from bastion.cli.jobs.line_pattern import LinePattern
+from bastion.cli.jobs.log_printer import LogPrinter
+from bastion.cli.jobs.waiting import tell_end, wait_for
+from bastion.cli.output import plain, say
+from bastion.client import Client, Ended, Followed, LogWindow, RunLogs, Sight, Stage, runs_of, slices_of
+from bastion.core.bucket.keys import LogSource, Run
+from bastion.core.errors import Refused
+from bastion.core.instants import from_rfc3339, to_rfc3339
+from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobSpec
+
+_TAIL_MAX = 100_000
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_boolean(
+        "follow", False, "Go on until the job has ended; Ctrl-C detaches.", short_name="f", flag_values=values
+    )
+    flags.DEFINE_string("worker", "all", "Number of one worker, from 0, or all.", flag_values=values)
+    flags.DEFINE_integer(
+        "attempt",
+        None,
+        "Only this attempt, from 1; 0 is the run of the cleanup command.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "since",
+        None,
+        "Only lines from then on: so long ago, like 90s, 10m, 2h or 3d, or from an instant like 2026-01-02T03:04:05Z.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "tail",
+        None,
+        "Of what is there, only so many of the last lines, of all workers and attempts together.",
+        lower_bound=0,
+        upper_bound=_TAIL_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_boolean("timestamps", False, "Begin each line with its instant, in UTC.", flag_values=values)
+    flags.DEFINE_string(
+        "grep", None, "Only lines in which this regular expression is found (Python's syntax).", flag_values=values
+    )
+    flags.DEFINE_boolean(
+        "proxy",
+        False,
+        "What the storage proxy beside the job printed (bastion launch --proxy), in place of the job's own output.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "raw",
+        False,
+        "Pass control sequences on to the terminal as the job wrote them. They can change its title, its clipboard and "
+        "what it shows, so use it for jobs you trust.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "uid",
+        None,
+        "Of several jobs that had the name: the one with this uid (bastion history JOB).",
+        flag_values=values,
+    )
+
+
+def _run(call: Invocation) -> int:
+    client, target = open_client(call)
+    name = call.operands[0]
+    worker = _worker(call.flags.worker)
+    window = _window(call, client.clock.now())
+    client.check_name(name)
+    sight = client.look(name)
+    uid, runs = _choose(client, name, sight, call.flags.uid)
+    live = sight is not None and sight.uid == uid and sight.stage in (Stage.SUBMITTED, Stage.KNOWN)
+    spec = _spec(client, name, uid, sight)
+    hosts = spec.hosts if spec else None
+    if worker is not None and hosts is not None and worker >= hosts:
+        raise Refused(f"the job {name!r} has no worker {worker}; it has {hosts}, counted from 0")
+    attempt = call.flags.attempt
+    following = call.flags.follow and live and attempt != 0
+    shown = [run for run in runs if (run.attempt > 0 if attempt is None else run.attempt == attempt)]
+    if following:
+        shown = [run for run in runs if run.attempt >= (attempt or 1)]
+    elif not shown:
+        _nothing(name, sight, attempt, runs)
+    several = len(shown) > 1
+    source: LogSource = "proxy" if call.flags.proxy else "worker"
+    if call.flags.proxy and spec is not None and not (spec.runner and spec.runner.proxy):
+        raise Refused(f"the job {name!r} has no storage proxy; bastion launch --proxy gives it one")
+    opened = _last(client, name, shown, window, hosts=hosts, worker=worker, source=source)
+    printer = LogPrinter(
+        prefixed=False if worker is not None else None,
+        as_json=call.json,
+        marks=True if several else None if following else False,
+        timestamps=call.flags.timestamps,
+        window=window,
+        raw=call.flags.raw,
+    )
+    if following:
+        waited = wait_for(
+            client,
+            target,
+            name,
+            uid,
+            generation=sight.generation if sight else 0,
+            what=Followed(
+                worker=worker,
+                first_attempt=opened[0][0].attempt if opened else attempt or 1,
+                since=window.since,
+                tail=window.lines_back,
+                source=source,
+            ),
+            printer=printer,
+            hint=False,
+        )
+        if waited.ended is None:
+            return waited.exit_code
+        tell_end(name, waited.ended)
+        return 0
+    for run, logs in opened:
+        printer.begin(run.attempt, 1 if run.attempt == 0 else hosts, slices_of(spec))
+        for pieces in logs.drain():
+            printer.show(pieces)
+    printer.finish()
+    if shown and window.narrow and not printer.shown:
+        say(f"bastion: {name} has output, but no line of it is what was asked for")
+    if call.flags.follow and sight is not None and sight.uid == uid and sight.result is not None:
+        result = sight.result
+        tell_end(name, Ended(result=result, exit_code=result.exit_code, message=result.message))
+    if attempt is None and any(run.attempt == 0 for run in runs):
+        say(f"bastion: its cleanup command has output, too: bastion logs --attempt=0 {name}{target.suffix}")
+    return 0
+
+
+def _last(
+    client: Client,
+    name: str,
+    runs: Sequence[Run],
+    window: LogWindow,
+    *,
+    hosts: int | None,
+    worker: int | None,
+    source: LogSource,
+) -> list[tuple[Run, RunLogs]]:
+    """Those of the runs that have the last lines that are wanted; all of them unless the number of lines is known."""
+    left = window.lines_back
+    opened: list[tuple[Run, RunLogs]] = []
+    for run in reversed(runs):
+        logs = client.logs(name, run, hosts=hosts, worker=worker, since=window.since, tail=left, source=source)
+        opened.insert(0, (run, logs))
+        if left is not None:
+            left -= logs.locate()
+            if left <= 0:
+                break
+    return opened
+
+
+def _window(call: Invocation, now: float) -> LogWindow:
+    pattern = call.flags.grep
+    return LogWindow(
+        since=None if call.flags.since is None else _since(call.flags.since, now),
+        tail=call.flags.tail,
+        matches=LinePattern(pattern) if pattern else None,
+    )
+
+
+def _since(text: str, now: float) -> float:
+    ago = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text)
+    if ago is not None:
+        return max(0.0, now - float(ago[1]) * _UNIT_SECONDS[ago[2]])
+    try:
+        instant = from_rfc3339(text)
+    except (ValueError, OverflowError) as error:
+        raise Refused(
+            f"--since={plain(text)}: write how long ago, like 90s, 10m, 2h or 3d, or an instant with its time zone, "
+            f"like {to_rfc3339(now)[:19]}Z or {to_rfc3339(now)[:19]}+02:00"
+        ) from error
+    if instant > now:
+        raise Refused(f"--since={plain(text)} lies in the future; it is {to_rfc3339(now)[:19]}Z now")
+    return max(0.0, instant)
+
+
+def _worker(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        raise Refused(f"--worker={plain(text)}: write a worker's number, from 0, or all")
+    return int(text)
+
+
+def _choose(client: Client, name: str, sight: Sight | None, uid: str | None) -> tuple[str, list[Run]]:
+    """The uid that is meant, and its runs with output."""
+    if uid is not None:
+        runs = [run for run in runs_of(client.store, name) if run.uid == uid]
+        if not runs and (sight is None or sight.uid != uid):
+            raise Refused(
+                f"no job {name!r} with the uid {plain(uid)} has output; bastion history {name} shows the uids"
+            )
+        return uid, runs
+    if sight is not None and sight.uid:
+        return sight.uid, runs_of(client.store, name, sight.uid)
+    # Its result has expired, or a foreign daemon ran it: the output alone is left.
+    everything = runs_of(client.store, name)
+    if not everything and sight is None:
+        raise client.unknown(name)
+    newest = everything[-1].uid if everything else ""
+    return newest, [run for run in everything if run.uid == newest]
+
+
+def _spec(client: Client, name: str, uid: str, sight: Sight | None) -> JobSpec | None:
+    if sight is not None and sight.uid == uid:
+        if sight.record is not None:
+            return sight.record.job
+        if sight.result is not None:
+            with contextlib.suppress(Refused):  # somebody else's document
+                return job_spec.from_document(sight.result.document, name=name)
+    return client.spec(name, uid) if uid else None
+
+
+def _nothing(name: str, sight: Sight | None, attempt: int | None, runs: list[Run]) -> None:
+    if attempt is not None:
+        there = ", ".join(str(run.attempt) for run in runs) or "none"
+        raise Refused(f"attempt {attempt} of {name!r} has no output; attempts with output: {there}")
+    if sight is not None and sight.stage is Stage.INVALID:
+        raise Refused(f"the spec of {name!r} is refused, so it never ran: {plain(sight.problem)}")
+    say(f"bastion: {name} has no output{'' if sight and sight.stage is Stage.COMPLETED else ' yet'}")
+
+
+LOGS = Command(
+    summary="Shows a job's output.",
+    usage="JOB [-f] [--worker=N] [--attempt=N] [--since=WHEN] [--tail=N] [--grep=REGEX]",
+    details="""The job's stdout comes on stdout and its stderr on stderr. With several hosts each line begins with the
+        worker's number, as in `[w03]`, and with several slices also with the slice's, as in `[w03 2/4]`, unless
+        --worker picks one worker. On a terminal each worker has its colour; $NO_COLOR turns that off. All attempts are
+        shown one after another, each under a mark; output that was lost is reported where it is missing.
+
+        With -f an outage of the bucket is waited out, and nothing is left out or shown twice. --since, --grep and
+        --tail act one after the other: of the lines since then, those that match, the last ones. With -f they choose
+        from what is there, and --since and --grep from what comes, too. --grep searches the first 16 KiB of each line,
+        and ends with an error where that takes more than 1 s of CPU time.
+
+        On a terminal, colors of the job pass and other control characters are shown as escapes, like \\x1b; --raw
+        passes them on. A file or a pipe gets the output of one host unchanged. With several hosts, a line that is
+        rewritten by carriage returns (a progress bar) appears with its latest state: with -f every 5 s at most (with
+        more than five hosts, every 1 s for each), and once when it ends.
+
+        --output=json gives one JSON object per line of output: attempt, worker, at, stream, line.""",
+    examples=(
+        "bastion logs -f train-1",
+        "bastion logs train-1 --worker=3 --attempt=2",
+        "bastion logs -f train-1 --tail=20 --timestamps",
+        "bastion logs train-1 --since=2h --grep='loss=nan|Error'",
+    ),
+    operands=(1, 1),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

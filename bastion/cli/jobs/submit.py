@@ -1,0 +1,105 @@
+"""`bastion submit`: a job spec from a file.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.connect import open_client
+from bastion.cli.jobs import code as job_code
+from bastion.cli.jobs import encryption as job_proxy
+from bastion.cli.jobs.command_line import still_masked
+from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
+from bastion.cli.output import plain
+from bastion.core import documents, limits
+from bastion.core.errors import InvalidSpec, Refused
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("spec", None, "The JSON file; - reads stdin.", flag_values=values)
+    job_code.define(values)
+    define_check(values)
+    flags.DEFINE_boolean(
+        "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
+    )
+
+
+def _run(call: Invocation) -> int:
+    from bastion.core.model import job_spec
+
+    path = call.flags.spec
+    if not path:
+        raise Refused("--spec is missing; name the file with the job spec: bastion submit --spec=job.json")
+    data = _read(path)
+    # Before anything is started for it; the bastion's name, which the last check needs, comes with the client.
+    job_spec.from_document(_document(path, data), name=_name(path, data))
+    client, target = open_client(call, start=True)
+    spec = job_spec.parse(data, name=_name(path, data), bastion=client.bastion)
+    hidden = still_masked(spec.env_vars)
+    if hidden:
+        raise Refused(
+            f"the values of {', '.join(hidden)} are hidden (***) in this spec; write them into it, or make it again "
+            "with bastion launch --dry_run --show_secrets"
+        )
+    if spec.runner is not None:
+        job_proxy.check_place(spec.runner.proxy, target.root)
+    check_quota(call, client, spec)
+    job_code.ensure_stored(call, client, spec.code_asset_path, spec_file="" if path == "-" else path)
+    submitted = client.submit(spec, data)
+    report_submitted(call, client, target, submitted, waiting=call.flags.wait)
+    return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0
+
+
+def _read(path: str) -> bytes:
+    # One byte more than allowed is enough to know.
+    most = limits.SPEC_MAX_BYTES + 1
+    if path == "-":
+        return sys.stdin.buffer.read(most)
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(most)
+    except OSError as error:
+        raise Refused(f"the spec {plain(path)} cannot be read: {error.strerror}") from error
+
+
+def _document(path: str, data: bytes) -> object:
+    try:
+        return documents.loads(data, max_bytes=limits.SPEC_MAX_BYTES)
+    except documents.DocumentError as error:
+        raise InvalidSpec(f"{plain(path)}: {error}") from error
+
+
+def _name(path: str, data: bytes) -> str:
+    document = _document(path, data)
+    name = document.get("name") if isinstance(document, dict) else None
+    if not isinstance(name, str) or not name:
+        raise InvalidSpec(f'{plain(path)}: a job spec is a JSON object with a "name"; see bastion launch --dry_run')
+    return name
+
+
+SUBMIT = Command(
+    summary="Submits a job spec (JSON, version 1) from a file, as it is.",
+    usage="--spec=FILE [--wait]",
+    details="""`bastion launch --dry_run` makes a spec. It uploads no code: if that is not in the bucket, submit
+        packs this folder as launch does, and uploads it if it is the same. It hides the values of variables that
+        sound secret, and submit refuses a spec in which they are hidden; --dry_run --show_secrets shows them.
+
+        A spec whose metadata.version is one higher than
+        that of the live job of the same name is an update of it; otherwise the name must be free.
+
+        --wait and the exit codes are those of `bastion launch`.""",
+    examples=(
+        "bastion launch --dry_run -- ./run.sh > job.json",
+        "bastion submit --spec=job.json --wait",
+        "bastion launch --dry_run --show_secrets --env=API_KEY=... -- ./run.sh | bastion submit --spec=-",
+    ),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

@@ -1,0 +1,109 @@
+"""What `launch` and `submit` have in common: telling what was submitted, and waiting for it.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from absl import flags
+
+from bastion.cli import phrases
+from bastion.cli.command import Invocation
+from bastion.cli.connect import start_command, tell_absence
+from bastion.cli.jobs.log_printer import LogPrinter
+from bastion.cli.jobs.waiting import next_steps, tell_end, wait_for
+from bastion.cli.output import emit_json, say
+from bastion.cli.target import Target
+from bastion.client import Client, Ended, Followed, Sight, Stage, Submitted
+from bastion.core.bucket import keys
+from bastion.core.errors import Refused
+from bastion.core.model.job_spec import JobSpec
+
+
+def define_check(values: flags.FlagValues) -> None:
+    """Define `--check`."""
+    flags.DEFINE_boolean(
+        "check",
+        True,
+        "Refuse a job that can never start under the present quota: an unknown project, a user who is not a member, "
+        "more than the pool has. --nocheck submits it to wait for another quota file.",
+        flag_values=values,
+    )
+
+
+def check_quota(call: Invocation, client: Client, spec: JobSpec) -> None:
+    """Refuse a job that could never start, unless --nocheck was given; say so where nothing tells.
+
+    Raises:
+        Refused: why, and what to do.
+    """
+    from bastion.client.jobs.startable import obstacle
+
+    problem = obstacle(client, spec)
+    if problem is None:
+        say("bastion: no quota is published here yet, so nobody knows whether this job can start")
+    elif problem and call.flags.check:
+        raise Refused(f"{problem}; --nocheck submits the job all the same, to wait until the quota changes")
+    elif problem:
+        say(f"bastion: {problem}; the job waits until the quota changes")
+
+
+def report_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted, *, waiting: bool) -> None:
+    """Says what was submitted and what can be done with it; with `--output=json` on stdout, unless we wait."""
+    verb = "updated" if submitted.update else "submitted"
+    say(f"{verb} {submitted.name}\n{next_steps(submitted.name, target)}")
+    if client.store.head(keys.LEASE) is None:
+        say(
+            f"bastion: no daemon has ever run for {target.root.url}; "
+            f"the job waits until one does ({start_command(target)})"
+        )
+    elif not waiting:
+        tell_absence(client, target)
+    if client.backlog(again=False) and not submitted.update:
+        kept_out = client.kept_out(Sight(name=submitted.name, uid=submitted.uid, stage=Stage.SUBMITTED))
+        if kept_out is not None:
+            say(f"bastion: {phrases.backlog(kept_out)}")
+    if call.json and not waiting:
+        emit_json(_document(target, submitted))
+
+
+def wait_for_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted) -> int:
+    """Waits until the job has ended.
+
+    Returns:
+        Its exit code.
+    """
+    waited = wait_for(
+        client,
+        target,
+        submitted.name,
+        submitted.uid,
+        generation=submitted.generation,
+        what=Followed(),
+        printer=LogPrinter(stdout_free=call.json),
+    )
+    if waited.ended is not None:
+        tell_end(submitted.name, waited.ended)
+    if call.json:
+        emit_json(_document(target, submitted) | _ending(waited.ended, waited.exit_code))
+    return waited.exit_code
+
+
+def _document(target: Target, submitted: Submitted) -> dict[str, object]:
+    return {
+        "name": submitted.name,
+        "uid": submitted.uid,
+        "generation": submitted.generation,
+        "update": submitted.update,
+        "root": target.root.url,
+    }
+
+
+def _ending(ended: Ended | None, exit_code: int) -> dict[str, object]:
+    result = ended.result if ended else None
+    return {
+        "outcome": result.outcome if result else None if ended is None else "refused",
+        "exit_code": exit_code,
+        "message": ended.message if ended else "detached; the job goes on",
+        "failed_worker": result.failed_worker if result else None,
+    }

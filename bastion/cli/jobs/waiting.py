@@ -1,0 +1,146 @@
+"""`--wait` and `logs --follow`: showing what `bastion.client.follow` tells, until the job ends or Ctrl-C detaches.
+
+Layer: cli. Ctrl-C never touches the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bastion.cli.jobs.log_printer import LogPrinter
+from bastion.cli.output import plain, say
+from bastion.cli.phrases import ending, progress
+from bastion.cli.progress_line import ProgressLine
+from bastion.cli.target import Target
+from bastion.client import (
+    CaughtUp,
+    Client,
+    Ended,
+    Event,
+    Followed,
+    Logged,
+    Noted,
+    Progressed,
+    Quiet,
+    StartedAttempt,
+    follow,
+)
+from bastion.core.errors import EXIT_DETACHED, EXIT_INFRASTRUCTURE
+from bastion.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """How the waiting ended. `ended` is None after Ctrl-C."""
+
+    exit_code: int
+    ended: Ended | None
+
+
+def next_steps(name: str, target: Target) -> str:
+    """What to do with a job that was just submitted."""
+    return (
+        f"  bastion logs -f {name}{target.suffix}    its output\n"
+        f"  bastion why {name}{target.suffix}        what it waits for\n"
+        f"  bastion cancel {name}{target.suffix}     end it"
+    )
+
+
+def wait_for(
+    client: Client,
+    target: Target,
+    name: str,
+    uid: str,
+    *,
+    generation: int = 0,
+    what: Followed,
+    printer: LogPrinter | None,
+    hint: bool = True,
+) -> Waited:
+    """Shows progress and output until the job has ended.
+
+    Args:
+        printer: Shows the output; None: nobody wants it.
+        hint: Say after Ctrl-C how to go on.
+    """
+    line = ProgressLine(printer.interrupt if printer is not None else lambda: None)
+    shown = _Shown(line, printer, client.clock)
+    try:
+        for event in follow(client, name, uid, generation=generation, what=what):
+            shown.show(event)
+    except KeyboardInterrupt:
+        line.clear()
+        shown.interrupt()
+        if hint:
+            say(
+                f"detached; the job {name} goes on without you\n"
+                f"  bastion logs -f {name}{target.suffix}    follow it again\n"
+                f"  bastion cancel {name}{target.suffix}     end it"
+            )
+        return Waited(exit_code=EXIT_DETACHED, ended=None)
+    finally:
+        line.clear()
+    ended = shown.ended
+    assert ended is not None  # the last event of every following
+    return Waited(exit_code=ended.exit_code, ended=ended)
+
+
+def tell_end(name: str, ended: Ended, tell: Callable[[str], None] = say) -> None:
+    """How the job ended, in a line."""
+    if ended.result is None:
+        tell(f"{name}: {plain(ended.message)}")
+        return
+    outcome = ended.result.outcome
+    code = ended.exit_code
+    told = ending(outcome, ended.message)
+    attempts = ended.result.attempts
+    # The command's own exit code may be 75, too.
+    if code == EXIT_INFRASTRUCTURE and attempts and attempts[-1].cause == "infrastructure":
+        told = f"{plain(outcome)} because of the infrastructure, not of its command: {plain(ended.message)}"
+    tell(f"{name} {told}" + (f" (exit code {code})" if outcome == "failed" else ""))
+
+
+class _Shown:
+    """What was shown of the job so far."""
+
+    def __init__(self, line: ProgressLine, printer: LogPrinter | None, clock: Clock) -> None:
+        self._line = line
+        self._clock = clock
+        self._printer = printer
+        self.ended: Ended | None = None
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Progressed(phase=phase, entry=entry, again=again):
+                self._line.update(progress(phase, entry, self._clock.now()), again=again)
+            case StartedAttempt(run=run, hosts=hosts, slices=slices):
+                self._line.clear()
+                if self._printer is not None:
+                    self._printer.begin(run.attempt, hosts, slices)
+            case Logged(pieces=pieces):
+                self._line.clear()
+                if self._printer is not None:
+                    self._printer.show(pieces)
+            case CaughtUp():
+                self._line.clear()
+                if self._printer is not None:
+                    self._printer.caught_up()
+            case Quiet():
+                pass
+            case Noted(text=text):
+                self._line.clear()
+                self.interrupt()
+                say(f"bastion: {plain(text)}")
+            case Ended():
+                self._line.clear()
+                if self._printer is not None:
+                    self._printer.finish()
+                self.ended = event
+        if self._printer is not None and self.ended is None and isinstance(event, (Logged, Quiet)):
+            self._printer.show_unfinished(self._clock.monotonic())
+
+    def interrupt(self) -> None:
+        """A line of ours comes next."""
+        if self._printer is not None:
+            self._printer.interrupt()

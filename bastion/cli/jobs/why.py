@@ -1,0 +1,262 @@
+"""`bastion why JOB`: why a job waits with its arithmetic, what it does, or how it ended.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from bastion.cli import phrases
+from bastion.cli.command import Command, Invocation
+from bastion.cli.connect import open_client, tell_absence
+from bastion.cli.output import emit_json, plain
+from bastion.client import Client, Result, Sight, Stage
+from bastion.core.instants import to_rfc3339
+from bastion.core.model.lifecycle import Status
+from scheduler import ReasonCode
+
+if TYPE_CHECKING:
+    from bastion.client.jobs.eta import Estimate
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_boolean(
+        "eta",
+        True,
+        "Estimate when a waiting job starts. That reads the results of up to 200 ended jobs; --noeta leaves it out.",
+        flag_values=values,
+    )
+
+
+def _run(call: Invocation) -> int:
+    client, target = open_client(call)
+    sight = client.require(call.operands[0])
+    if sight.stage is not Stage.COMPLETED and not call.json:
+        tell_absence(client, target)
+    estimate = _estimate(client, sight) if call.flags.eta else None
+    if call.json:
+        emit_json(_document(client, sight, estimate))
+        return 0
+    for line in _lines(client, sight):
+        print(line)
+    if estimate is not None:
+        print(_eta_line(estimate, client.clock.now()))
+    return 0
+
+
+def _estimate(client: Client, sight: Sight) -> Estimate | None:
+    """None of a job that does not wait for its start."""
+    if sight.stage is not Stage.KNOWN or sight.entry is None or sight.entry.get("phase") != "queued":
+        return None
+    from bastion.client.jobs.eta import estimate
+
+    return estimate(client, sight)
+
+
+def _eta_line(estimate: Estimate, now: float) -> str:
+    eta = estimate.eta
+    if eta.p50 is None:
+        return f"  estimated start: unknown: {plain(eta.why)}"
+    soon = _from_now(eta.p50 - now)
+    if eta.p90 is None:
+        times = f"{soon} (p50; p90 is unknown: {plain(eta.why)})"
+    elif (late := _from_now(eta.p90 - now)) == soon:
+        times = f"{soon} (p50 and p90)"
+    else:
+        times = f"{soon} (p50), {late} (p90)"
+    return f"  estimated start: {times}, unless jobs that go first are submitted"
+
+
+def _from_now(seconds: float) -> str:
+    return "within a minute" if seconds < 60 else f"in {phrases.two_units(seconds)}"
+
+
+def _lines(client: Client, sight: Sight) -> Iterator[str]:
+    now = client.clock.now()
+    name = plain(sight.name)
+    if sight.stage is Stage.COMPLETED and sight.result is not None:
+        yield from _ended(name, sight.result, now)
+        return
+    if sight.stage is Stage.INVALID:
+        yield f"{name} is refused: {plain(sight.problem)} ({ReasonCode.INVALID_SPEC.value})"
+        yield "correct its spec and upload it again, or remove it: bastion cancel " + name
+        return
+    if sight.stage is Stage.SUBMITTED:
+        kept_out = client.kept_out(sight)
+        if kept_out is not None:
+            yield f"{name} is submitted and not in the queue yet ({ReasonCode.NOT_YET_EVALUATED.value})"
+            yield f"  {phrases.backlog(kept_out)}"
+        else:
+            yield f"{name} is submitted; the bastion has not read it yet ({ReasonCode.NOT_YET_EVALUATED.value})"
+        yield from _alarms(client)
+        return
+    if sight.entry is None:
+        status = sight.status.value if sight.status else "unknown"
+        yield f"{name} is {status}; the daemon has not published more of it yet"
+    else:
+        yield from _live(name, sight.entry, now)
+    if sight.problem:
+        yield f"  a new spec was uploaded and is refused: {plain(sight.problem)}"
+    if sight.record is not None:
+        yield from _attempts([attempt.model_dump(mode="json") for attempt in sight.record.attempts], now)
+    yield from _alarms(client)
+
+
+def _live(name: str, entry: Mapping[str, Any], now: float) -> Iterator[str]:
+    phase = str(entry.get("phase"))
+    yield (
+        f"{name} is {phrases.progress(phase, entry, now)}"
+        if phase != "queued"
+        else f"{name} is queued since {plain(entry.get('queued_at'))} ({phrases.age(entry.get('queued_at'), now)})"
+    )
+    yield (
+        f"  it needs {phrases.resources(entry)} for project {plain(entry.get('project_id'))}, "
+        f"user {plain(entry.get('user_id'))}, priority {plain(entry.get('priority'))}"
+    )
+    if phase != "queued" and entry.get("started_at"):
+        yield f"  attempt {plain(entry.get('attempt'))} started {phrases.age(entry.get('started_at'), now)} ago"
+    if entry.get("running_since"):
+        saved = entry.get("checkpointed_at")
+        known = f", last checkpoint {phrases.age(saved, now)} ago" if saved else ""
+        yield f"  running for {phrases.age(entry.get('running_since'), now)}{known}"
+    reason = entry.get("reason")
+    if isinstance(reason, Mapping):
+        yield from _reason(reason, now)
+    position = entry.get("position")
+    if position is not None:
+        in_project = entry.get("position_in_project")
+        also = f", {plain(in_project)} in its project's" if in_project is not None else ""
+        yield f"  its place in the queue: {plain(position)}{also}"
+
+
+def _reason(reason: Mapping[str, Any], now: float) -> Iterator[str]:
+    yield f"  {plain(reason.get('code'))}: {plain(reason.get('message'))}"
+    yield f"  for {phrases.age(reason.get('since'), now)} now (since {plain(reason.get('since'))})"
+    holders = reason.get("holders")
+    if isinstance(holders, Sequence) and holders:
+        yield f"  held by: {', '.join(plain(holder) for holder in holders)}"
+    if reason.get("unblock"):
+        yield f"  it starts when: {plain(reason['unblock'])}"
+    also = reason.get("also")
+    if isinstance(also, Sequence) and also:
+        yield f"  also: {', '.join(plain(code) for code in also)}"
+
+
+def _ended(name: str, result: Result, now: float) -> Iterator[str]:
+    yield f"{name} {phrases.ending(result.outcome, result.message)} (exit code {result.exit_code})"
+    if result.failed_worker is not None:
+        yield f"  the worker that failed first: {result.failed_worker}"
+    if result.by and result.by not in result.message:
+        yield f"  by {plain(result.by)}"
+    if result.queued_at:
+        yield f"  queued {phrases.age(result.queued_at, now)} ago ({plain(result.queued_at)})"
+    attempts = [
+        {
+            "number": a.number,
+            "cause": a.cause,
+            "message": a.message,
+            "ended_at": a.ended_at,
+            "zone": a.zone,
+            "tries": [{"number": n, "exit_code": code, "failed_worker": worker} for n, code, worker in a.tries],
+        }
+        for a in result.attempts
+    ]
+    yield from _attempts(attempts, now)
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
+    for attempt in attempts:
+        saved = attempt.get("checkpointed_at")
+        known = f"; its last checkpoint was {phrases.age(saved, now)} ago" if saved else ""
+        where = f" in {plain(attempt['zone'])}" if attempt.get("zone") else ""
+        for each in attempt.get("tries") or ():
+            yield (
+                f"  attempt {plain(attempt.get('number'))}, try {plain(each.get('number'))}: worker "
+                f"{plain(each.get('failed_worker'))} exited with {plain(each.get('exit_code'))}"
+            )
+        yield (
+            f"  attempt {plain(attempt.get('number'))}{where} ended {phrases.age(attempt.get('ended_at'), now)} ago, "
+            f"{phrases.ending(str(attempt.get('cause')), str(attempt.get('message')))}{known}"
+        )
+
+
+def _alarms(client: Client) -> Iterator[str]:
+    for alarm in (client.status(again=False) or {}).get("alarms") or ():
+        yield f"  alarm of the bastion: {plain(alarm)}"
+
+
+def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
+    """Instants, or null with a `why`."""
+    if estimate is None:
+        return None
+    eta = estimate.eta
+    instants = {
+        name: None if instant is None else to_rfc3339(instant)
+        for name, instant in (("p10", eta.p10), ("p50", eta.p50), ("p90", eta.p90))
+    }
+    return {
+        **instants,
+        "why": eta.why or None,
+        "jobs_of_unknown_duration": eta.unknown,
+        "from_ended_jobs": estimate.results,
+        "from_declared_durations": estimate.declared,
+    }
+
+
+def _headline(client: Client, sight: Sight) -> Mapping[str, Any] | None:
+    """Why the job waits; None if it does not."""
+    if sight.stage is Stage.INVALID:
+        return {"code": ReasonCode.INVALID_SPEC.value, "message": sight.problem}
+    kept_out = client.kept_out(sight)
+    if kept_out is not None:
+        return {
+            "code": ReasonCode.NOT_YET_EVALUATED.value,
+            "message": phrases.backlog(kept_out),
+            "backlog": dict(kept_out),
+        }
+    if sight.stage is Stage.SUBMITTED or (sight.status is Status.PENDING and sight.entry is None):
+        return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": "the bastion has not looked at it yet"}
+    reason = (sight.entry or {}).get("reason")
+    return reason if isinstance(reason, Mapping) else None
+
+
+def _document(client: Client, sight: Sight, estimate: Estimate | None) -> dict[str, Any]:
+    result = sight.result.document.get("result") if sight.result else None
+    record = sight.record
+    return {
+        "name": sight.name,
+        "uid": sight.uid or None,
+        "stage": sight.stage.value,
+        "status": sight.status.value if sight.status else None,
+        "reason": _headline(client, sight),
+        "job": sight.entry,
+        "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
+        "eta": _eta_document(estimate),
+        "problem": sight.problem or None,
+        "result": result,
+        "at": to_rfc3339(client.clock.now()),
+    }
+
+
+WHY = Command(
+    summary="Says why a job waits, with the arithmetic; or what it does; or how it ended.",
+    usage="JOB [--noeta] [--output=json]",
+    details="""A waiting job has one headline reason: what it needs and what there is, since when, which jobs hold
+        what it waits for, and what would make it start. Attempts that ended before are shown with their cause,
+        evictions with whom they made room for.
+
+        When a waiting job starts is estimated by running the scheduler forward: p50 is the instant by which it has
+        started in half of the tries, p90 in nine of ten. How long jobs take is what their owners said (bastion launch
+        --expected_duration), or what like ones took before; where that is not known, neither is the start. Jobs that
+        are submitted later, pool changes and lost nodes are not foreseen. In the JSON, eta has p10, p50 and p90 as
+        instants, each null if it is unknown, and then why; reason is that of a job that waits, else null.""",
+    examples=("bastion why train-1",),
+    operands=(1, 1),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

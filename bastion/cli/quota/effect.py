@@ -1,0 +1,117 @@
+"""What a new quota file would do to the jobs, in words and as JSON.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bastion.cli import phrases
+
+if TYPE_CHECKING:
+    from bastion.client.quota.upload import Forecast
+    from scheduler.simulation.policy_change import Barred, Stopped
+
+# All of them are in the JSON.
+_STOPPED_SHOWN = 50
+_OTHERS_SHOWN = 10
+
+
+def lines(forecast: Forecast, now: float) -> Iterator[str]:
+    """In words, for people.
+
+    Args:
+        now: The present instant, in seconds since the epoch.
+    """
+    effect = forecast.effect
+    if effect.stopped:
+        yield f"Running jobs that it stops: {len(effect.stopped)}"
+        for stopped in effect.stopped[:_STOPPED_SHOWN]:
+            yield from _stopped_lines(stopped, forecast.entries.get(stopped.job.name, {}), now)
+        yield from _more(len(effect.stopped) - _STOPPED_SHOWN)
+    yield from _barred_lines("Running jobs that go on, and could not start again", effect.barred_running)
+    yield from _barred_lines("Waiting jobs that could not start any more", effect.barred_waiting)
+    if effect.starting:
+        yield f"Waiting jobs that start at once: {len(effect.starting)}"
+        yield f"  {', '.join(effect.starting[:_OTHERS_SHOWN])}"
+        yield from _more(len(effect.starting) - _OTHERS_SHOWN)
+    if effect.borrowing or effect.overfull:
+        yield "Running jobs go on, but"
+    for project in effect.borrowing[:_OTHERS_SHOWN]:
+        yield (
+            f"  project {project.project} holds {project.held} {project.resource_type} and is entitled to "
+            f"{project.entitlement} instead of {project.entitlement_before}: what is beyond goes when owners ask for it"
+        )
+    yield from _more(len(effect.borrowing) - _OTHERS_SHOWN)
+    for pool in effect.overfull:
+        yield (
+            f"  {pool.used} {pool.resource_type} of {pool.total} are in use: "
+            "none of it is handed out until jobs have ended"
+        )
+
+
+def _stopped_lines(stopped: Stopped, entry: Mapping[str, Any], now: float) -> Iterator[str]:
+    job = stopped.job
+    since = entry.get("running_since")
+    doing = (
+        f"running for {phrases.age(since, now)}"
+        if since
+        else f"starting for {phrases.age(entry.get('started_at'), now)}"
+    )
+    yield f"  {job.name} of project {job.project_id}, user {job.user_id}: {phrases.resources(entry)}, {doing}"
+    yield f"    {stopped.message}"
+
+
+def _barred_lines(title: str, barred: tuple[Barred, ...]) -> Iterator[str]:
+    if barred:
+        yield f"{title}: {len(barred)}"
+        for bar in barred[:_OTHERS_SHOWN]:
+            yield f"  {bar.job.name}: {bar.message}"
+        yield from _more(len(barred) - _OTHERS_SHOWN)
+
+
+def _more(number: int) -> Iterator[str]:
+    if number > 0:
+        yield f"  and {number} more (--output=json has all)"
+
+
+def document(forecast: Forecast) -> dict[str, Any]:
+    """All of it, for `--output=json`."""
+    effect = forecast.effect
+    return {
+        "doubts": list(forecast.doubts),
+        "stopped": [
+            {
+                "name": stopped.job.name,
+                "project_id": stopped.job.project_id,
+                "user_id": stopped.job.user_id,
+                "resources": dict(stopped.job.charged),
+                "running_since": forecast.entries.get(stopped.job.name, {}).get("running_since"),
+                "claimant": stopped.claimant,
+                "message": stopped.message,
+            }
+            for stopped in effect.stopped
+        ],
+        "barred_running": _barred_document(effect.barred_running),
+        "barred_waiting": _barred_document(effect.barred_waiting),
+        "starting": list(effect.starting),
+        "borrowing": [
+            {
+                "project_id": project.project,
+                "resource_type": project.resource_type,
+                "held": project.held,
+                "entitlement_before": project.entitlement_before,
+                "entitlement": project.entitlement,
+            }
+            for project in effect.borrowing
+        ],
+        "overfull": [
+            {"resource_type": pool.resource_type, "used": pool.used, "total": pool.total} for pool in effect.overfull
+        ],
+    }
+
+
+def _barred_document(barred: tuple[Barred, ...]) -> list[dict[str, str]]:
+    return [{"name": bar.job.name, "message": bar.message} for bar in barred]

@@ -1,0 +1,112 @@
+"""What a quota file promises to nobody: shares smaller than the smallest slice, and jobs larger than their share.
+
+Layer: cli. A promise is kept by evicting borrowers; what is larger than a share is never promised, runs on borrowed
+units only, and may be stopped at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bastion.core.model.instance_types import InstanceType, table
+from quota import Policy
+
+if TYPE_CHECKING:
+    from scheduler import Job
+
+_SHOWN = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallShare:
+    """A project with a weight whose entitlement is less than one slice."""
+
+    project: str
+    resource_type: str
+    entitlement: int
+    smallest: InstanceType
+
+    def __str__(self) -> str:
+        return (
+            f"{self.project} is entitled to {self.entitlement} {self.resource_type} and can only borrow: "
+            f"the smallest slice is {self.smallest.name}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """A job that is larger than its project's entitlement.
+
+    Attributes:
+        never: It can never run under this file, not even in an empty pool.
+        why: The arithmetic.
+    """
+
+    job: Job
+    resource_type: str
+    never: bool
+    why: str
+
+    def __str__(self) -> str:
+        verdict = "can never run" if self.never else "can only run on what others do not use"
+        return f"{self.job.name} of project {self.job.project_id} {verdict}: {self.why}"
+
+
+def small_shares(policy: Policy) -> Iterator[SmallShare]:
+    """By project and type; projects without a weight are meant to borrow, and are left out."""
+    smallest: dict[str, InstanceType] = {}
+    for kind in table().values():
+        known = smallest.get(kind.resource_type)
+        if kind.served and (known is None or kind.amount < known.amount):
+            smallest[kind.resource_type] = kind
+    for project in policy.projects:
+        for resource_type, weight in sorted(policy.weights.get(project, {}).items()):
+            slice_type = smallest.get(resource_type)
+            entitlement = policy.entitlement(project, resource_type)
+            if weight and slice_type is not None and entitlement < slice_type.amount:
+                yield SmallShare(
+                    project=project, resource_type=resource_type, entitlement=entitlement, smallest=slice_type
+                )
+
+
+def misfits(policy: Policy, jobs: Sequence[Job]) -> list[Misfit]:
+    """The jobs that exceed their entitlement in some type, the impossible ones first, then by name.
+
+    Args:
+        jobs: Those that wait or run.
+    """
+    found = (_misfit(policy, job) for job in jobs)
+    return sorted((misfit for misfit in found if misfit), key=lambda misfit: (not misfit.never, misfit.job.name))
+
+
+def _misfit(policy: Policy, job: Job) -> Misfit | None:
+    demand: Mapping[str, int] = job.demand
+    worst: Misfit | None = None
+    for kind, need in sorted(demand.items()):
+        entitled = policy.entitlement(job.project_id, kind)
+        if need <= entitled:
+            continue
+        ceiling, total = policy.ceiling(job.project_id, kind), policy.total(kind)
+        if need > total:
+            why = f"it needs {need} {kind}, and the pool has {total}"
+        elif need > ceiling:
+            why = f"it needs {need} {kind}, and by the limits of borrowing and lending {ceiling} are the most"
+        elif job.project_id not in policy.projects:
+            why = f"it needs {need} {kind}, and its project is not in this file"
+        else:
+            why = f"it needs {need} {kind}, and its project is entitled to {entitled}"
+        if worst is None or (need > ceiling and not worst.never):
+            worst = Misfit(job=job, resource_type=kind, never=need > ceiling, why=why)
+    return worst
+
+
+def lines(found: Sequence[SmallShare | Misfit], title: str) -> Iterator[str]:
+    """In words, for people; many are counted."""
+    if found:
+        yield ""
+        yield f"{title}: {len(found)}"
+        yield from (f"  {case}" for case in found[:_SHOWN])
+        if len(found) > _SHOWN:
+            yield f"  and {len(found) - _SHOWN} more (--output=json has all)"

@@ -1,0 +1,91 @@
+"""`bastion quota show`: the quota file in force.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.output import emit_json, plain, say
+from bastion.cli.quota import file as quota_file
+from bastion.cli.quota import place
+from bastion.core.errors import EXIT_REFUSED, Refused
+from bastion.core.instants import to_rfc3339
+from quota import render_check
+
+if TYPE_CHECKING:
+    from bastion.client.quota.upload import InForce, QuotaFile
+
+
+def _define(values: flags.FlagValues) -> None:
+    place.define(values)
+    flags.DEFINE_boolean("raw", False, "Print the file itself, as it was written.", flag_values=values)
+
+
+def _run(call: Invocation) -> int:
+    if call.flags.raw and call.json:
+        raise Refused("--raw prints the file itself, and --output=json what it means; give only one of them")
+    desk, suffix = place.open_desk(call)
+    present, said = desk.present(), desk.in_force()
+    shown = present
+    if said is not None and said.generation and (said.generation != present.generation):
+        # A broken or missing file leaves the last good one in force; a good one is about to be.
+        shown = present if present.policy is not None else desk.former(said.generation) or present
+    state = _state(present, said)
+    where = plain(desk.url)
+    if not shown.generation:
+        raise Refused(f"there is no quota file {where}{state}; put one there: bastion quota upload FILE{suffix}")
+    written = to_rfc3339(shown.written_at)
+    say(f"{where}, generation {shown.generation}, written {written}{state}")
+    if shown.generation != present.generation:
+        say("bastion: what follows is the last good file, which is in force")
+    if call.flags.raw:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(shown.data)
+        sys.stdout.buffer.flush()
+        return 0
+    if shown.policy is None:
+        say(f"bastion: {where}: {plain(shown.problem)}")
+        return EXIT_REFUSED
+    if call.json:
+        emit_json(
+            {
+                "url": desk.url,
+                "generation": shown.generation,
+                "written_at": written,
+                "in_force": None if said is None else said.generation == shown.generation,
+                "problem": (said.problem if said is not None else "") or present.problem or None,
+                **quota_file.document(shown.policy),
+            }
+        )
+        return 0
+    for line in render_check(shown.policy).splitlines():
+        print(plain(line))
+    return 0
+
+
+def _state(present: QuotaFile, said: InForce | None) -> str:
+    if said is None:
+        return "; no daemon has said which file is in force"
+    if said.generation and said.generation == present.generation:
+        return "; it is in force"
+    if said.problem:
+        return f"; it is not in force: {plain(said.problem)}"
+    return "; the daemon has not read it yet"
+
+
+SHOW = Command(
+    summary="Shows the quota file in force: the pool, and each project's entitlement and members.",
+    usage="[--raw] [--quota_root=URL] [--output=json]",
+    details="""--raw prints the file itself, to be changed and given to bastion quota upload. If the file that lies
+        there is broken, the last good one is shown, provided that bastion quota upload kept it.""",
+    examples=("bastion quota show", "bastion quota show --raw > quotas.config"),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

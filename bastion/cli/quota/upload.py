@@ -1,0 +1,153 @@
+"""`bastion quota upload FILE`: checks a quota file, shows what it changes, and puts it in force.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from bastion.cli import phrases
+from bastion.cli.command import Command, Invocation
+from bastion.cli.output import emit_json, plain, say
+from bastion.cli.quota import diff, effect, place
+from bastion.cli.quota import file as quota_file
+from bastion.core.errors import EXIT_INFRASTRUCTURE, EXIT_REFUSED
+from quota import Policy, QuotaFileError, load
+from quota.diff import difference
+
+if TYPE_CHECKING:
+    from bastion.client.quota.upload import QuotaDesk, QuotaFile
+
+_NO_POLICY = Policy(tiers=(), weights={}, members={})
+
+
+def _define(values: flags.FlagValues) -> None:
+    place.define(values)
+    flags.DEFINE_boolean(
+        "yes",
+        False,
+        "Upload it even if that stops running jobs, or if nobody can tell whether it does.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean("dry_run", False, "Show everything and write nothing.", flag_values=values)
+    flags.DEFINE_boolean("wait", False, "Wait until the daemon says that the file is in force.", flag_values=values)
+
+
+def _run(call: Invocation) -> int:
+    path = call.operands[0]
+    data = quota_file.read(path)
+    try:
+        policy = load(data)
+    except QuotaFileError as error:
+        quota_file.tell_problems(path, error, json=call.json)
+        return EXIT_REFUSED
+    quota_file.tell_warnings(path, policy)
+    desk, suffix = place.open_desk(call)
+    upload = _Upload(call, desk, suffix, data, policy)
+    code = upload.run()
+    if call.json:
+        emit_json(upload.document)
+    return code
+
+
+class _Upload:
+    """One upload, step by step; `document` is what `--output=json` shows of it."""
+
+    def __init__(self, call: Invocation, desk: QuotaDesk, suffix: str, data: bytes, policy: Policy) -> None:
+        self._call = call
+        self._desk = desk
+        self._suffix = suffix
+        self._data = data
+        self._policy = policy
+        self.document: dict[str, Any] = {"valid": True, "url": desk.url, "uploaded": False}
+
+    def run(self) -> int:
+        """Returns the exit code."""
+        call, desk = self._call, self._desk
+        present = desk.present()
+        self.document["generation"] = present.generation
+        if present.generation and present.data == self._data:
+            self.document["difference"] = diff.document(difference(self._policy, self._policy))
+            say(f"nothing to upload: {plain(desk.url)} is this very file (generation {present.generation})")
+            return self._wait(present.generation)
+        refusal = self._weigh(present)
+        if refusal and not call.flags.yes:
+            self.document["refused"] = refusal
+            say(f"bastion: {refusal}; nothing was written; --yes uploads it all the same")
+            return EXIT_REFUSED
+        if call.flags.dry_run:
+            say("nothing was written, as --dry_run asks")
+            return 0
+        replaced = desk.replace(self._data, present)
+        self.document |= {"uploaded": True, "generation": replaced.generation, "former": replaced.former or None}
+        say(f"uploaded {plain(desk.url)} (generation {replaced.generation}); the bastion takes it up at its next look")
+        if replaced.former:
+            say(f"the former file is kept; to bring it back: {plain(self._bring_back(replaced.former))}")
+        return self._wait(replaced.generation)
+
+    def _weigh(self, present: QuotaFile) -> str:
+        """Shows what the file changes; returns why it should not be uploaded just so, or nothing."""
+        before = self._desk.policy_in_force(present)
+        if present.problem:
+            known = "it is compared with the last good one" if before else "the last good one is not known here"
+            say(f"bastion: the present file is broken ({plain(present.problem)}); {known}")
+        elif not present.generation:
+            say(f"there is no quota file {plain(self._desk.url)} yet")
+        found = difference(before or _NO_POLICY, self._policy)
+        forecast = self._desk.forecast(before, self._policy)
+        self.document["difference"] = diff.document(found)
+        self.document["jobs"] = effect.document(forecast)
+        if not self._call.json:
+            diff.show(found)
+            for line in effect.lines(forecast, self._desk.now()):
+                print(plain(line))
+        for doubt in forecast.doubts:
+            say(f"bastion: {plain(doubt)}")
+        stopped = len(forecast.effect.stopped)
+        if stopped:
+            return f"this file stops {phrases.count(stopped, 'running job')}"
+        return "it is not known what this file does to running jobs" if forecast.doubts else ""
+
+    def _bring_back(self, former: str) -> str:
+        root = self._desk.root
+        where = f"{root.url}/{former}"
+        if root.local:
+            return f"bastion quota upload {shlex.quote(where)}{self._suffix}"
+        return f"gcloud storage cat {shlex.quote(where)} | bastion quota upload -{self._suffix}"
+
+    def _wait(self, generation: int) -> int:
+        if not self._call.flags.wait or self._call.flags.dry_run:
+            return 0
+        problem = self._desk.await_in_force(generation)
+        self.document |= {"in_force": not problem, "problem": problem or None}
+        if problem:
+            say(f"bastion: generation {generation} is not in force: {plain(problem)}")
+            return EXIT_INFRASTRUCTURE
+        say(f"generation {generation} is in force")
+        return 0
+
+
+UPLOAD = Command(
+    summary="Checks a quota file, shows what it changes and what it does to running jobs, and puts it in force.",
+    usage="FILE [--dry_run] [--yes] [--wait] [--quota_root=URL] [--output=json]",
+    details="""FILE may be - for stdin. It is written only over the very file that the difference was shown against;
+        that one is kept under project-quotas/former/ and can be uploaded again. A daemon takes the new file up at its
+        next look, within seconds.
+
+        A file that would stop running jobs is refused with their names, unless --yes is given; likewise if nobody can
+        tell, because no daemon publishes what runs. Jobs run on when their project's share or the pool shrinks, until
+        an owner asks for what they borrow. Exits with 64 if the file is broken or refused; with --dry_run, too.""",
+    examples=(
+        "bastion quota upload quotas.config --dry_run",
+        "bastion quota upload quotas.config --wait",
+        "bastion quota upload quotas.config --root=gs://my-bucket/team-bastion --quota_root=gs://my-admins/team-bastion",
+    ),
+    operands=(1, 1),
+    takes_output=True,
+    define=_define,
+    run=_run,
+)

@@ -1,0 +1,1 @@
+"""Commands that run the scheduler on made-up or recorded jobs."""

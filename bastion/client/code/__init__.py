@@ -1,0 +1,1 @@
+"""Packing the code of a job."""

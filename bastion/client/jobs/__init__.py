@@ -1,0 +1,1 @@
+"""Submitting, following and judging jobs."""

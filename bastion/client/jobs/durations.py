@@ -1,0 +1,133 @@
+"""What a bastion's bucket tells of how long jobs take, and of those that came before.
+
+Layer: client, pure but for the client's own reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bastion.client.jobs.client import Client
+from bastion.client.jobs.results import Result
+from bastion.core.errors import Refused
+from bastion.core.instants import from_rfc3339
+from bastion.core.model import job_spec
+from bastion.core.model.job_record import Cause
+from bastion.core.status.jobs import published_jobs
+from scheduler import Job, JobStatus
+from scheduler.decide.capacity import amounts_of
+from scheduler.simulation.durations import Durations, WorkKind
+from scheduler.simulation.whatif import PastJob
+
+# An attempt that ended so gave its capacity back by itself; the others would have gone on.
+_BY_ITSELF = {Cause.SUCCEEDED.value, Cause.FAILED.value, Cause.CANCELLED.value}
+
+
+def live_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
+    """The published jobs; of those that stop, it is known who waits again afterwards.
+
+    Raises:
+        InvalidDocument: an entry is not as the daemon writes it.
+    """
+    jobs = published_jobs(status)
+    evicted = {
+        entry["name"] for entry in status["jobs"] if str(entry.get("stopping")).startswith(f"{Cause.EVICTED.value}:")
+    }
+    # For whom is not published.
+    return tuple(
+        replace(job, evicted_for="") if job.status is JobStatus.STOPPING and job.name in evicted else job
+        for job in jobs
+    )
+
+
+def declared_durations(client: Client) -> dict[str, float]:
+    """Seconds that live jobs are expected to run, by name: of jobs whose owners said so."""
+    found = {}
+    for name, entry in client.entries(again=False).items():
+        seconds = entry.get("expected_duration_seconds")
+        if isinstance(seconds, int) and seconds > 0:
+            found[name] = float(seconds)
+    return found
+
+
+def past_durations(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]]:
+    """How long ended jobs held their capacity in the attempt that was their last, if it ended by itself."""
+    for result in results:
+        past = _past_job(result, result.name)
+        if past is not None and result.attempts[-1].cause in _BY_ITSELF:
+            yield WorkKind.of(past.job), past.seconds
+
+
+def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Durations, now: float) -> list[PastJob]:
+    """All jobs that held capacity or want it, those that ended first, as far as it is known how long they run.
+
+    Of an ended job its last attempt counts, as if what was stopped before had to be done again. A job that runs is
+    taken to run as long as like ones did, and where that is not known, as long again as it has run already. A job that
+    waits, and of which nothing is known, is left out.
+    """
+    waiting = list(live)
+    taken = {job.name for job in waiting}
+    found: list[PastJob] = []
+    for result in results:
+        # Namesakes that ended one after the other are different jobs.
+        name = result.name if result.name not in taken else f"{result.name}.{result.uid or len(found)}"
+        past = _past_job(result, name)
+        if past is not None and name not in taken:
+            taken.add(name)
+            found.append(past)
+    for job in waiting:
+        past = _live_job(job, durations, now)
+        if past is not None:
+            found.append(past)
+    return found
+
+
+def _past_job(result: Result, name: str) -> PastJob | None:
+    """None: it never held anything, or somebody else wrote it."""
+    last = result.attempts[-1] if result.attempts else None
+    if last is None:
+        return None
+    try:
+        spec = job_spec.from_document(result.document, name=result.name)
+        began, ended = from_rfc3339(last.started_at), from_rfc3339(last.ended_at)
+        queued = from_rfc3339(result.queued_at) if result.queued_at else began
+    except (Refused, ValueError):
+        return None
+    if ended <= began:
+        return None
+    job = Job(
+        name=name,
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        priority=spec.priority,
+        queued_at=min(queued, began),
+        demand=dict(amounts_of(spec.resources)),
+        on_bastion=spec.runner is None,
+    )
+    return PastJob(job=job, seconds=ended - began, began_at=began)
+
+
+def _live_job(job: Job, durations: Durations, now: float) -> PastJob | None:
+    fresh = Job(
+        name=job.name,
+        project_id=job.project_id,
+        user_id=job.user_id,
+        priority=job.priority,
+        queued_at=job.queued_at,
+        demand=job.demand,
+        on_bastion=job.on_bastion,
+    )
+    began = job.started_at if job.status is not JobStatus.PENDING else None
+    ran = max(0.0, now - began) if began is not None else 0.0
+    left = durations.remaining(job, ran)
+    if job.status is JobStatus.STOPPING:
+        seconds = ran
+    elif left is not None:
+        seconds = left.totals[len(left.totals) // 2]
+    elif began is not None:
+        seconds = 2 * ran
+    else:
+        return None
+    return PastJob(job=fresh, seconds=seconds, began_at=began)

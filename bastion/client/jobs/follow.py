@@ -1,0 +1,452 @@
+"""Following one job to its end: its progress, its output, and how it ended, as a stream of events.
+
+Layer: client. `follow` polls the bucket and sleeps on the injected clock; the caller shows the events and may stop at
+any time, which changes nothing for the job.
+
+It works in slots (`bastion.client.jobs.poll_pace`). In the cloud a slot in which nothing is new costs one request,
+and a slot that needed more is followed by as many empty ones. News cost what it takes to show them.
+
+While nothing happens the output of a running job is looked at every 3 s on average, its state every 8 s, the lease
+every 31 s; how long a line waits that one of many workers writes into a long silence is said at `RunLogs`: with 64
+workers and over 2,000 segments up to 4 minutes, or 6 while another worker speaks; the end of the job shows all.
+
+Invariants:
+
+* All output that is in the bucket when the job ends comes before `Ended`.
+* A bucket that does not answer is reported once and asked again; it never ends the following.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from bastion.client.daemon_health import DaemonPulse
+from bastion.client.jobs.client import Client, Sight, Stage
+from bastion.client.jobs.poll_pace import Look, Rotation
+from bastion.client.jobs.results import Result
+from bastion.client.logs.folders import runs_of
+from bastion.client.logs.pieces import LogPiece
+from bastion.client.logs.reader import RunLogs
+from bastion.client.request_meter import RequestMeter
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, NotFound, StoreUnavailable
+from bastion.core.model import job_record
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_spec import JobSpec
+from bastion.core.model.lifecycle import Status
+
+# A slot that fails may have asked for much.
+_SLOTS_AFTER_OUTAGE_MAX = 5
+# How often each is looked at, in seconds, if there are slots enough.
+_LEASE_PERIOD = 20.0
+_SUBMITTED = {Look.STATE: 4.0, Look.SPEC: 8.0, Look.LEASE: _LEASE_PERIOD}
+_WAITING = {Look.STATE: 4.0, Look.STATUS: 6.0, Look.LEASE: _LEASE_PERIOD}
+_STARTING = {Look.LOGS: 4.0, Look.STATE: 5.0, Look.STATUS: 6.0, Look.LEASE: _LEASE_PERIOD}
+# What else the status tells of a running job (hosts that came up again, a refused new spec) may wait.
+_RUNNING = {Look.LOGS: 2.0, Look.STATE: 5.0, Look.STATUS: 60.0, Look.LEASE: _LEASE_PERIOD}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed:
+    """The job's progress changed.
+
+    Attributes:
+        entry: Its entry in the status document; None before there is one.
+        again: Nothing has changed but the time for which it has been waiting for capacity.
+    """
+
+    phase: str
+    entry: Mapping[str, Any] | None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedAttempt:
+    """Output from here on is that of this run; `hosts` workers of `slices` slices write it (None: unknown)."""
+
+    run: Run
+    hosts: int | None
+    slices: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """New output, in order."""
+
+    pieces: list[LogPiece]
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """Nothing is new, and lines are unfinished: what there is of them may be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """What was there when the following began has been given; from here on output is new. Comes once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """Something the user should know: no daemon, no answer from the bucket, and that it is over."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The last event.
+
+    Attributes:
+        result: How the job ended; None if it never became one (`message` says why).
+        exit_code: What `--wait` returns.
+    """
+
+    result: Result | None
+    exit_code: int
+    message: str
+
+
+Event: TypeAlias = Progressed | StartedAttempt | Logged | Quiet | CaughtUp | Noted | Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """Which parts to follow.
+
+    Attributes:
+        logs: Whether output is read at all.
+        worker: Only this worker's output; None: all.
+        first_attempt: Output of attempts before this one is left out.
+        since: Output before this instant may be left out; seconds since the epoch.
+        tail: Of what is there at first, all but about so many lines of each attempt may be left out.
+        source: Whose output: the job's own, or that of the storage proxy beside it.
+    """
+
+    logs: bool = True
+    worker: int | None = None
+    first_attempt: int = 1
+    since: float | None = None
+    tail: int | None = None
+    source: keys.LogSource = "worker"
+
+
+EVERYTHING = Followed()
+
+
+def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Followed = EVERYTHING) -> Iterator[Event]:
+    """Follows the job of that name and uid until it has ended and all its output was given.
+
+    Args:
+        generation: Of the spec that was just submitted. The job that the daemon makes of that very object is followed,
+            even if the daemon spells the ROOT in another way and so draws another uid.
+
+    Raises:
+        StoreError: other than `StoreUnavailable`: asking again would not help.
+    """
+    meter = RequestMeter(client.store)
+    following = _Following(Client(meter, client.root, client.clock), name, uid, generation, what)
+    silent = False
+    while True:
+        before, most = meter.requests, math.inf
+        try:
+            yield from following.slot()
+            if silent:
+                silent = False
+                yield Noted(text="the bucket answers again")
+            if following.ended is not None:
+                yield following.ended
+                return
+            if following.unfinished and not following.news:
+                yield Quiet()
+        except StoreUnavailable as error:
+            most = _SLOTS_AFTER_OUTAGE_MAX
+            if not silent:
+                silent = True
+                yield Noted(text=f"the bucket does not answer, asking again: {error}")
+        requests = 1 if following.news else min(meter.requests - before, most)
+        client.clock.sleep(client.pace.pause(requests))
+
+
+def slices_of(spec: JobSpec | None) -> int:
+    """How many slices share the hosts of such a job equally."""
+    return spec.runner.num_replicas if spec is not None and spec.runner is not None else 1
+
+
+class _Following:
+    """What has been seen of the job so far.
+
+    Attributes:
+        news: Whether the last slot found something.
+        unfinished: Workers and streams whose last line has not ended.
+        ended: The last event, when all has been said.
+    """
+
+    def __init__(self, client: Client, name: str, uid: str, generation: int, what: Followed) -> None:
+        self._client = client
+        self._name = name
+        self._uid = uid
+        self._generation = generation
+        self._what = what
+        self._rotation = Rotation(client.clock, sparing=client.pace.sparing)
+        self._pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
+        self._daemon_problem = ""
+        self._shown: tuple[object, ...] | None = None
+        self._minute: float | None = None  # in which that was, while it waits for capacity
+        self._run: Run | None = None
+        self._logs: RunLogs | None = None
+        self._caught_up = False
+        # What there is of the job as a whole has to be looked at: at first, and where one object does not tell.
+        self._whole = True
+        self._vanished = False
+        self._stage = Stage.SUBMITTED
+        self._record: JobRecord | None = None
+        # Generations that were seen; -1: not looked at yet, 0: no such object.
+        self._state_seen = -1
+        self._spec_seen = -1
+        self._refusal_seen = -1
+        self._ask_refusal = False
+        self.news = False
+        self.unfinished: set[tuple[int, str]] = set()
+        self.ended: Ended | None = None
+
+    def slot(self) -> Iterator[Event]:
+        """The looks of one slot; sets `ended` when all has been said."""
+        self.news = False
+        if not self._whole:
+            for look in self._rotation.turns(self._periods()):
+                for event in self._take(look):
+                    self.news = True
+                    yield event
+        if self._whole:
+            self.news = True
+            yield from self._look_at_everything()
+
+    def _periods(self) -> Mapping[Look, float]:
+        if self._stage is Stage.SUBMITTED:
+            return _SUBMITTED
+        if self._logs is None:
+            return _WAITING
+        return _RUNNING if self._shown is not None and self._shown[0] == "running" else _STARTING
+
+    def _take(self, look: Look) -> Iterator[Event]:
+        match look:
+            case Look.LOGS:
+                yield from self._new_output()
+            case Look.STATE:
+                yield from self._look_at_state()
+            case Look.STATUS:
+                yield from self._look_at_status()
+            case Look.SPEC:
+                self._look_at_spec()
+            case Look.LEASE:
+                yield from self._look_at_lease()
+
+    # -- everything at once -------------------------------------------------------------------------------------
+
+    def _look_at_everything(self) -> Iterator[Event]:
+        sight = self._sight()
+        ended = self._end(sight)
+        attempt = None
+        if sight is not None:
+            self._vanished = False
+            self._remember(sight)
+            yield from self._progress(sight.entry)
+            attempt = sight.record.attempt.number if sight.record is not None and sight.record.attempt else None
+        if self._what.logs:
+            if attempt is None and not self._caught_up and sight is not None and sight.record and sight.record.attempts:
+                # It waits for another attempt: what the earlier ones wrote is there already.
+                for run in self._runs():
+                    yield from self._all_of(run)
+            yield from self._turn_to(attempt)
+            yield from self._new_output()
+        if not self._caught_up and ended is None:
+            self._caught_up = True
+            yield CaughtUp()
+        if ended is not None:
+            if self._what.logs:
+                yield from self._drain()
+            self.ended = ended
+        self._whole = ended is None and sight is None
+
+    def _remember(self, sight: Sight) -> None:
+        self._stage = sight.stage
+        self._record = sight.record
+        self._spec_seen = sight.generation
+        if sight.stage is Stage.SUBMITTED:
+            self._state_seen = max(self._state_seen, 0)
+        for look in (Look.STATE, Look.STATUS, Look.SPEC):
+            self._rotation.looked(look)
+
+    def _sight(self) -> Sight | None:
+        sight = self._client.look(self._name)
+        if sight is None or sight.uid == self._uid:
+            return sight
+        if sight.record is not None and self._is_ours(sight.record):
+            return sight
+        return None
+
+    def _is_ours(self, record: JobRecord) -> bool:
+        if self._generation and record.generation == self._generation:
+            self._uid = record.uid
+        return record.uid == self._uid
+
+    def _end(self, sight: Sight | None) -> Ended | None:
+        if sight is not None and sight.stage is Stage.INVALID:
+            return Ended(result=None, exit_code=EXIT_REFUSED, message=f"the spec is refused: {sight.problem}")
+        if sight is not None and sight.stage is not Stage.COMPLETED:
+            return None
+        result = sight.result if sight else self._client.result(self._name, self._uid)
+        if result is not None:
+            return Ended(result=result, exit_code=result.exit_code, message=result.message)
+        return self._gone()
+
+    def _gone(self) -> Ended | None:
+        """Neither spec, state nor result: twice in a row, since one look may fall between two writes."""
+        if not self._vanished:
+            self._vanished = True
+            return None
+        text = "its spec was removed or replaced before the bastion took it up"
+        return Ended(result=None, exit_code=EXIT_CANCELLED, message=text)
+
+    # -- one object at a time -----------------------------------------------------------------------------------
+
+    def _look_at_state(self) -> Iterator[Event]:
+        try:
+            stored = self._client.store.get(keys.state(self._name), max_bytes=limits.DOCUMENT_MAX_BYTES)
+        except NotFound:
+            self._whole = self._state_seen != 0
+            self._state_seen = 0
+            return
+        # Between the last two steps of its end the state stays as it is, and the result appears.
+        ending = self._record is not None and self._record.status is Status.COMPLETED
+        if stored.meta.generation == self._state_seen and not ending:
+            return
+        state = job_record.read(stored.data, name=self._name)
+        if isinstance(state, JobRecord) and self._is_ours(state) and state.status is not Status.COMPLETED:
+            self._record, self._stage = state, Stage.KNOWN
+            if self._what.logs:
+                yield from self._turn_to(state.attempt.number if state.attempt else None)
+            yield from self._look_at_status()
+            self._rotation.looked(Look.STATUS)
+        else:
+            self._whole = True
+        self._state_seen = stored.meta.generation
+
+    def _look_at_status(self) -> Iterator[Event]:
+        entry = self._client.entries().get(self._name)
+        yield from self._progress(entry if entry is not None and entry.get("uid") == self._uid else None)
+
+    def _look_at_spec(self) -> None:
+        """In turns: whether the spec is still the one that was submitted, and whether it is refused."""
+        self._ask_refusal = not self._ask_refusal
+        key = keys.invalid(self._name) if self._ask_refusal else keys.active(self._name)
+        meta = self._client.store.head(key)
+        generation = meta.generation if meta else 0
+        if self._ask_refusal:
+            # A refusal may be that of an older spec of the name.
+            self._whole = generation not in (0, self._refusal_seen)
+            self._refusal_seen = generation
+        else:
+            self._whole = generation != self._spec_seen
+
+    def _look_at_lease(self) -> Iterator[Event]:
+        problem = self._pulse.look()
+        if bool(problem) != bool(self._daemon_problem):
+            yield Noted(
+                text=f"{problem}; a job that runs goes on, and the rest waits until a daemon runs again"
+                if problem
+                else "a daemon is at work again"
+            )
+        self._daemon_problem = problem
+
+    def _progress(self, entry: Mapping[str, Any] | None) -> Iterator[Event]:
+        if entry is None and self._shown is not None:
+            return  # a job that has just ended is no longer published
+        phase = str(entry.get("phase")) if entry else "submitted"
+        shown: tuple[object, ...] = (phase,)
+        if entry is not None:
+            reason = entry.get("reason")
+            text = (reason.get("code"), reason.get("message")) if isinstance(reason, dict) else None
+            waiting = entry.get("waiting")
+            waits_for = (waiting.get("state"), waiting.get("since")) if isinstance(waiting, dict) else None
+            shown = (phase, entry.get("attempt"), entry.get("hosts_up"), entry.get("stopping"), text)
+            shown += (waits_for, entry.get("try_number"))
+        minute = self._client.clock.now() // 60 if entry is not None and entry.get("waiting") else None
+        if shown != self._shown or minute != self._minute:
+            again = shown == self._shown
+            self._shown, self._minute = shown, minute
+            yield Progressed(phase=phase, entry=entry, again=again)
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def _new_output(self) -> Iterator[Event]:
+        if self._logs is None:
+            return
+        pieces = self._logs.poll(sparing=self._client.pace.sparing)
+        if pieces:
+            yield self._logged(pieces)
+        while self._logs.behind:
+            pieces = self._logs.poll()
+            if pieces:
+                yield self._logged(pieces)
+
+    def _logged(self, pieces: list[LogPiece]) -> Logged:
+        for piece in pieces:
+            place = (piece.worker, piece.stream)
+            if piece.ends:
+                self.unfinished.discard(place)
+            else:
+                self.unfinished.add(place)
+        return Logged(pieces=pieces)
+
+    def _turn_to(self, number: int | None) -> Iterator[Event]:
+        """Goes over to the attempt of that number, if it is newer than the one that is read."""
+        if number is None or number < self._what.first_attempt or (self._run and number <= self._run.attempt):
+            return
+        after = self._run.attempt if self._run else self._what.first_attempt - 1
+        # Attempts that ended between two looks are not skipped.
+        if number > after + 1:
+            for run in self._runs():
+                if run.attempt < number:
+                    yield from self._all_of(run)
+        yield from self._begin(Run(self._uid, number))
+
+    def _runs(self) -> list[Run]:
+        """Runs after the present one that have output; the cleanup command's is not the job's."""
+        after = self._run.attempt if self._run else self._what.first_attempt - 1
+        return [run for run in runs_of(self._client.store, self._name, self._uid) if run.attempt > after]
+
+    def _begin(self, run: Run) -> Iterator[Event]:
+        """Turns to another run, after the present one has said everything."""
+        if self._logs is not None:
+            for pieces in self._logs.drain():
+                yield Logged(pieces=pieces)
+        spec = self._record.job if self._record is not None else self._client.spec(self._name, self._uid)
+        hosts = spec.hosts if spec else None
+        what = self._what
+        tail = None if self._caught_up else what.tail
+        self._run = run
+        self.unfinished.clear()
+        self._logs = self._client.logs(
+            self._name, run, hosts=hosts, worker=what.worker, since=what.since, tail=tail, source=what.source
+        )
+        yield StartedAttempt(run=run, hosts=hosts, slices=slices_of(spec))
+
+    def _all_of(self, run: Run) -> Iterator[Event]:
+        yield from self._begin(run)
+        assert self._logs is not None  # just begun
+        for pieces in self._logs.drain():
+            yield Logged(pieces=pieces)
+
+    def _drain(self) -> Iterator[Event]:
+        if self._logs is not None:
+            for pieces in self._logs.drain():
+                yield Logged(pieces=pieces)
+        for run in self._runs():
+            yield from self._all_of(run)

@@ -1,0 +1,107 @@
+"""Whether a job could ever start, by the quota that the bucket shows: asked before the job is submitted.
+
+Layer: client. The daemon decides with the same quota file; a job that it would keep waiting for ever is better refused
+where somebody reads the answer. Two documents tell: the quota file, which the daemon reads at its next poll, and where
+this user cannot read that (it may lie in a private bucket), the status, which shows projects and the pool but no
+members.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from bastion.client.jobs.client import Client
+from bastion.core.errors import AccessDenied, InvalidDocument, NotFound
+from bastion.core.model.job_spec import JobSpec
+from quota import Policy, QuotaFileError
+
+
+def obstacle(client: Client, spec: JobSpec) -> str | None:
+    """Return why the job can never start under the present quota, and what to do; empty if it can.
+
+    Returns:
+        None if nothing tells: the bucket shows neither a quota file nor a status.
+    """
+    problem = None
+    # Another bucket may have it, or the last good one be in force.
+    with contextlib.suppress(NotFound, AccessDenied, QuotaFileError):
+        problem = _by_file(client.policy(again=False), spec)
+    if problem == "":
+        return problem  # most jobs: one request, or none
+    try:
+        status = client.status(again=False)
+    except InvalidDocument:
+        return problem
+    in_force = _mapping(status.get("quota")) if status is not None else {}
+    if status is None or not in_force.get("in_force"):
+        return problem
+    if problem is not None and in_force.get("root") in (None, "", client.root.url, status.get("root")):
+        return problem
+    # The file that was found here is not the one that the daemon reads.
+    return _by_status(status, spec)
+
+
+def _by_file(policy: Policy, spec: JobSpec) -> str:
+    user, project = spec.user_id, spec.project_id
+    own = policy.projects_of(user)
+    if project not in policy.projects:
+        return _no_project(project, policy.projects)
+    if not policy.is_member(user, project):
+        instead = f"choose {' or '.join(f'--project_id={each}' for each in own)}" if own else "check --user_id"
+        return (
+            f"user {user} is not a member of project {project}; {instead}, or ask the bastion's administrator to add "
+            "you in the quota file"
+        )
+    totals = {kind: policy.total(kind) for kind in policy.resource_types}
+    problem = _too_much(totals, spec)
+    if problem:
+        return problem
+    for kind, amount in _needs(spec):
+        most = policy.ceiling(project, kind)
+        if amount > most:
+            return (
+                f"the job needs {amount} {kind}, and project {project} can never hold more than {most}, because of the "
+                "limits in the quota file; ask for less, or have its administrator raise them"
+            )
+    return ""
+
+
+def _by_status(status: Mapping[str, Any], spec: JobSpec) -> str:
+    projects = _mapping(status.get("projects"))
+    if spec.project_id not in projects:
+        return _no_project(spec.project_id, tuple(projects))
+    pool = _mapping(status.get("pool"))
+    totals = {kind: _mapping(usage).get("total") for kind, usage in pool.items()}
+    return _too_much({kind: total for kind, total in totals.items() if isinstance(total, int)}, spec)
+
+
+def _no_project(project: str, known: tuple[str, ...]) -> str:
+    return (
+        f"the quota file has no project {project} (it has: {', '.join(known) or 'none'}); correct --project_id, or ask "
+        "the bastion's administrator to add the project"
+    )
+
+
+def _too_much(totals: Mapping[str, int], spec: JobSpec) -> str:
+    for kind, amount in _needs(spec):
+        if kind not in totals:
+            return (
+                f"the job needs {kind}, which the pool does not have (it has: {', '.join(totals) or 'nothing'}); "
+                "choose another --instance_type"
+            )
+        if amount > totals[kind]:
+            return (
+                f"the job needs {amount} {kind}, and the whole pool has {totals[kind]}; choose a smaller "
+                "--instance_type or fewer --num_replicas"
+            )
+    return ""
+
+
+def _needs(spec: JobSpec) -> list[tuple[str, int]]:
+    return [(kind, amount) for kind, amount in sorted(spec.resources.items()) if amount]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

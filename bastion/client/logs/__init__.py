@@ -1,0 +1,1 @@
+"""Reading jobs' output from the bucket."""

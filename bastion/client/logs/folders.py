@@ -1,0 +1,85 @@
+"""Which log folders and segments there are, by listings: `logs/<job>.d/<run>/worker-<i>/<seq>`, or `proxy-<i>` for the
+storage proxy beside the worker's command.
+
+Layer: client, through the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.ports import ObjectStore
+
+
+def folders(store: ObjectStore, parent: str, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The folders in `parent` whose names begin with `prefix`, and when their first object was last written.
+
+    One short listing per folder, however many objects lie in it.
+    """
+    after = ""
+    while True:
+        first = next(iter(store.list(parent + prefix, start_after=after)), None)
+        if first is None:
+            return
+        name, slash, _ = first.key.removeprefix(parent).partition("/")
+        if slash:
+            yield name, first.updated
+        # "0" follows "/": greater than everything in that folder, smaller than any other folder's content.
+        after = f"{parent}{name}{'0' if slash else ''}"
+
+
+def runs_of(store: ObjectStore, job: str, uid: str = "") -> list[Run]:
+    """The runs that have logs: each uid's in their order (the cleanup command's last), the oldest uid first.
+
+    Args:
+        uid: Only this job's; empty: of all jobs that ever had the name.
+    """
+    found: dict[str, list[tuple[Run, float]]] = {}
+    for name, updated in folders(store, keys.worker_logs(job), f"{uid}-" if uid else ""):
+        run = Run.parse(name)
+        if run is not None:
+            found.setdefault(run.uid, []).append((run, updated))
+    by_age = sorted(found.values(), key=lambda runs: max(updated for _, updated in runs))
+    return [run for runs in by_age for run, _ in sorted(runs, key=lambda pair: pair[0].attempt or 10**9)]
+
+
+def worker_of(name: str, source: keys.LogSource = "worker") -> int | None:
+    """The number of the worker whose folder it is; None: of nobody, or another source's."""
+    index = name.removeprefix(f"{source}-")
+    plain = name != index and index.isascii() and index.isdigit() and len(index) <= 6
+    return int(index) if plain and str(int(index)) == index else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Numbers:
+    """The segments of one worker that a listing shows.
+
+    Attributes:
+        beyond: Up to this one they are known already.
+        written_since: Those at the beginning that were last written before this instant are not wanted.
+        ranges: The numbers, ascending, apart from each other.
+        unwanted: The last one of those that are not wanted; 0 if there is none.
+    """
+
+    beyond: int = 0
+    written_since: float = float("-inf")
+    ranges: list[range] = field(default_factory=list)
+    unwanted: int = 0
+    _wanted: bool = False
+
+    def add(self, name: str, meta: ObjectMeta) -> None:
+        """The listing's next object; whatever is no segment is passed over."""
+        number = int(name) if len(name) == 10 and name.isascii() and name.isdigit() else 0
+        if number <= self.beyond:
+            return
+        self._wanted = self._wanted or meta.updated >= self.written_since
+        if not self._wanted:
+            self.unwanted = number
+        if self.ranges and self.ranges[-1].stop == number:
+            self.ranges[-1] = range(self.ranges[-1].start, number + 1)
+        else:
+            self.ranges.append(range(number, number + 1))

@@ -1,0 +1,436 @@
+"""Reading a job's output: the segments `logs/<job>.d/<run>/worker-<i>/<seq>`, incrementally and in order.
+
+Layer: client, through the port.
+
+Numbers have no holes unless somebody deletes segments, so the next one can simply be asked for: a `get` of the number
+after the last one is the cheapest look there is. It brings the content if there is one, and on Cloud Storage costs a
+twelfth of a listing. Listings serve where they show more: the beginning, many workers at once, holes, and the end.
+
+Invariants:
+
+* Lines of one worker come in their order, each once. What is missing is told as a gap, never passed over silently.
+* What was read is not read or listed again, but for the listings of a whole run, of at most two pages, by which
+  several workers are looked at in one request.
+* Memory is bounded however many workers there are and however much they have written: no segment is asked for while
+  `_BYTES_HELD` are held, so that one for each connection comes on top at most. Of each worker at most `_SEGMENTS_HELD`
+  segments are held, of many workers two each. Where that does not allow to hold something of every worker, the merge
+  goes on without some: each worker's lines stay in order, those of different workers only roughly.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from functools import partial
+from typing import TypeAlias
+
+from bastion.client.concurrently import concurrently
+from bastion.client.logs.cursor import Cursor
+from bastion.client.logs.folders import Numbers, folders, worker_of
+from bastion.client.logs.pieces import LogPiece
+from bastion.client.logs.tail import TailSearch
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.errors import NotFound, StoreError
+from bastion.ports import ObjectStore
+
+_SEGMENTS_HELD = 8
+_SEGMENTS_HELD_OF_ALL = 128
+_BYTES_HELD = 64 * 1024 * 1024
+# What one `poll` gives, about; each piece is an object beside its text.
+_PIECES_AT_ONCE = 4096
+_BYTES_AT_ONCE = 1024 * 1024
+# A worker's clock may be wrong by so much, against the bucket's, where only lines since an instant are wanted.
+_CLOCK_ERROR_SECONDS = 600.0
+# A sparing look may read so much of what it knows already, in order to see all workers at once.
+_SWEEP_PAGES_MAX = 2
+# Asking for the next number never finds what lies behind a hole; a listing does.
+_PROBES_BETWEEN_LISTINGS = 32
+# So many in a row are asked for one by one before a listing tells how many there are.
+_PROBES_IN_A_ROW = 3
+# A worker counts as active until so many looks in a row were vain.
+_ACTIVE_LOOKS = 8
+
+
+class _NoRoom(Enum):
+    """What stands for a segment that was not asked for, because enough is held."""
+
+    NO_ROOM = "no room"
+
+
+_Answer: TypeAlias = bytes | StoreError | _NoRoom
+
+
+class RunLogs:
+    """The output of one run, read on from where the last `poll` ended.
+
+    The first look lists everything there is. After that a sparing look is, while nothing is new,
+
+    * of one worker, a `get` of its next segment;
+    * of several workers, one listing from the first one's last segment on, as long as what it shows again fits into two
+      pages and into fewer requests than there are workers;
+    * of the workers of a longer run, a `get` of the next segment of one worker in turn; every third look is at the
+      worker that spoke last, until it has been silent for eight of its looks. When one has news, the others are looked
+      at immediately, since the hosts of a slice log in lockstep; those that turn out silent are left out of up to seven
+      further such wakings.
+
+    So a line of one of 64 long-silent workers of a long run waits for up to 63 other looks at workers, or 95 while
+    another worker is just active, if that one's news do not wake it earlier.
+
+    Args:
+        hosts: How many workers the run has; None: look which have written anything.
+        worker: Only this one.
+        connections: How many requests may be under way at the same time.
+        since: Segments with earlier lines only need not be read; seconds since the epoch.
+        tail: Begin where the last so many lines of all workers begin, or somewhat before.
+        source: What is read: the job's own output, or that of the storage proxy on each worker.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        job: str,
+        run: Run,
+        *,
+        hosts: int | None = None,
+        worker: int | None = None,
+        connections: int = 1,
+        since: float | None = None,
+        tail: int | None = None,
+        source: keys.LogSource = "worker",
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._job = job
+        self._run = run
+        self._complete = hosts is not None or worker is not None
+        self._only = worker
+        self._connections = connections
+        self._written_since = float("-inf") if since is None else since - _CLOCK_ERROR_SECONDS
+        self._tail = tail
+        self._search: TailSearch | None = None
+        self._cursors: dict[int, Cursor] = {}
+        self._listed = False
+        self._turns = 0
+        # Whose turn it is; None: the turn of workers that nobody knows yet.
+        self._ring: list[Cursor | None] = []
+        self._hot: Cursor | None = None
+        self._explored = ""
+        # Those that a look has left out for want of room.
+        self._owed: list[Cursor] = []
+        for index in range(hosts or 0) if worker is None else (worker,):
+            self._cursor(index)
+
+    @property
+    def behind(self) -> bool:
+        """Whether another `poll` gives more without a look: there is a backlog, or a hole to look at again."""
+        return any(cursor.behind for cursor in self._cursors.values())
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The workers that were looked at so far."""
+        return tuple(sorted(self._cursors))
+
+    def poll(self, *, sparing: bool = False) -> list[LogPiece]:
+        """The next lines, merged by the workers' own instants; while a backlog is left, the bucket is not looked at.
+
+        Args:
+            sparing: Look with one request, or two, whatever number of workers there are; otherwise at each of them.
+
+        Raises:
+            StoreError: nothing is lost; call again.
+        """
+        if self._open():
+            return self._read()
+        at_hole = [cursor for cursor in self._cursors.values() if cursor.at_hole]
+        if at_hole:
+            self._list(at_hole)
+        elif not self.behind:
+            self._look(sparing)
+        return self._read()
+
+    def drain(self) -> Iterator[list[LogPiece]]:
+        """Everything that was there when the call was made; of a run that is over, all that is left."""
+        if not self._open():
+            while self.behind:
+                yield self.poll()
+            self._list_all()
+        while self.behind:
+            pieces = self.poll()
+            if pieces:
+                yield pieces
+
+    def locate(self) -> int:
+        """Finds where to begin, before anything is given.
+
+        Returns:
+            How many lines there are from there on, at most `tail`; 0 without a `tail`.
+
+        Raises:
+            StoreError: call again, and it goes on from there.
+        """
+        self._open()
+        return self._search.found if self._search else 0
+
+    def _open(self) -> bool:
+        """Looks for the first time what there is, and where to begin; returns whether it had not been done before."""
+        if self._listed and self._tail is None:
+            return False
+        if not self._listed:
+            self._list_all()
+        if self._tail is not None:
+            self._search = self._search or TailSearch(self._tail, {w: c.known for w, c in self._cursors.items()})
+            self._find(self._search)
+            self._tail = None
+        return True
+
+    def _find(self, search: TailSearch) -> None:
+        while wanted := search.wanted():
+            answers = self._get([(self._cursors[worker], number) for worker, number in wanted])
+            for (worker, number), answer in zip(wanted, answers, strict=True):
+                if isinstance(answer, (bytes, NotFound)):
+                    search.learn(worker, number, answer if isinstance(answer, bytes) else None)
+            _raise_first(answers)
+        for worker, start in search.starts.items():
+            self._cursors[worker].skip_to(start - 1)
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def _look(self, sparing: bool) -> None:
+        if self._owed:
+            self._go_on_with(self._probe(self._owed))
+            return
+        cursors = list(self._cursors.values())
+        if not sparing:
+            overdue = not cursors or any(cursor.probes >= _PROBES_BETWEEN_LISTINGS for cursor in cursors)
+            if overdue or not self._complete:
+                self._list_all()
+            else:
+                self._go_on_with(self._probe(cursors))
+            return
+        pages = self._sweep_pages()
+        if not cursors or (pages < len(cursors) and pages <= _SWEEP_PAGES_MAX):
+            self._sweep()
+            return
+        self._look_in_turn()
+
+    def _look_in_turn(self) -> None:
+        cursor = self._next_in_turn()
+        if cursor is None:
+            self._explore()
+            return
+        overdue = cursor.probes >= _PROBES_BETWEEN_LISTINGS
+        found = self._list([cursor]) if overdue else self._probe([cursor])
+        cursor.looked(found=bool(found))
+        if not found:
+            return
+        awake = [other for other in self._cursors.values() if other is not cursor and other.waking.takes()]
+        woken = self._probe(awake)
+        for other in awake:
+            other.looked(found=other in woken)
+            other.waking.learn(found=other in woken)
+        self._hot = cursor
+        lagging = [each for each in (cursor, *woken) if each.lately > 1 and each.going_on.takes()]
+        still = self._go_on_with(lagging)
+        for each in lagging:
+            each.going_on.learn(found=each in still)
+
+    def _next_in_turn(self) -> Cursor | None:
+        self._turns += 1
+        if self._hot is not None and self._hot.lately <= -_ACTIVE_LOOKS:
+            self._hot = None
+        if self._hot is not None and self._turns % 3 == 0:
+            return self._hot
+        if not self._ring:
+            self._ring = [self._cursors[index] for index in sorted(self._cursors, reverse=True)]
+            if not self._complete:
+                self._ring.append(None)
+        return self._ring.pop()
+
+    def _go_on_with(self, lagging: Sequence[Cursor]) -> Sequence[Cursor]:
+        """Reads on where a worker may write faster than we look; returns those that do."""
+        ahead = lagging = self._probe([cursor for cursor in lagging if cursor.held < self._most_held])
+        full: list[Cursor] = []
+        for _ in range(_PROBES_IN_A_ROW - 1):
+            full += [cursor for cursor in lagging if cursor.held >= self._most_held]
+            lagging = self._probe([cursor for cursor in lagging if cursor.held < self._most_held])
+        self._list([*full, *lagging])
+        return ahead
+
+    def _probe(self, cursors: Sequence[Cursor]) -> list[Cursor]:
+        """Asks for the next segment of each; returns those that have one."""
+        found = []
+        answers = self._get([(cursor, cursor.seq + 1) for cursor in cursors])
+        for cursor, answer in zip(cursors, answers, strict=True):
+            cursor.probes += 1
+            if isinstance(answer, bytes):
+                cursor.take(cursor.seq + 1, answer)
+                found.append(cursor)
+        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, _NoRoom)]
+        _raise_first(answers)
+        return found
+
+    def _explore(self) -> None:
+        """Looks for one more worker behind the last one found so."""
+        folder = self._folder
+        first = next(iter(self._store.list(f"{folder}{self._source}-", start_after=self._explored)), None)
+        if first is None:
+            self._explored = ""
+            return
+        name = first.key.removeprefix(folder).partition("/")[0]
+        self._explored = f"{folder}{name}0"
+        worker = worker_of(name, self._source)
+        if worker is not None:
+            self._cursor(worker)
+
+    # -- listing ------------------------------------------------------------------------------------------------
+
+    def _list_all(self) -> None:
+        """Lists what every worker has, and if nobody knows how many there are, which there are."""
+        if self._only is None and (not self._listed or self._sweep_pages() <= max(len(self._cursors), 1)):
+            self._sweep()
+        else:
+            if not self._complete:
+                for name, _ in folders(self._store, self._folder, f"{self._source}-"):
+                    worker = worker_of(name, self._source)
+                    if worker is not None:
+                        self._cursor(worker)
+            self._list(list(self._cursors.values()))
+        self._listed = True
+
+    def _list(self, cursors: Sequence[Cursor]) -> list[Cursor]:
+        """Lists what these have beyond their places; returns those with news."""
+        if len(cursors) > 1 and self._only is None and self._sweep_pages() <= len(cursors):
+            return [cursor for cursor in self._sweep() if cursor in cursors]
+        answers = concurrently([partial(self._numbers, cursor) for cursor in cursors], connections=self._connections)
+        news = [
+            cursor
+            for cursor, answer in zip(cursors, answers, strict=True)
+            if not isinstance(answer, StoreError) and cursor.listed(answer.ranges, unwanted=answer.unwanted)
+        ]
+        _raise_first(answers)
+        return news
+
+    def _numbers(self, cursor: Cursor) -> Numbers:
+        numbers = self._numbers_beyond(cursor.seq)
+        for meta in self._store.list(cursor.folder, start_after=cursor.key):
+            numbers.add(meta.key.removeprefix(cursor.folder), meta)
+        return numbers
+
+    def _numbers_beyond(self, number: int) -> Numbers:
+        return Numbers(beyond=number, written_since=self._written_since)
+
+    def _sweep(self) -> list[Cursor]:
+        """One listing of the whole run, from the first worker's place on."""
+        found = {index: self._numbers_beyond(cursor.seq) for index, cursor in self._cursors.items()}
+        # Worker 0's folder is the first one. Where it is not known, a new one may come before all others.
+        first = self._cursors.get(0)
+        folder = self._folder
+        for meta in self._store.list(f"{folder}{self._source}-", start_after=first.key if first else ""):
+            name, _, segment = meta.key.removeprefix(folder).partition("/")
+            worker = worker_of(name, self._source)
+            if worker is not None:
+                if worker not in found:
+                    found[worker] = self._numbers_beyond(0)
+                found[worker].add(segment, meta)
+        return [
+            cursor
+            for index, numbers in found.items()
+            if (cursor := self._cursor(index)).listed(numbers.ranges, unwanted=numbers.unwanted)
+        ]
+
+    def _sweep_pages(self) -> int:
+        """Pages of a listing of the whole run that finds nothing new."""
+        again = sum(cursor.seen for cursor in self._cursors.values() if cursor.worker != 0)
+        return 1 + again // limits.LIST_PAGE_OBJECTS
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def _most_held(self) -> int:
+        return max(2, min(_SEGMENTS_HELD, _SEGMENTS_HELD_OF_ALL // max(1, len(self._cursors))))
+
+    def _read(self) -> list[LogPiece]:
+        cursors = list(self._cursors.values())
+        for cursor in cursors:
+            cursor.unpack()
+        if any(cursor.lacking for cursor in cursors):
+            self._fetch(cursors)  # one lacks a segment, so that all are filled up
+            for cursor in cursors:
+                cursor.unpack()
+        return self._merge(cursor for cursor in cursors if cursor.ahead is not None)
+
+    def _merge(self, cursors: Iterable[Cursor]) -> list[LogPiece]:
+        """The next pieces of what is in memory, until one worker has more in the bucket only."""
+        heap = [(cursor.ahead.at, cursor.worker, cursor) for cursor in cursors if cursor.ahead]
+        heapq.heapify(heap)
+        ready: list[LogPiece] = []
+        room = _BYTES_AT_ONCE
+        while heap and room > 0 and len(ready) < _PIECES_AT_ONCE:
+            cursor = heap[0][2]
+            piece = cursor.give()
+            ready.append(piece)
+            room -= len(piece.text)
+            if cursor.ahead is not None:
+                heapq.heapreplace(heap, (cursor.ahead.at, cursor.worker, cursor))
+            elif cursor.behind:
+                break  # its next line may be the earlier one
+            else:
+                heapq.heappop(heap)
+        return ready
+
+    def _fetch(self, cursors: Iterable[Cursor]) -> None:
+        wanted = [
+            (cursor.held + turn, cursor.at, cursor.worker, number)
+            for cursor in cursors
+            if cursor.held < self._most_held
+            for turn, number in enumerate(cursor.next_numbers(self._most_held - cursor.held))
+        ]
+        # Whoever has least in memory and is furthest behind first, since there may not be room for all.
+        chosen = [(self._cursors[worker], number) for _, _, worker, number in sorted(wanted)]
+        answers = self._get(chosen)
+        failed: set[int] = set()
+        for (cursor, number), answer in zip(chosen, answers, strict=True):
+            if isinstance(answer, (bytes, NotFound)) and cursor.worker not in failed:
+                cursor.take(number, answer if isinstance(answer, bytes) else None)
+            else:
+                failed.add(cursor.worker)
+        _raise_first(answers)
+
+    def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[_Answer]:
+        """Segments, as far as there is room; those for which there is none are the last ones."""
+        lock = threading.Lock()
+        held = sum(cursor.held_bytes for cursor in self._cursors.values())
+        if held >= _BYTES_HELD:
+            return [_NoRoom.NO_ROOM] * len(wanted)
+
+        def segment(cursor: Cursor, number: int) -> bytes | _NoRoom:
+            nonlocal held
+            if held >= _BYTES_HELD:
+                return _NoRoom.NO_ROOM
+            data = self._store.get(f"{cursor.folder}{number:010d}", max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
+            with lock:
+                held += len(data)
+            return data
+
+        return concurrently([partial(segment, *each) for each in wanted], connections=self._connections)
+
+    @property
+    def _folder(self) -> str:
+        return f"{keys.worker_logs(self._job)}{self._run}/"
+
+    def _cursor(self, worker: int) -> Cursor:
+        if worker not in self._cursors:
+            folder = keys.log_segments(self._job, str(self._run), worker, source=self._source)
+            self._cursors[worker] = Cursor(worker, folder)
+        return self._cursors[worker]
+
+
+def _raise_first(answers: Iterable[object]) -> None:
+    """Raises the first error of the store that is no answer."""
+    for answer in answers:
+        if isinstance(answer, StoreError) and not isinstance(answer, NotFound):
+            raise answer

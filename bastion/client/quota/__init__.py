@@ -1,0 +1,1 @@
+"""Uploading quota files, and telling what they would do."""

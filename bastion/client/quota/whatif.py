@@ -1,0 +1,156 @@
+"""What a quota file would do to the present queue, and would have done in the last days.
+
+Layer: client. Asked of the bucket: what `QuotaDesk.forecast` asks, a listing of all results, and those of these days,
+at most the newest `RESULTS_MAX`.
+
+Invariant: what was asked for and is not covered is said in `Past.why`, never left out silently.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bastion.client.jobs import eta
+from bastion.client.jobs.durations import declared_durations, past_durations, past_jobs
+from bastion.client.jobs.results import Result
+from bastion.client.quota.upload import Forecast, QuotaDesk
+from bastion.core import limits
+from bastion.core.errors import StoreError
+from bastion.core.status.jobs import published_restart_seconds
+from quota import Policy
+from scheduler import Job
+from scheduler.simulation.durations import Durations
+from scheduler.simulation.queue_outlook import Queued, outlook
+from scheduler.simulation.whatif import Comparison, PastJob, compare
+
+DAY_SECONDS = 86_400.0
+# Reading so many takes some ten seconds on Cloud Storage.
+RESULTS_MAX = 4000
+# Jobs times decisions of one replay: some four seconds, and six replays at most.
+WORK_MAX = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """The last days, replayed.
+
+    Attributes:
+        days: How many were asked for.
+        comparison: None if nothing could be replayed.
+        why: Why less than was asked for is covered; empty if all is.
+        ended: Results that the replay is based on.
+        unknown: Waiting jobs that are left out because nobody knows how long they run.
+    """
+
+    days: int
+    comparison: Comparison | None
+    why: str
+    ended: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Everything that the file would do.
+
+    Attributes:
+        forecast: At once.
+        queue: When waiting jobs start.
+        untold: Waiting jobs too far back for that.
+    """
+
+    forecast: Forecast
+    queue: tuple[Queued, ...]
+    untold: int
+    past: Past
+
+
+def ask(desk: QuotaDesk, before: Policy, after: Policy, *, days: int) -> WhatIf:
+    """What `after` would do in the place of `before`.
+
+    Args:
+        days: How far to look back.
+    """
+    now = desk.now()
+    forecast = desk.forecast(before, after)
+    declared = declared_durations(desk.client) if forecast.entries else {}
+    results, number, problem = _read(desk, now - days * DAY_SECONDS)
+    durations = Durations(past_durations(results), declared)
+    queue: tuple[Queued, ...] = ()
+    untold = 0
+    live: tuple[Job, ...] = ()
+    if forecast.snapshot is not None:
+        live = forecast.snapshot.jobs
+        seed = eta.seed(live)
+        queue, untold = outlook(
+            forecast.snapshot,
+            after,
+            now,
+            durations,
+            draws=eta.DRAWS,
+            draw=lambda: random.Random(seed).random,
+            horizon_seconds=eta.HORIZON_SECONDS,
+            decisions_max=eta.decisions_max(live),
+        )
+    past = Past(days=days, comparison=None, why=problem or f"no job has ended in the last {days} days")
+    jobs = past_jobs(results, live, durations, now)
+    names = {job.name for job in live}
+    ended = [job for job in jobs if job.job.name not in names]
+    if ended:
+        begin, why = _covered(jobs, ended, number > len(results), now, days)
+        costs = published_restart_seconds(desk.client.status(again=False))
+        past = _replayed(jobs, before, after, begin=begin, why=why, now=now, days=days, restart_seconds=costs)
+        past = replace(past, ended=len(ended), unknown=len(names) + len(ended) - len(jobs))
+    return WhatIf(forecast=forecast, queue=queue, untold=untold, past=past)
+
+
+def _read(desk: QuotaDesk, since: float) -> tuple[list[Result], int, str]:
+    """The newest results since that instant, how many there are in all, and why none could be read."""
+    try:
+        results, number = desk.client.completed(limit=RESULTS_MAX, since=since)
+    except StoreError as error:
+        return [], 0, f"the results of ended jobs cannot be read: {error}"
+    return results, number, ""
+
+
+def _covered(jobs: list[PastJob], ended: list[PastJob], cut: bool, now: float, days: int) -> tuple[float, str]:
+    """Since when all jobs are known, and why not for as long as was asked."""
+    begin, why = now - days * DAY_SECONDS, ""
+    if cut:
+        # The newest results were read: all jobs that ended since the oldest of them are known.
+        oldest = min(job.began_at + job.seconds for job in ended if job.began_at is not None)
+        begin, why = max(begin, oldest), f"more than {RESULTS_MAX} jobs have ended since then"
+    first = min(job.job.queued_at for job in jobs)
+    if first > begin:
+        begin, why = first, "no job is known that was submitted earlier"
+    return begin, why
+
+
+def _replayed(
+    jobs: list[PastJob],
+    before: Policy,
+    after: Policy,
+    *,
+    begin: float,
+    why: str,
+    now: float,
+    days: int,
+    restart_seconds: Mapping[str, float],
+) -> Past:
+    found = compare(
+        jobs,
+        before,
+        after,
+        begin=begin,
+        end=now,
+        work_max=WORK_MAX,
+        bastion_slots=limits.BASTION_HOST_JOBS_MAX,
+        restart_seconds=restart_seconds,
+    )
+    if found is None:
+        why = f"there are too many jobs to replay even a short time of these {days} days"
+    elif found.begin > begin:
+        why = "replaying more would take too long"
+    return Past(days=days, comparison=found, why=why)

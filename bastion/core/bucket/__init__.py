@@ -1,0 +1,1 @@
+"""What lies in the bucket: keys, the documents of daemon and hosts, bundles and outputs."""

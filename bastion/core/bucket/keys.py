@@ -1,0 +1,255 @@
+"""The keys of everything in the bucket (contract: `docs/reference/bucket-format.md`), relative to the bastion's ROOT.
+
+Only this module spells a key. Names that arrive from outside are checked here before they become part of one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal, TypeAlias
+
+from bastion.core import limits
+from bastion.core.errors import InvalidSpec
+
+# Whose output it is: the job's own on a host, or the encrypting storage proxy's beside it.
+LogSource: TypeAlias = Literal["worker", "proxy"]
+
+JOBS_ACTIVE = "jobs/active/"
+JOBS_USER_STATES = "jobs/user_states/"
+JOBS_STATES = "jobs/states/"
+JOBS_COMPLETE = "jobs/complete/"
+JOBS_CLAIMS = "jobs/claims/"
+JOBS_INVALID = "jobs/invalid/"
+RUNS = "runs/"
+BEATS = "beats/"
+LEASE = "lease"
+STATUS = "status/current.json"
+DAEMON_SETTINGS = "config/daemon.toml"
+RUNTIME_OPTIONS = "runtime_options"
+PROJECT_QUOTAS = "project-quotas/project-quotas.config"
+FORMER_QUOTAS = "project-quotas/former/"
+# What the daemon keeps of these files: the last good ones.
+QUOTAS_IN_FORCE = "project-quotas/in-force.config"
+SETTINGS_IN_FORCE = "config/in-force.toml"
+OPTIONS_IN_FORCE = "config/in-force-options.json"
+
+# What may be large, and can wait until there is room again.
+_BULK = ("logs/", "outputs/", "bundles/", "agents/")
+
+# What we create, and what we read: the ancestor's clients write any printable ASCII character but "/". Not read is what
+# a shell, a URL or gsutil takes for something else, and "~", which separates a name from a uid in our own keys.
+_NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+_READ_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:,+=@-]*")
+# `logs/<job>.cleanup` is the log of that job's cleanup command.
+_TAKEN_ENDING = ".cleanup"
+# Endings that a reader of the logs folder takes for worker folders and rolled logs; no key of ours is equal to theirs.
+_MISLEADING_ENDING = re.compile(r"(?:\.d|[-.](?:19|20)\d{6}(?:\.\d+)?)\Z")
+_RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
+
+
+def is_vital(key: str) -> bool:
+    """Whether jobs cannot be started, ended or cancelled without writing this key: it may use a disk's last room."""
+    return not key.startswith(_BULK)
+
+
+def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
+    """Refuses a name that could not be a key, a log and a folder without harming another.
+
+    Args:
+        name: The job's name, which is also its object's name.
+        bastion: The bastion's own name; its logs lie beside the jobs'.
+        new: Whether we create it, or read what another client wrote; more names are read than created.
+
+    Raises:
+        InvalidSpec: with the rule that it breaks.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidSpec("the job has no name; give it one with --name")
+    most = limits.NEW_NAME_MAX_CHARS if new else limits.NAME_MAX_CHARS
+    if len(name) > most:
+        raise InvalidSpec(f"the job name {name[:80]!r} is {len(name)} characters long; the maximum is {most}")
+    if new and not _NEW_NAME.fullmatch(name):
+        raise InvalidSpec(
+            f"the job name {name!r} is not allowed; use lower-case letters, digits, '.', '_' and '-', "
+            "with a letter or digit at both ends"
+        )
+    if not _READ_NAME.fullmatch(name):
+        raise InvalidSpec(
+            f"the job name {name!r} is not allowed; use letters, digits and any of '_.:,+=@-', "
+            "with a letter, a digit or '_' at the beginning"
+        )
+    if name.startswith(bastion):
+        raise InvalidSpec(f"the job name {name!r} begins with the bastion's own name; choose another")
+    if name.endswith(_TAKEN_ENDING):
+        raise InvalidSpec(
+            f"the job name {name!r} ends in {_TAKEN_ENDING}, like the log of another job's cleanup command; "
+            "choose another"
+        )
+    if new and _MISLEADING_ENDING.search(name):
+        raise InvalidSpec(f"the job name {name!r} ends like a log file (.d or a date); choose another")
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether an object's name may appear in our own keys as it is."""
+    return len(name) <= limits.NAME_MAX_CHARS and bool(_READ_NAME.fullmatch(name))
+
+
+def key_name(name: str) -> str:
+    """The name for a key about a job whose own name may be hostile: itself, or `sha256-<hex>`."""
+    if is_plain_name(name) and not name.startswith("sha256-"):
+        return name
+    return "sha256-" + hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def is_uid(text: str) -> bool:
+    return Run.parse(f"{text}-1") is not None
+
+
+def job_uid(root: str, name: str, generation: int) -> str:
+    """The uid of the job whose first object has that generation: 10 characters of base32."""
+    digest = hashlib.sha256(f"{root}\n{name}\n{generation}".encode()).digest()
+    return base64.b32encode(digest)[:10].decode().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt of one job: `<uid>-<attempt>`; `attempt` is 0 for the run of the cleanup command."""
+
+    uid: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.uid}-{self.attempt or 'cleanup'}"
+
+    @staticmethod
+    def parse(text: str) -> Run | None:
+        """The run in a piece of a key, or None if it is none of ours."""
+        match = _RUN.fullmatch(text)
+        if match is None:
+            return None
+        attempt = match["attempt"]
+        return Run(match["uid"], 0 if attempt == "cleanup" else int(attempt))
+
+
+def active(job: str) -> str:
+    return JOBS_ACTIVE + job
+
+
+def user_state(job: str) -> str:
+    return JOBS_USER_STATES + job
+
+
+def state(job: str) -> str:
+    return JOBS_STATES + job
+
+
+def complete(job: str) -> str:
+    return JOBS_COMPLETE + job
+
+
+def former_result(job: str, uid: str) -> str:
+    """Where the result of an earlier job of that name lies. No job's name has the separator."""
+    return f"{JOBS_COMPLETE}{job}~{uid}"
+
+
+def former_result_before(job: str, uid: str) -> str:
+    """Where versions up to 0.1.0 put it; another job may have that very name."""
+    return f"{JOBS_COMPLETE}{job}.{uid}"
+
+
+def job_of_result(name: str) -> str:
+    """The job whose result, the newest or a former one, has that name under `jobs/complete/`."""
+    return name.partition("~")[0]
+
+
+def invalid(job: str) -> str:
+    return JOBS_INVALID + key_name(job)
+
+
+def claim(run: str) -> str:
+    return JOBS_CLAIMS + run
+
+
+def order(run: str) -> str:
+    return f"{RUNS}{run}/order"
+
+
+def report(run: str, host: int) -> str:
+    return f"{RUNS}{run}/reports/{host}"
+
+
+def beat(run: str, host: int) -> str:
+    return f"{BEATS}{run}.{host}"
+
+
+def log(job: str) -> str:
+    """The log of a job as the bastion sees it; also the daemon's own, by the bastion's name."""
+    return f"logs/{job}"
+
+
+def cleanup_log(job: str) -> str:
+    return f"logs/{job}.cleanup"
+
+
+def worker_logs(job: str) -> str:
+    return f"logs/{job}.d/"
+
+
+def log_segments(job: str, run: str, host: int, *, source: LogSource = "worker") -> str:
+    return f"logs/{job}.d/{run}/{source}-{host}/"
+
+
+def log_segment(job: str, run: str, host: int, seq: int, *, source: LogSource = "worker") -> str:
+    """Ten digits, so that key order is the order of the lines."""
+    return f"{log_segments(job, run, host, source=source)}{seq:010d}"
+
+
+def job_history(job: str) -> str:
+    return f"history/jobs/{job}"
+
+
+def project_history(project: str, day: str) -> str:
+    return f"history/projects/{project}/{day}"
+
+
+def former_quota(written_at: float, generation: int) -> str:
+    """Of a quota file that another one replaced: since when it was there (seconds since the epoch), and its generation.
+
+    Both are the object's own, so that whoever keeps it a second time finds it kept.
+    """
+    moment = datetime.fromtimestamp(written_at, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return f"{FORMER_QUOTAS}{moment}-{generation}.config"
+
+
+def gang(run: str) -> str:
+    """`b-<run>`: the name of a run's gang at its provisioner."""
+    return f"b-{run}"
+
+
+def agent_file(sha256: str) -> str:
+    """The worker agent with all it needs, as one tar file; the digest is the file's own."""
+    return f"agents/{sha256}/agent.tar"
+
+
+def agent_manifest(sha256: str) -> str:
+    """What is in that file, and which Pythons it serves."""
+    return f"agents/{sha256}/manifest.json"
+
+
+def bundle(sha256: str) -> str:
+    """A user's code; the digest is the file's own."""
+    return f"bundles/{sha256}.tar.gz"
+
+
+def outputs(job: str, uid: str, host: int) -> str:
+    """All that a host stored of its output folder; names of what lies there are of `bastion.core.bucket.outputs`."""
+    return f"outputs/{job}/{uid}/worker-{host}/"
+
+
+def output_shared(job: str, uid: str) -> str:
+    """For programs whose hosts write to one place by themselves."""
+    return f"outputs/{job}/{uid}/shared"

@@ -1,0 +1,207 @@
+"""What a host has stored of its output folder: manifests, the objects they name, and which of them still count.
+
+Layer: core, pure. Under `keys.outputs(job, uid, host)` lie objects `<seq>/<name>` and, for each sync that was
+completed, `manifest-<seq>`; numbers have ten digits and only grow.
+
+Invariants:
+
+* No object is ever written a second time: a manifest that was complete stays so until it is deleted.
+* A manifest is written after everything that it names, and deleted before any of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bastion.core import documents, limits
+from bastion.core.bucket import bundles, keys
+from bastion.core.errors import InvalidDocument
+
+MANIFEST_PREFIX = "manifest-"
+_MANIFEST = re.compile(MANIFEST_PREFIX + r"(?P<seq>[0-9]{10})")
+_OBJECT = re.compile(r"(?P<seq>[0-9]{10})/[^\0\r\n]+")
+# Manifests that are kept: the one before the last is whole, whatever happens to the last.
+_KEPT = 2
+# A path of more bytes than this, or with characters that no key may have, is stored under its digest.
+_NAME_MAX_BYTES = 512
+
+
+def _check_path(path: str) -> str:
+    if not path or bundles.check_path(path) != path:
+        raise ValueError("is not a path below the folder")
+    return path
+
+
+def _check_object(name: str) -> str:
+    if not _OBJECT.fullmatch(name):
+        raise ValueError("is no object of a sync")
+    return name
+
+
+_Path = Annotated[str, AfterValidator(_check_path)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+
+class Part(_Model):
+    """Some bytes of a file.
+
+    Attributes:
+        object: Where they are, below the host's outputs.
+    """
+
+    object: Annotated[str, AfterValidator(_check_object)]
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class StoredFile(_Model):
+    """One file: its parts, in order, are its content.
+
+    Attributes:
+        mode: Permission bits.
+        mtime_ns: Of its last change, by the host's clock.
+    """
+
+    mode: int = Field(ge=0, le=0o777)
+    mtime_ns: int
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+
+class Manifest(_Model):
+    """An output folder as it was at one time.
+
+    Attributes:
+        run: During which it was written.
+        folders: All of them; those of files need no mention elsewhere.
+        links: Symbolic links, with their targets, which are below the folder.
+    """
+
+    format: int = 1
+    run: str
+    seq: int = Field(ge=1)
+    folders: tuple[_Path, ...] = ()
+    files: dict[_Path, StoredFile] = Field(default_factory=dict)
+    links: dict[_Path, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits_into_a_folder(self) -> Manifest:
+        for path, target in self.links.items():
+            bundles.check_link(path, target)
+        names = [*self.folders, *self.files, *self.links]
+        taken = set(names)
+        if len(taken) != len(names):
+            raise ValueError("a path stands there twice")
+        folders = set(self.folders)
+        for path in names:
+            parent = path.rpartition("/")[0]
+            if parent and parent not in folders:
+                raise ValueError(f"{path[:200]!r} lies in a folder that is not there")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
+    def objects(self) -> Iterable[Part]:
+        """All that it needs."""
+        for file in self.files.values():
+            yield from file.parts
+
+    def same_content(self, other: Manifest) -> bool:
+        """Whether the two describe the same folder."""
+        return (self.files, self.links, sorted(self.folders)) == (other.files, other.links, sorted(other.folders))
+
+    def to_bytes(self) -> bytes:
+        return documents.dumps(self.model_dump(mode="json"))
+
+
+def read(data: bytes) -> Manifest:
+    """Parses a manifest.
+
+    Raises:
+        InvalidDocument: the bytes are none.
+    """
+    try:
+        documents.loads(
+            data, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES, max_values=limits.OUTPUT_MANIFEST_MAX_VALUES
+        )  # then the model parses in JSON mode
+        return Manifest.model_validate_json(data)
+    except (documents.DocumentError, ValidationError) as error:
+        raise InvalidDocument(f"not a manifest of outputs: {str(error)[:500]}") from error
+
+
+def manifest_name(seq: int) -> str:
+    return f"{MANIFEST_PREFIX}{seq:010d}"
+
+
+def seq_of_manifest(name: str) -> int | None:
+    """The number of a manifest of that name; None: it is none."""
+    found = _MANIFEST.fullmatch(name)
+    return int(found["seq"]) if found else None
+
+
+def seq_of_object(name: str) -> int | None:
+    """The number of the sync that stored it; None: no sync did."""
+    found = _OBJECT.fullmatch(name)
+    return int(found["seq"]) if found else None
+
+
+def object_name(folder: str, seq: int, path: str, part: int, parts: int) -> str:
+    """Where a sync stores a part of a file; unlike any other of the same sync.
+
+    Args:
+        folder: `keys.outputs`; with it, a key must not get too long.
+        part: From 0, of `parts`.
+    """
+    fits = len(f"{folder}{path}".encode()) <= _NAME_MAX_BYTES and not re.search(r"[\0\r\n]", path)
+    # Files of more than one part lie apart, so that no file's name can be that of another one's part.
+    if parts == 1:
+        return f"{seq:010d}/files/{path}" if fits else f"{seq:010d}/digests/{_digest(path)}"
+    return f"{seq:010d}/parts/{path if fits else _digest(path)}/{part:06d}"
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()
+
+
+def is_complete(manifest: Manifest, sizes: Mapping[str, int]) -> bool:
+    """Whether all is there, by the listed sizes of the host's objects."""
+    return all(sizes.get(part.object) == part.size for part in manifest.objects())
+
+
+def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Which of the complete manifests still count: the newest ones, and the newest of an earlier run.
+
+    The last is what every host of a run begins with, also one that comes up late.
+    """
+    newest = sorted(manifests, key=lambda manifest: manifest.seq, reverse=True)
+    if not newest:
+        return []
+    earlier = next((manifest for manifest in newest if manifest.run != newest[0].run), None)
+    kept = newest[:_KEPT]
+    return kept if earlier is None or earlier in kept else [*kept, earlier]
+
+
+def of_run(run: str, job: str, host: int) -> str:
+    """The folder of a host's outputs, for any of the job's runs.
+
+    Raises:
+        ValueError: that is no run.
+    """
+    parsed = keys.Run.parse(run)
+    if parsed is None:
+        raise ValueError(f"{run!r} is no run")
+    return keys.outputs(job, parsed.uid, host)

@@ -1,0 +1,1 @@
+"""Jobs, attempts, gangs and places as plain values."""

@@ -1,0 +1,353 @@
+"""`config/daemon.toml`: from an operator's bytes to `Provisioning`, or to everything that is wrong with them.
+
+Layer: core, pure. What is missing is named with the command that finds its value. Unknown keys are problems: a
+misspelt one would silently mean its default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import tomli
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from bastion.core import limits
+from bastion.core.errors import InvalidDocument
+from bastion.core.model import instance_types
+from bastion.core.model.budgets import Budgets
+from bastion.core.model.gangs import CapacityModel
+from bastion.core.model.provisioning import FamilySettings, Provisioning, Tier
+from quota.lines import Lines
+
+_DAY = 86400.0
+_Text = Annotated[str, StringConstraints(max_length=512)]
+_Zone = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+_Zones = Annotated[list[_Zone], Field(min_length=1, max_length=32)]
+_Seconds = Annotated[float, Field(ge=0, le=7 * _DAY, allow_inf_nan=False)]
+
+# What finds the value of a key, by its last word. `{project}` is the file's own, if it has one.
+FINDERS = {
+    "project": "gcloud config get project",
+    "zones": "gcloud compute tpus locations list --project={project}",
+    "network": "gcloud compute networks list --project={project}",
+    "subnetwork": "gcloud compute networks subnets list --project={project}",
+    "service_account": "gcloud iam service-accounts list --project={project}",
+    "runtime_version": "gcloud compute tpus tpu-vm versions list --project={project} --zone={zone}",
+    "tiers": "bastion quota show",
+    "model": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
+    "reservation": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
+}
+
+
+# Python reads such a number, and refuses to write it in any message.
+_LONG_NUMBER = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class _Family(_Table):
+    zones: _Zones | None = None
+    network: _Text | None = None
+    subnetwork: _Text | None = None
+    external_ips: bool | None = None
+    service_account: _Text | None = None
+    runtime_version: _Text | None = None
+
+
+class _Tier(_Table):
+    model: Literal["reserved", "on-demand", "spot"]
+    reservation: _Text | dict[str, _Text] = ""
+    zones: _Zones | dict[str, _Zones] = Field(default_factory=dict)
+
+
+class _Grace(_Table):
+    eviction_seconds: _Seconds = limits.EVICTION_GRACE_SECONDS
+    failure_seconds: _Seconds = limits.FAILURE_GRACE_SECONDS
+
+
+class _Budgets(_Table):
+    infrastructure_attempts: Annotated[int, Field(ge=1, le=1000)] = limits.INFRASTRUCTURE_ATTEMPTS_MAX
+    zone_wait_seconds: Annotated[_Seconds, Field(gt=0)] = limits.ZONE_WAIT_SECONDS
+    provision_seconds: Annotated[_Seconds, Field(gt=0)] = limits.PROVISION_TIMEOUT_SECONDS
+    power_off_hours: Annotated[float, Field(ge=0, le=8784, allow_inf_nan=False)] = limits.POWER_OFF_SECONDS / 3600
+
+
+class _File(_Table):
+    version: Literal[1] = 1
+    project: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.:-]{0,99}$")]
+    endpoint: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]+:[0-9]{1,5})?$")] = ""
+    token_file: _Text = ""
+    defaults: _Family = _Family()
+    types: dict[str, _Family] = Field(default_factory=dict)
+    tiers: Annotated[list[_Tier], Field(min_length=1, max_length=16)]
+    grace: _Grace = _Grace()
+    budgets: _Budgets = _Budgets()
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsProblem:
+    """One thing that is wrong.
+
+    Attributes:
+        line: From 1; None if it has no place.
+        find: The command that finds the right value; empty if there is none.
+    """
+
+    line: int | None
+    message: str
+    find: str = ""
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        return f"{where}{self.message}" + (f"; find it with: {self.find}" if self.find else "")
+
+
+class SettingsError(InvalidDocument):
+    """The settings cannot be used; `problems` are all that were found."""
+
+    def __init__(self, problems: tuple[SettingsProblem, ...]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def load(data: bytes) -> Provisioning:
+    """Reads and checks a settings file.
+
+    Raises:
+        SettingsError: with every problem that could be found.
+    """
+    text, document = _parse(data)
+    reader = _Reader(document, Lines(text))
+    file = reader.file()
+    if file is None or reader.problems:
+        raise SettingsError(tuple(sorted(reader.problems, key=lambda problem: problem.line or 0)))
+    return _provisioning(file)
+
+
+def _refuse(message: str) -> SettingsError:
+    return SettingsError((SettingsProblem(None, message),))
+
+
+def _parse(data: bytes) -> tuple[str, dict[str, Any]]:
+    if len(data) > limits.DOCUMENT_MAX_BYTES:
+        raise _refuse(f"the file has more than {limits.DOCUMENT_MAX_BYTES} bytes")
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+        if _LONG_NUMBER.search(text):
+            raise _refuse("a number is too long; correct it")
+        return text, tomli.loads(text)
+    except UnicodeDecodeError as error:
+        raise _refuse("this is not UTF-8 text; save the file as UTF-8") from error
+    except (ValueError, RecursionError) as error:  # tomli's own error is a ValueError, and so is that of huge integers
+        raise _refuse(f"this is not TOML: {str(error)[:300] or 'it nests too deeply'}; correct the syntax") from error
+
+
+class _Reader:
+    """Checks one parsed document and gathers problems."""
+
+    def __init__(self, document: Mapping[str, Any], lines: Lines) -> None:
+        self._document = document
+        self._lines = lines
+        self.problems: list[SettingsProblem] = []
+
+    def file(self) -> _File | None:
+        """The document's meaning, as far as its form goes; None if even that is wrong."""
+        try:
+            file = _File.model_validate(self._document)
+        except ValidationError as error:
+            for detail in error.errors():
+                self._add_form(detail["type"], detail["loc"], detail["msg"])
+            file = None
+        self._families()
+        self._reservations()
+        return file
+
+    def _problem(self, message: str, *path: str | int, find: str = "") -> None:
+        if len(self.problems) < _PROBLEMS_MAX:
+            self.problems.append(SettingsProblem(self._lines.of(*path), message, find and self._finder(find)))
+
+    def _finder(self, key: str) -> str:
+        command = FINDERS.get(key, "")
+        project = self._document.get("project")
+        zones = [zone for _, table in self._tables() for zone in _texts(table.get("zones"))]
+        return command.format(
+            project=project if isinstance(project, str) and project else "PROJECT", zone=zones[0] if zones else "ZONE"
+        )
+
+    def _add_form(self, kind: str, place: tuple[str | int, ...], message: str) -> None:
+        """One finding of the form's check, in words of ours."""
+        path = _in_the_file(place, self._document, missing=kind == "missing")
+        name = _shown(path)
+        last = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
+        if kind == "missing":
+            self._problem(f"{name} is missing", *path, find=last)
+        elif kind == "extra_forbidden":
+            known = _known_keys(path)
+            near = difflib.get_close_matches(last, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            self._problem(f"{name} is not a key of the settings; {hint}", *path)
+        elif not any(problem.message.startswith(f"{name} ") for problem in self.problems):
+            # A value that may be of two forms is told once.
+            self._problem(f"{name} is not valid: {message[0].lower()}{message[1:]}", *path, find=last)
+
+    def _tables(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """`[defaults]` under "", and the tables of families, as far as they are tables."""
+        types = self._document.get("types")
+        entries = {"": self._document.get("defaults"), **(types if isinstance(types, dict) else {})}
+        return ((name, table) for name, table in entries.items() if isinstance(table, dict))
+
+    def _families(self) -> None:
+        """What each family needs: zones, and whom its hosts act as."""
+        tables = dict(self._tables())
+        defaults = tables.pop("", {})
+        served = instance_types.served_families()
+        for family in tables:
+            if family in served:
+                continue
+            meant = instance_types.family_of(family)
+            hint = f"did you mean {meant}?" if meant in served else f"those served are {', '.join(served)}"
+            self._problem(f"types.{family} is no family that is served; {hint}", "types", family)
+        if not tables and "zones" not in defaults:
+            self._problem("defaults.zones is missing", "defaults", find="zones")
+        wanted: list[tuple[str, Mapping[str, Any]]] = [(f"types.{family}", tables[family]) for family in tables]
+        if not tables or "zones" in defaults:
+            wanted = [("defaults", defaults)]  # every family is provisioned, with what stands there at least
+        for key in ("zones", "service_account"):
+            for name, table in wanted:
+                if key not in table and key not in defaults and (key, name) != ("zones", "defaults"):
+                    self._problem(f"{name}.{key} is missing", *name.split("."), find=key)
+
+    def _reservations(self) -> None:
+        tiers = self._document.get("tiers")
+        for number, tier in enumerate(tiers if isinstance(tiers, list) else ()):
+            if not isinstance(tier, dict):
+                continue
+            if tier.get("model") == CapacityModel.RESERVED.value and not tier.get("reservation"):
+                self._problem(f"tiers[{number}].reservation is missing", "tiers", number, find="reservation")
+            elif tier.get("reservation") and tier.get("model") in ("on-demand", "spot"):
+                self._problem(
+                    f"tiers[{number}].reservation is there, and its model is {tier['model']}; only a reserved tier has "
+                    "a reservation",
+                    *("tiers", number, "reservation"),
+                )
+            for key in ("reservation", "zones"):
+                for family in tier[key] if isinstance(tier.get(key), dict) else ():
+                    if family not in instance_types.served_families():
+                        self._problem(f"tiers[{number}].{key}.{family} is no family that is served", "tiers", number)
+
+
+_PROBLEMS_MAX = 100
+
+
+def _in_the_file(place: tuple[str | int, ...], document: Any, *, missing: bool) -> tuple[str | int, ...]:
+    """The part of a finding's place that leads through the document: the check adds names of alternatives to it."""
+    path: list[str | int] = []
+    for part in place:
+        in_list = isinstance(document, list) and isinstance(part, int) and part < len(document)
+        if in_list or (isinstance(document, dict) and part in document):
+            document = document[part]
+            path.append(part)
+            continue
+        if missing and part == place[-1]:
+            path.append(part)
+            break
+    return tuple(path)
+
+
+def _shown(path: tuple[str | int, ...]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+    """The keys of the table in which the last of the path stands."""
+    tables: dict[str, type[_Table]] = {
+        "defaults": _Family,
+        "types": _Family,
+        "tiers": _Tier,
+        "grace": _Grace,
+        "budgets": _Budgets,
+    }
+    table = tables.get(str(path[0]), _File) if len(path) > 1 else _File
+    return list(table.model_fields)
+
+
+def known_keys() -> list[str]:
+    """Every key there is, for the reference: `defaults.zones`, `tiers.model`, ..."""
+    return [
+        *(name for name in _File.model_fields),
+        *(f"defaults.{name}" for name in _Family.model_fields),
+        *(f"tiers.{name}" for name in _Tier.model_fields),
+        *(f"grace.{name}" for name in _Grace.model_fields),
+        *(f"budgets.{name}" for name in _Budgets.model_fields),
+    ]
+
+
+def _texts(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _provisioning(file: _File) -> Provisioning:
+    families = {}
+    for family in instance_types.served_families():
+        own = file.types.get(family, _Family())
+        zones = own.zones or file.defaults.zones
+        if not zones:
+            continue
+        given = {**file.defaults.model_dump(exclude_none=True), **own.model_dump(exclude_none=True)}
+        families[family] = FamilySettings(**{**given, "zones": tuple(zones)})
+    tiers = tuple(
+        Tier(
+            model=CapacityModel(tier.model),
+            reservations=tier.reservation if isinstance(tier.reservation, dict) else {"": tier.reservation},
+            zones={family: tuple(zones) for family, zones in tier.zones.items()}
+            if isinstance(tier.zones, dict)
+            else {"": tuple(tier.zones)},
+        )
+        for tier in file.tiers
+    )
+    return Provisioning(
+        project=file.project,
+        endpoint=file.endpoint,
+        token_file=file.token_file,
+        families=families,
+        tiers=tiers,
+        budgets=Budgets(
+            eviction_grace_seconds=file.grace.eviction_seconds,
+            failure_grace_seconds=file.grace.failure_seconds,
+            infrastructure_attempts=file.budgets.infrastructure_attempts,
+            zone_wait_seconds=file.budgets.zone_wait_seconds,
+            provision_seconds=file.budgets.provision_seconds,
+            power_off_seconds=file.budgets.power_off_hours * 3600,
+        ),
+        warnings=tuple(_warnings(file, families)),
+    )
+
+
+def _warnings(file: _File, families: Mapping[str, FamilySettings]) -> Iterator[str]:
+    """What the table of instance types knows better, or did not know yet when it was made."""
+    if file.endpoint:
+        yield f"slices come from {file.endpoint}, not from the cloud"
+        return
+    offered: dict[str, set[str]] = {}
+    for kind in instance_types.table().values():
+        offered.setdefault(kind.resource_type, set()).update(kind.zones)
+    anywhere = set().union(*offered.values())
+    told: set[str] = set()
+    for family, settings in families.items():
+        own = family in file.types
+        for zone in settings.zones:
+            if own and zone not in offered[family]:
+                where = " ".join(sorted(offered[family]))
+                yield f"{family} was not offered in {zone} when this version was made, but in {where}"
+            elif zone not in anywhere | told:
+                told.add(zone)
+                yield f"no TPU was offered in {zone} when this version was made"

@@ -1,0 +1,136 @@
+"""Instance types: what `tpu-v4-32` means in hosts, chips, JAX devices and units of quota.
+
+The table `accelerators.csv` holds every type of the Cloud TPU API (v2 to v6e), and TPU7x and GPUs, which are known by
+name so that the refusal can say why. A resource type is the family's name; its unit is the number in the type's name
+(TensorCores for v2-v4 and v5p, chips for v5litepod and v6e).
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import functools
+import importlib.resources
+from dataclasses import dataclass
+
+from bastion.core.errors import UnknownInstanceType
+
+# What people put before a family's name; taken off in this order.
+_PREFIXES = ("tpu-", "gpu-", "nvidia-")
+# Other tools' and documents' names of families.
+_ALIASES = {
+    "v5e": "v5litepod",
+    "v5lite": "v5litepod",
+    "7x": "tpu7x",
+    "v7x": "tpu7x",
+    "v7": "tpu7x",
+    "a100": "a100-40gb",
+    "h100": "h100-80gb",
+    "h100-mega": "h100-mega-80gb",
+    "h200": "h200-141gb",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """One row of the table.
+
+    Attributes:
+        accelerator_type: As the Cloud TPU API spells it, `v4-32`.
+        resource_type: What quota files count, `v4`.
+        amount: Units of quota of one slice, 32.
+        hosts: VMs of one slice.
+        devices_per_host: JAX devices each VM sees.
+        runtime_version: Software image that Cloud TPU boots for it.
+        zones: Where the type was offered when the table was made; empty where nobody noted it.
+        served: Whether the Cloud TPU API offers it.
+    """
+
+    accelerator_type: str
+    resource_type: str
+    amount: int
+    chips: int
+    chips_per_host: int
+    hosts: int
+    devices_per_host: int
+    topology: str
+    runtime_version: str
+    zones: tuple[str, ...]
+    served: bool
+
+    @property
+    def name(self) -> str:
+        """As users type it: `tpu-v4-32`."""
+        return f"tpu-{self.accelerator_type}" if self.served else self.accelerator_type
+
+
+@functools.cache
+def table() -> dict[str, InstanceType]:
+    """All known types by accelerator type, in the table's order."""
+    text = importlib.resources.files("bastion.core.model").joinpath("accelerators.csv").read_text("utf-8")
+    types: dict[str, InstanceType] = {}
+    for row in csv.DictReader(text.splitlines()):
+        chips_per_host = int(row["chips_per_host"])
+        kind = InstanceType(
+            accelerator_type=row["accelerator_type"],
+            resource_type=row["family"],
+            amount=int(row["name_count"]),
+            chips=int(row["chips"]),
+            chips_per_host=chips_per_host,
+            hosts=int(row["hosts"]),
+            devices_per_host=chips_per_host * int(row["jax_devices_per_chip"]),
+            topology=row["topology"],
+            runtime_version=row["runtime_version"],
+            zones=tuple(row["zones"].split()),
+            served=row["cloud_tpu_api"] == "yes",
+        )
+        # Some sizes come in several topologies; the first row is the default one.
+        types.setdefault(kind.accelerator_type, kind)
+    return types
+
+
+def lookup(name: str) -> InstanceType:
+    """The type a user names as `tpu-v4-32`.
+
+    Raises:
+        UnknownInstanceType: with the sizes of that family, or the nearest names.
+    """
+    known = table()
+    kind = known.get(name.removeprefix("tpu-"))
+    if kind is not None and kind.served and name.startswith("tpu-"):
+        return kind
+    if kind is not None and kind.served:
+        raise UnknownInstanceType(f"{name} is not an instance type; did you mean {kind.name}?")
+    family = family_of(name.rpartition("-")[0]) or family_of(name)
+    sizes = sorted((t for t in known.values() if t.resource_type == family), key=lambda t: t.amount)
+    if sizes and not sizes[0].served:
+        raise UnknownInstanceType(
+            f"{name} is of a family that is known ({family}), but the Cloud TPU API does not offer it and this bastion "
+            f"provisions through that API; choose a type of {', '.join(served_families())}"
+        )
+    meant = known.get(f"{family}-{name.rpartition('-')[2]}")
+    if meant is not None:
+        raise UnknownInstanceType(f"{name} is not an instance type; did you mean {meant.name}?")
+    if sizes:
+        raise UnknownInstanceType(
+            f"{name} is not a size that exists; {family} comes as {', '.join(t.name for t in sizes)}"
+        )
+    near = difflib.get_close_matches(name, [t.name for t in known.values() if t.served], n=3, cutoff=0.5)
+    families = sorted(f"tpu-{each}-N" for each in served_families())
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the families are {', '.join(families)}"
+    raise UnknownInstanceType(f"{name} is not an instance type; {hint}")
+
+
+@functools.cache
+def served_families() -> tuple[str, ...]:
+    """What the provisioner can create."""
+    return tuple(sorted({kind.resource_type for kind in table().values() if kind.served}))
+
+
+def family_of(text: str) -> str:
+    """The table's name for a family as people write it (`tpu-v5e`, `v7x`, `h100`); empty if it is none."""
+    word = text.lower()
+    for prefix in _PREFIXES:
+        word = word.removeprefix(prefix)
+    word = _ALIASES.get(word, word)
+    return word if any(kind.resource_type == word for kind in table().values()) else ""

@@ -1,0 +1,399 @@
+"""What the daemon knows of a job: the document `jobs/states/<job>`, its only memory.
+
+`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is one value
+of `metadata`, next to its `format` number; only this module knows where. Records are frozen; every change is a new
+record that is written by compare-and-swap before anything that depends on it is done.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
+
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.errors import InvalidDocument, Refused
+from bastion.core.instants import from_rfc3339, to_rfc3339
+from bastion.core.model import job_spec, lifecycle
+from bastion.core.model.gangs import Place
+from bastion.core.model.lifecycle import Status
+from bastion.core.packed_document import PackedDocument
+from bastion.core.plain_text import plain_line
+
+FORMAT = 2
+# Our fields beside `status` and `metadata`, at the top level. Such states are read, and rewritten at their next change.
+_FLAT_FORMAT = 1
+# 9999-12-31T23:59:59Z: what a calendar can write.
+LAST_INSTANT = 253_402_300_799.0
+# The accepted spec lies three levels down: in `metadata`, `record`, `spec`.
+_MAX_DEPTH = limits.JSON_MAX_DEPTH + 3
+
+
+def _read_instant(value: object) -> object:
+    return from_rfc3339(value) if isinstance(value, str) else value
+
+
+Instant = Annotated[
+    float,
+    BeforeValidator(_read_instant),
+    Field(ge=0, le=LAST_INSTANT),
+    PlainSerializer(to_rfc3339, when_used="json"),
+]
+
+# A record lives as long as its job waits; what its spec holds is needed when it starts.
+PackedSpec = Annotated[
+    PackedDocument,
+    PlainValidator(PackedDocument.of),
+    PlainSerializer(PackedDocument.unpack, return_type=dict[str, Any]),
+]
+
+
+class Cause(str, Enum):
+    """Why an attempt ends."""
+
+    SUCCEEDED = "succeeded"  # every host's command ended with 0
+    FAILED = "failed"  # a host's command ended with another code
+    EVICTED = "evicted"  # an owner wanted its share back
+    OVERTIME = "overtime"  # it ran longer than its project allows
+    CANCELLED = "cancelled"  # its owner's wish, or its spec was removed or replaced
+    UPDATED = "updated"  # a new version of the same job replaces the command
+    INFRASTRUCTURE = "infrastructure"  # a node or host was lost
+    CAPACITY = "capacity"  # the zone had none; nobody's failure
+    REFUSED = "refused"  # the provisioning API will never accept it
+    SUPERSEDED = "superseded"  # a daemon without the lease decided it, and its write landed late; it never counted
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Ending(_Part):
+    """A decision to end an attempt, made once and then carried through.
+
+    Attributes:
+        evicted_for: The job whose owner wants the room; kept so that a restart does not evict twice for it.
+        exit_code, failed_worker: Of the first host that failed.
+        provisional: A failure of which it is open whose it was: its hosts have not all given their last word.
+    """
+
+    cause: Cause
+    message: str
+    at: Instant
+    grace_seconds: float
+    evicted_for: str | None = None
+    exit_code: int | None = None
+    failed_worker: int | None = None
+    provisional: bool = False
+
+
+class Waiting(_Part):
+    """A gang that is accepted and waits for capacity.
+
+    Attributes:
+        state: The API's own word, for example `WAITING_FOR_RESOURCES`.
+        since: Since when it has been waiting, in this state or another.
+    """
+
+    state: str
+    zone: str
+    since: Instant
+
+
+class PastTry(_Part):
+    """A try of an attempt that failed and was followed by another one in the same place.
+
+    Attributes:
+        exit_code, failed_worker: Of the first host that failed.
+    """
+
+    number: int
+    exit_code: int | None = None
+    failed_worker: int | None = None
+    started_at: Instant | None = None
+    ended_at: Instant
+
+
+class Restart(_Part):
+    """Hosts of an attempt that are told to end one try and to wait for the next.
+
+    Attributes:
+        failed: The try that failed; it counts once all hosts wait for the next one.
+        since: When it was decided.
+    """
+
+    failed: PastTry
+    since: Instant
+
+
+class Attempt(_Part):
+    """One attempt, from the intent until its last node is confirmed gone; its resources are charged all the while.
+
+    Attributes:
+        number: From 1, never reused; 0 is the run of the cleanup command.
+        token: Random; proves that nodes and claims are this attempt's.
+        charged: Units by resource type.
+        host_identity: For a job without a slice: the bastion VM, boot and process namespace that runs it.
+        place: Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
+        agent: Digest of the agent that its hosts began with; empty: none is fetched from the bucket.
+        try_number: The present try, counted over all attempts of the job; a user's failure with tries left restarts
+            the command in place, as the next one.
+        tries: Tries of this attempt that failed before the present one.
+        try_since: When the present try began, if it is not the attempt's first.
+        restart: The present try has failed and another one follows, once all hosts are ready for it.
+        waiting: The gang waits for capacity; None: it does not, or not any more.
+        up_since: When the gang was first seen not to wait: what has to come up counts its time from here.
+        epoch: Epoch of the daemon that started it, or of the last one that adopted it; 0 in older records.
+    """
+
+    number: int = Field(ge=0)
+    token: str
+    started_at: Instant
+    tier: int | None = None
+    charged: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    host_identity: str = ""
+    running_since: Instant | None = None
+    ending: Ending | None = None
+    place: Place | None = None
+    agent: str = ""
+    try_number: int = Field(default=1, ge=1)
+    tries: tuple[PastTry, ...] = ()
+    try_since: Instant | None = None
+    restart: Restart | None = None
+    waiting: Waiting | None = None
+    up_since: Instant | None = None
+    epoch: int = Field(default=0, ge=0)
+
+
+class PastAttempt(_Part):
+    """An attempt that is over, for the result and the history.
+
+    Attributes:
+        zone: Where it was; empty on the bastion, and in older records.
+        tries: Its tries but the last, whose end is the attempt's own.
+        checkpointed_at: Up to when its work was saved; None: nothing was, or nothing is known of it (older records).
+    """
+
+    number: int
+    started_at: Instant
+    running_since: Instant | None = None
+    ended_at: Instant
+    cause: Cause
+    message: str
+    exit_code: int | None = None
+    failed_worker: int | None = None
+    checkpointed_at: Instant | None = None
+    zone: str = ""
+    tries: tuple[PastTry, ...] = ()
+
+
+class Outcome(_Part):
+    """How a job ended; `jobs/complete/` shows it as `result`."""
+
+    outcome: str  # succeeded | failed | cancelled | refused
+    exit_code: int
+    message: str
+    failed_worker: int | None = None
+    by: str = ""
+
+
+class HistoryLine(_Part):
+    """One transition that is not known to be appended to the history yet; numbered, so none is lost or doubled."""
+
+    number: int
+    at: Instant
+    status: Status
+    text: str
+
+
+class JobRecord(_Part):
+    """The whole state of one job.
+
+    Attributes:
+        metadata: Contract: what the ancestor's tools show (`tier`), without our own keys.
+        uid: Identity of the job among others of the same name.
+        generation: The spec object's generation that `spec` was read from.
+        spec: The accepted document. Kept here, so that an overwritten object
+            changes nothing behind our back.
+        started_spec: The document that the last attempt ran, if an update has replaced it since. The cleanup command
+            comes from it: what was never admitted never runs.
+        queued_at: Server time of the first accepted object: its place in the queue.
+        not_before: Backoff after a lost attempt.
+        infrastructure_failures: Attempts lost to infrastructure so far.
+        failed_tries: Tries that failed by the user's own doing and were followed by another one.
+        capacity_failures: Attempts in a row that ended for want of capacity.
+        zone_turn: Which of the places that its type may have comes next, counted on without end.
+        waited_seconds: For how long it had no capacity, all together: its past attempts while they waited for it, and
+            the pauses between them.
+        cleanup: The run of the cleanup command, while it is under way.
+        cleanup_done: The cleanup command has had its run.
+    """
+
+    status: Status = Status.PENDING
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    name: str
+    uid: str
+    generation: int = Field(ge=1)
+    spec: PackedSpec
+    started_spec: PackedSpec | None = None
+    queued_at: Instant
+    attempt: Attempt | None = None
+    attempts: tuple[PastAttempt, ...] = ()
+    next_attempt: int = Field(default=1, ge=1)
+    not_before: Instant | None = None
+    stockout: bool = False
+    infrastructure_failures: int = 0
+    failed_tries: int = 0
+    capacity_failures: int = 0
+    zone_turn: int = 0
+    waited_seconds: float = 0.0
+    outcome: Outcome | None = None
+    cleanup: Attempt | None = None
+    cleanup_done: bool = False
+    history_next: int = Field(default=1, ge=1)
+    history: tuple[HistoryLine, ...] = ()
+
+    @cached_property
+    def job(self) -> job_spec.JobSpec:
+        """The accepted spec, validated (once: a tick reads it many times)."""
+        return job_spec.from_document(self.spec, name=self.name)
+
+    @property
+    def had_attempt(self) -> bool:
+        """Whether the scheduler ever admitted it, as far as this record knows.
+
+        The number of the next attempt does not tell: what others may write can raise that.
+        """
+        return self.attempt is not None or bool(self.attempts)
+
+    @property
+    def started_job(self) -> job_spec.JobSpec:
+        """The spec that the present or last attempt ran."""
+        if self.started_spec is None:
+            return self.job
+        return job_spec.from_document(self.started_spec, name=self.name)
+
+    def run(self, attempt: Attempt) -> Run:
+        return Run(self.uid, attempt.number)
+
+    def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
+        """A new record with `changes`; a `text` becomes a line of history.
+
+        Raises:
+            AssertionError: the change of status is not in the lifecycle's table.
+        """
+        status = changes.get("status", self.status)
+        lifecycle.check(self.status, status)
+        if text:
+            line = HistoryLine(number=self.history_next, at=at, status=status, text=plain_line(text))
+            changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
+        if "spec" in changes:
+            changes["spec"] = PackedDocument.of(changes["spec"])
+        evolved = self.model_copy(update=changes)
+        if "spec" in changes:
+            evolved.__dict__.pop("job", None)  # the copy remembers the former spec's
+        return evolved
+
+    def to_bytes(self) -> bytes:
+        record = self.model_dump(mode="json", exclude_defaults=False, exclude_none=True)
+        status, metadata = record.pop("status"), record.pop("metadata")
+        return documents.dumps({"status": status, "metadata": {**metadata, "format": FORMAT, "record": record}})
+
+
+def read(data: bytes, *, name: str) -> JobRecord | Status:
+    """Reads a state of the present or the former format.
+
+    A plain-text status, or a document with a status and nothing of ours, gives just its status.
+
+    Raises:
+        InvalidDocument: neither of them.
+    """
+    text = data.strip()
+    if text.upper() in {status.value.encode() for status in Status}:
+        return Status(text.decode().upper())
+    try:
+        document = documents.loads(data, max_depth=_MAX_DEPTH)
+        if not isinstance(document, dict):
+            raise InvalidDocument(_unreadable(name, "it is not a JSON object"))
+        fields = _fields(document, name)
+        if fields is None:
+            return Status(str(document.get("status", "")).strip().upper())
+        record = JobRecord.model_validate(fields)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise InvalidDocument(_unreadable(name, f"{where}: {error.errors()[0]['msg']}")) from error
+    except ValueError as error:
+        raise InvalidDocument(_unreadable(name, str(error))) from error
+    if record.name != name:
+        raise InvalidDocument(f"the state of {name} is that of {record.name!r}")
+    problem = _contradiction(record, fields["spec"])
+    if problem:
+        raise InvalidDocument(_unreadable(name, problem))
+    return record
+
+
+def _fields(document: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours.
+
+    Raises:
+        InvalidDocument: its format is neither of them, or its record is not an object.
+    """
+    if "format" in document:
+        if document["format"] != _FLAT_FORMAT:
+            raise InvalidDocument(_unknown_format(name, document["format"]))
+        return document
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or "format" not in metadata:
+        return None
+    if metadata["format"] != FORMAT:
+        raise InvalidDocument(_unknown_format(name, metadata["format"]))
+    record = metadata.get("record")
+    if not isinstance(record, dict):
+        raise InvalidDocument(_unreadable(name, "metadata.record is not a JSON object"))
+    others = {key: value for key, value in metadata.items() if key not in ("format", "record")}
+    return {**record, "status": document.get("status"), "metadata": others}
+
+
+def _unknown_format(name: str, found: object) -> str:
+    return (
+        f"the state of {name} has format {str(found)[:40]!r}; this version reads {_FLAT_FORMAT} and {FORMAT}; "
+        "run the bastion version that wrote it"
+    )
+
+
+def _unreadable(name: str, problem: str) -> str:
+    return (
+        f"the state of {name} cannot be ours: {problem[:300]}; nothing is done with this job until "
+        f"{keys.state(name)} is restored, or deleted once nothing of the job runs any more"
+    )
+
+
+def _contradiction(record: JobRecord, spec: dict[str, Any]) -> str:
+    """What no record of ours says; a foreign hand wrote it, and nothing may be derived from it.
+
+    Args:
+        record: What was read.
+        spec: The record's, as it was parsed; the record remembers the job that it describes.
+    """
+    status, attempt = record.status, record.attempt
+    if not keys.is_uid(record.uid):
+        return f"its uid is {record.uid[:40]!r}"
+    if attempt is not None and not 0 < attempt.number < record.next_attempt:
+        return f"its attempt is number {attempt.number}, and the next one is {record.next_attempt}"
+    if attempt is None and status is Status.ACTIVE:
+        return "it is ACTIVE without an attempt"
+    if attempt is not None and status not in (Status.ACTIVE, Status.CANCELLING):
+        return f"it is {status.value} with an attempt"
+    if record.cleanup is not None and (status is not Status.CLEANING or record.cleanup.number != 0):
+        return f"it is {status.value} with a cleanup run of number {record.cleanup.number}"
+    if record.outcome is None and status not in (Status.PENDING, Status.ACTIVE):
+        return f"it is {status.value} without an outcome"
+    try:
+        record.__dict__["job"] = job_spec.from_document(spec, name=record.name, packed=record.spec)
+        _ = record.started_job
+    except Refused as error:
+        return f"its spec is not valid: {error}"
+    return ""

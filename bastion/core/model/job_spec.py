@@ -1,0 +1,408 @@
+"""JobSpec version 1 (contract): read strictly, written so that the ancestor's clients understand it.
+
+`parse` is the only way in. What it returns keeps the document as it came, unknown fields included, because the result
+under `jobs/complete/` is that document plus `result`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.encryption.key_mapping import KeyMapping
+from bastion.core.errors import InvalidSpec, Refused
+from bastion.core.model import instance_types
+from bastion.core.packed_document import PackedDocument
+
+_CREATION_TIME = "%Y-%m-%d %H:%M:%S.%f"
+# Ids are shown in terminals and logs: no control characters.
+_Id = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+_Amount = Annotated[int, Field(ge=limits.RESOURCE_MIN, le=limits.RESOURCE_MAX)]
+_Resources = Annotated[
+    dict[Annotated[str, StringConstraints(min_length=1, max_length=63)], _Amount],
+    Field(max_length=limits.RESOURCE_TYPES_MAX),
+]
+_EnvName = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00=]+$")]
+
+
+def _check_output_dir(text: str) -> str:
+    """Hosts may share a machine, and what a command runs in is all that is its own."""
+    parts = text.split("/")
+    if not parts[0] or ".." in parts or not set(parts) - {"", "."} or not text.isprintable():
+        raise ValueError("must name a folder below the one that the command runs in, such as 'out'")
+    return text
+
+
+def _check_proxy(text: str) -> str:
+    try:
+        KeyMapping.parse(text, called="the mapping")
+    except Refused as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+
+class _ScalingSpec(_Model):
+    min_replicas: int = Field(ge=1, le=limits.NUM_REPLICAS_MAX)
+    max_replicas: int = Field(ge=1, le=limits.NUM_REPLICAS_MAX)
+    resources_per_replica: _Resources
+
+
+class _Metadata(_Model):
+    user_id: _Id
+    project_id: _Id
+    creation_time: str
+    resources: _Resources = Field(default_factory=dict)
+    priority: int | None = Field(default=None, ge=limits.PRIORITY_MIN, le=limits.PRIORITY_MAX)
+    job_id: str | None = None
+    version: int | None = Field(default=None, ge=0, le=2**53)
+    scaling_specs: list[_ScalingSpec] | None = Field(default=None, max_length=16)
+
+
+class _Runner(_Model):
+    kind: Literal["tpu"]
+    instance_type: str
+    num_replicas: int = Field(default=1, ge=1, le=limits.NUM_REPLICAS_MAX)
+    expected_duration_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
+    max_tries: int | None = Field(default=None, ge=1, le=limits.TRIES_MAX)
+    setup: _Text | None = None
+    output_dir: Annotated[str, AfterValidator(_check_output_dir)] | None = None
+    output_sync: Literal["each", "worker0"] | None = None
+    max_wait_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
+    proxy: Annotated[str, AfterValidator(_check_proxy)] | None = None
+
+
+class _Spec(_Model):
+    version: int = Field(ge=1, le=1)
+    name: str
+    command: Annotated[_Text, StringConstraints(min_length=1)]
+    cleanup_command: _Text | None = None
+    env_vars: dict[_EnvName, _Text] | None = Field(default=None, max_length=limits.SPEC_MAX_ENV_VARS)
+    code_asset_path: str | None = None
+    metadata: _Metadata
+    runner: _Runner | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """How a job with a slice runs: `num_replicas` slices of one type, all or none of them.
+
+    Texts are read from the packed document when they are asked for: most jobs wait.
+
+    Attributes:
+        expected_duration_seconds: How long its owner thinks that it holds its slices. Others' estimated starts follow
+            from it; nothing is decided by it.
+        max_tries: How often the command is run before its failure counts as the job's.
+        setup: Command line to run once on each node before the command; None: the default one, empty: none.
+        output_dir: Folder below the one that the command runs in, whose content is stored; empty: none.
+        output_sync: Whose stored content a host begins with: "each" its own, or "worker0" that of host 0.
+        max_wait_seconds: For how long, all together, the job may wait for capacity; None: for ever.
+        proxy: What the encrypting storage proxy beside the command encrypts (`encryption.key_mapping`); empty: there
+            is no proxy.
+    """
+
+    instance_type: instance_types.InstanceType
+    num_replicas: int
+    expected_duration_seconds: int | None = None
+    max_tries: int = 1
+    output_sync: Literal["each", "worker0"] = "each"
+    max_wait_seconds: int | None = None
+    packed: PackedDocument = field(repr=False)
+
+    @property
+    def hosts(self) -> int:
+        return self.instance_type.hosts * self.num_replicas
+
+    @property
+    def setup(self) -> str | None:
+        return self._text("setup")
+
+    @property
+    def output_dir(self) -> str:
+        return self._text("output_dir") or ""
+
+    @property
+    def proxy(self) -> str:
+        return self._text("proxy") or ""
+
+    def _text(self, name: str) -> str | None:
+        text: str | None = self.packed.unpack()["runner"].get(name)
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A valid spec. What only its start needs is read from the packed document when it is asked for.
+
+    Attributes:
+        resources: What the quota charges, by type; with scaling specs the sum of minimum x per replica.
+        version: `metadata.version`; one higher than the accepted one marks an update of the same job.
+        creation_time: As the client wrote it; shown, never used for the order.
+        runner: None: the command runs on the bastion itself.
+        has_cleanup: Whether it has a cleanup command.
+        packed: The JSON document it was read from, unknown fields included.
+    """
+
+    name: str
+    user_id: str
+    project_id: str
+    resources: Mapping[str, int]
+    priority: int
+    version: int | None
+    runner: Runner | None
+    has_cleanup: bool
+    packed: PackedDocument = field(repr=False)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document it was read from, as a new dictionary."""
+        return self.packed.unpack()
+
+    @property
+    def command(self) -> str:
+        return str(self.document["command"])
+
+    @property
+    def cleanup_command(self) -> str | None:
+        return self.document.get("cleanup_command") or None
+
+    @property
+    def env_vars(self) -> dict[str, str]:
+        return self.document.get("env_vars") or {}
+
+    @property
+    def code_asset_path(self) -> str | None:
+        return self.document.get("code_asset_path") or None
+
+    @property
+    def creation_time(self) -> str:
+        return str(self.document["metadata"]["creation_time"])
+
+    @property
+    def hosts(self) -> int:
+        return self.runner.hosts if self.runner else 1
+
+    def to_bytes(self) -> bytes:
+        return documents.dumps(self.document)
+
+    def updates(self, accepted: JobSpec) -> bool:
+        """Whether it is the next version of the same job; any other spec of that name is another job."""
+        return self.version is not None and self.version == (accepted.version or 0) + 1
+
+
+def _explain(error: ValidationError) -> str:
+    problems = []
+    for item in error.errors(include_url=False, include_input=False)[:5]:
+        where = ".".join(str(part) for part in item["loc"])
+        problems.append(f"{where[:120]}: {item['msg'].removeprefix('Value error, ')[:200]}")
+    more = error.error_count() - len(problems)
+    return "; ".join(problems) + (f"; and {more} more" if more > 0 else "")
+
+
+def _check_creation_time(text: str) -> None:
+    # The ancestor writes str(datetime), which drops the fraction when it is zero.
+    try:
+        datetime.strptime(text, _CREATION_TIME if "." in text else "%Y-%m-%d %H:%M:%S")
+    except ValueError as error:
+        problem = f"metadata.creation_time: {text[:40]!r} is not like 2026-01-02 03:04:05.000006 (UTC)"
+        raise InvalidSpec(problem) from error
+
+
+def _owed(kind: instance_types.InstanceType, num_replicas: int) -> dict[str, int]:
+    return {kind.resource_type: kind.amount * num_replicas}
+
+
+def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) -> Runner | None:
+    if model.runner is None:
+        return None
+    kind = instance_types.lookup(model.runner.instance_type)
+    # One replica more than declared would be hardware that nobody was charged for.
+    owed = _owed(kind, model.runner.num_replicas)
+    if dict(resources) != owed:
+        raise InvalidSpec(
+            f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {kind.name} needs {owed}"
+        )
+    return Runner(
+        instance_type=kind,
+        num_replicas=model.runner.num_replicas,
+        expected_duration_seconds=model.runner.expected_duration_seconds,
+        max_tries=model.runner.max_tries or 1,
+        output_sync=model.runner.output_sync or "each",
+        max_wait_seconds=model.runner.max_wait_seconds,
+        packed=packed,
+    )
+
+
+def from_document(document: Any, *, name: str, packed: PackedDocument | None = None) -> JobSpec:
+    """Validates a parsed document; `name` is its object's name.
+
+    Args:
+        document: A parsed JSON document, or one that is packed.
+        name: Its object's name.
+        packed: The same document, packed; None: it is packed here.
+
+    Raises:
+        InvalidSpec: every rule it breaks (up to five), for its owner to read.
+        UnknownInstanceType: the runner names a type that does not exist, with those that do.
+    """
+    try:
+        model = _Spec.model_validate(document.unpack() if isinstance(document, PackedDocument) else document)
+    except ValidationError as error:
+        raise InvalidSpec(f"not a job spec of version 1: {_explain(error)}") from error
+    if model.name != name:
+        raise InvalidSpec(f"the spec's name is {model.name[:80]!r}, but its object is named {name!r}; make them equal")
+    if not re.search(r"\S", model.command):
+        raise InvalidSpec("command: is blank; write the bash command line to run")
+    _check_creation_time(model.metadata.creation_time)
+    resources = dict(model.metadata.resources)
+    if model.metadata.scaling_specs:
+        resources = {}
+        for scaling in model.metadata.scaling_specs:
+            if scaling.max_replicas < scaling.min_replicas:
+                raise InvalidSpec(
+                    f"metadata.scaling_specs: max_replicas {scaling.max_replicas} is below min_replicas "
+                    f"{scaling.min_replicas}"
+                )
+            for kind, amount in scaling.resources_per_replica.items():
+                resources[kind] = resources.get(kind, 0) + scaling.min_replicas * amount
+        if any(amount > limits.RESOURCE_MAX for amount in resources.values()):
+            raise InvalidSpec(f"metadata.scaling_specs: the sum exceeds {limits.RESOURCE_MAX} units of one type")
+        if len(resources) > limits.RESOURCE_TYPES_MAX:
+            raise InvalidSpec(
+                f"metadata.scaling_specs: names {len(resources)} resource types; "
+                f"the maximum is {limits.RESOURCE_TYPES_MAX}"
+            )
+    packed = packed or PackedDocument.of(document)
+    return JobSpec(
+        name=model.name,
+        user_id=model.metadata.user_id,
+        project_id=model.metadata.project_id,
+        resources=resources,
+        priority=model.metadata.priority or limits.PRIORITY_DEFAULT,
+        version=model.metadata.version,
+        runner=_runner(model, resources, packed),
+        has_cleanup=bool(model.cleanup_command),
+        packed=packed,
+    )
+
+
+def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
+    """Reads `spec` as the overwrite of an accepted spec: an update without `runner` keeps the accepted one.
+
+    The ancestor's client reads a spec into its own classes, which have no runner, and writes it back.
+
+    Raises:
+        InvalidSpec: it is an update, and its resources do not fit the runner that it keeps.
+    """
+    runner = accepted.runner
+    if spec.runner is not None or runner is None:
+        return spec
+    document = {**spec.document, "runner": accepted.document["runner"]}
+    if not spec.updates(accepted) and document != dict(accepted.document):
+        return spec  # another job of that name
+    owed = _owed(runner.instance_type, runner.num_replicas)
+    if dict(spec.resources) != owed:
+        raise InvalidSpec(
+            f"this update has no runner and keeps the present one, {runner.num_replicas} x "
+            f"{runner.instance_type.name}, which needs metadata.resources {owed}, not {dict(spec.resources)}; "
+            "write these resources, or a runner that fits yours, or cancel the job and submit it again"
+        )
+    return from_document(document, name=spec.name)
+
+
+def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
+    """Reads the spec that the object `name` of bastion `bastion` holds.
+
+    Raises:
+        InvalidSpec: too large, not JSON, or breaking a rule; the message is for its owner.
+        UnknownInstanceType: the runner names a type that does not exist.
+    """
+    keys.check_job_name(name, bastion=bastion)
+    if len(data) > limits.SPEC_MAX_BYTES:
+        raise InvalidSpec(f"the spec has {len(data)} bytes; {limits.SPEC_MAX_BYTES} are the most")
+    try:
+        document = documents.loads(data, max_bytes=limits.SPEC_MAX_BYTES, max_values=limits.SPEC_MAX_VALUES)
+    except documents.DocumentError as error:
+        raise InvalidSpec(str(error)) from error
+    packed = PackedDocument(document, data) if isinstance(document, dict) else None
+    return from_document(document, name=name, packed=packed)
+
+
+def new(
+    *,
+    name: str,
+    bastion: str,
+    command: str,
+    user_id: str,
+    project_id: str,
+    now: float,
+    instance_type: str = "",
+    num_replicas: int = 1,
+    priority: int = limits.PRIORITY_DEFAULT,
+    env_vars: Mapping[str, str] | None = None,
+    cleanup_command: str | None = None,
+    expected_duration_seconds: int | None = None,
+    max_tries: int | None = None,
+    setup: str | None = None,
+    output_dir: str | None = None,
+    output_sync: str | None = None,
+    max_wait_seconds: int | None = None,
+    proxy: str | None = None,
+    code_asset_path: str | None = None,
+) -> JobSpec:
+    """A new spec, with every field that the ancestor's clients expect to find.
+
+    Args:
+        expected_duration_seconds, max_tries, setup, output_dir, output_sync, max_wait_seconds, proxy: Of the `Runner`;
+            None: not written. Kept for jobs with an `instance_type` only.
+        code_asset_path: URL of the user's code, a tar file.
+
+    Raises:
+        InvalidSpec, UnknownInstanceType: as `parse` would, so that a bad job is refused before it is written.
+    """
+    keys.check_job_name(name, bastion=bastion, new=True)
+    document: dict[str, Any] = {
+        "version": 1,
+        "name": name,
+        "command": command,
+        "cleanup_command": cleanup_command,
+        "env_vars": dict(env_vars) if env_vars else None,
+        "metadata": {
+            "user_id": user_id,
+            "project_id": project_id,
+            "creation_time": datetime.fromtimestamp(now, timezone.utc).strftime(_CREATION_TIME),
+            "resources": {},
+            "priority": priority,
+            "job_id": None,
+            "version": None,
+            "scaling_specs": None,
+        },
+    }
+    if instance_type:
+        kind = instance_types.lookup(instance_type)
+        document["metadata"]["resources"] = {kind.resource_type: kind.amount * num_replicas}
+        document["runner"] = {"kind": "tpu", "instance_type": kind.name, "num_replicas": num_replicas}
+        optional = {
+            "expected_duration_seconds": expected_duration_seconds,
+            "max_tries": max_tries,
+            "setup": setup,
+            "output_dir": output_dir,
+            "output_sync": output_sync,
+            "max_wait_seconds": max_wait_seconds,
+            "proxy": proxy,
+        }
+        document["runner"] |= {name: value for name, value in optional.items() if value is not None}
+    if code_asset_path is not None:
+        document["code_asset_path"] = code_asset_path
+    return parse(documents.dumps(document), name=name, bastion=bastion)

@@ -1,0 +1,136 @@
+"""Where slices may be created, and as what.
+
+Layer: core, pure; `bastion.core.model.daemon_settings` reads it from the operator's file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bastion.core.bucket import keys
+from bastion.core.model import instance_types
+from bastion.core.model.budgets import Budgets
+from bastion.core.model.gangs import CapacityModel, Place
+from bastion.core.model.instance_types import InstanceType
+from bastion.core.model.job_spec import JobSpec
+from quota import Policy
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilySettings:
+    """How the nodes of a family are made.
+
+    Attributes:
+        zones: Where, in the order in which they are tried; never empty. An empty name: the provisioner's own zone.
+        network, subnetwork, external_ips, service_account, runtime_version: As in `bastion.core.model.gangs.Place`.
+    """
+
+    zones: tuple[str, ...]
+    network: str = ""
+    subnetwork: str = ""
+    external_ips: bool = True
+    service_account: str = ""
+    runtime_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """What a tier of the quota file is made of.
+
+    Attributes:
+        reservations: Name of the reservation by family; under "" that of all others.
+        zones: Instead of the family's own, by family; under "" those of all others.
+    """
+
+    model: CapacityModel = CapacityModel.ON_DEMAND
+    reservations: Mapping[str, str] = field(default_factory=dict)
+    zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisioning:
+    """The settings in force.
+
+    Attributes:
+        project: The cloud project that slices live in and are paid by.
+        endpoint: `host:port` of an emulator of the Cloud TPU API; empty: the real one.
+        token_file: File on the daemon's machine with the emulator's token.
+        families: How nodes are made, by family; a family that is not there is not provisioned.
+        tiers: By number; the last one stands for all that come after it. Never empty.
+        warnings: What is probably a mistake, for people.
+    """
+
+    project: str = ""
+    endpoint: str = ""
+    token_file: str = ""
+    families: Mapping[str, FamilySettings]
+    tiers: tuple[Tier, ...] = (Tier(),)
+    budgets: Budgets = field(default_factory=Budgets)
+    warnings: tuple[str, ...] = ()
+
+    def places(self, kind: InstanceType, tier: int | None) -> tuple[Place, ...]:
+        """Where a gang of that type and tier may be, best first; empty if its family is not provisioned.
+
+        A reservation lies in one zone: without zones of its own, a reserved tier takes the family's first one.
+        """
+        nodes = self.families.get(kind.resource_type)
+        if nodes is None:
+            return ()
+        made_of = self.tiers[min(tier or 0, len(self.tiers) - 1)]
+        reserved = made_of.model is CapacityModel.RESERVED
+        zones = _of_family(made_of.zones, kind.resource_type) or (nodes.zones[:1] if reserved else nodes.zones)
+        return tuple(
+            Place(
+                zone=zone,
+                model=made_of.model,
+                reservation=(_of_family(made_of.reservations, kind.resource_type) or "") if reserved else "",
+                network=nodes.network,
+                subnetwork=nodes.subnetwork,
+                external_ips=nodes.external_ips,
+                service_account=nodes.service_account,
+                runtime_version=nodes.runtime_version,
+            )
+            for zone in zones
+        )
+
+    def zones(self) -> frozenset[str]:
+        """Every zone in which there may be slices of ours."""
+        return frozenset(zone for nodes in self.families.values() for zone in nodes.zones) | {
+            zone for tier in self.tiers for zones in tier.zones.values() for zone in zones
+        }
+
+
+def why_not_placed(provisioning: Provisioning | None, spec: JobSpec) -> str:
+    """Why no slices can be created for such a job, whatever is free; empty if they can, or if it needs none."""
+    if spec.runner is None:
+        return ""
+    if provisioning is None:
+        return f"no valid settings {keys.DAEMON_SETTINGS} were ever read, so no slices are created"
+    family = spec.runner.instance_type.resource_type
+    if family in provisioning.families:
+        return ""
+    served = ", ".join(provisioning.families) or "none"
+    return f"the settings {keys.DAEMON_SETTINGS} name no zones for {family}, only for {served}"
+
+
+def tiers_without_settings(provisioning: Provisioning, policy: Policy) -> str:
+    """What to tell when the quota file has tiers that the settings do not describe; empty if all is well."""
+    most, known = len(policy.tiers), len(provisioning.tiers)
+    if most <= known:
+        return ""
+    return (
+        f"the quota file has {most} tiers and {keys.DAEMON_SETTINGS} describes {known}: jobs on a later tier get "
+        f"{provisioning.tiers[-1].model.value} capacity like tier {known - 1}; add [[tiers]] entries"
+    )
+
+
+def _of_family(table: Mapping[str, _T], family: str) -> _T | None:
+    return table.get(family, table.get(""))
+
+
+# On a machine with emulated slices, until an operator writes settings: everything, in the provisioner's own zone.
+BUILT_IN = Provisioning(families={family: FamilySettings(zones=("",)) for family in instance_types.served_families()})

@@ -1,0 +1,84 @@
+"""How many jobs may wait in the queue: by user of a project, by project, and of all who are members of nothing.
+
+Layer: core, pure. A job that waits costs memory in the daemon, time in each scheduling pass and bytes in the status,
+and whoever may write to the bucket can submit any number. What is over a limit is not refused: its spec stays there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bastion.core import limits
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.lifecycle import Status
+from quota import Policy
+
+PER_USER = "max_queued_jobs_per_user"
+PER_PROJECT = "max_queued_jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose job it is, as far as the limits tell users apart; both are empty for members of nothing."""
+
+    project_id: str
+    user_id: str
+
+
+OUTSIDERS = Owner("", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimit:
+    """The limit that an owner reaches first.
+
+    Attributes:
+        rule: The quota file's key; empty for members of nothing, whose limit is not in the file.
+        queued: Jobs that count for it now; more than `limit` once that was lowered.
+        limit: How many may.
+    """
+
+    rule: str
+    queued: int
+    limit: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.limit - self.queued)
+
+
+class QueueRoom:
+    """What each owner has in the queue, counted while jobs are let in."""
+
+    def __init__(self, policy: Policy | None, records: Iterable[JobRecord]) -> None:
+        """`policy`: the quota file in force; without one nobody is a member of anything."""
+        self._policy = policy
+        self._by_owner: Counter[Owner] = Counter()
+        self._by_project: Counter[str] = Counter()
+        for record in records:
+            if record.status is Status.PENDING:
+                self.take(self.owner(record.job.project_id, record.job.user_id))
+
+    def owner(self, project_id: str, user_id: str) -> Owner:
+        """The owner that a job of that project and user counts for."""
+        if self._policy is None or not self._policy.is_member(user_id, project_id):
+            return OUTSIDERS
+        return Owner(project_id, user_id)
+
+    def take(self, owner: Owner) -> None:
+        """Counts one more job."""
+        self._by_owner[owner] += 1
+        self._by_project[owner.project_id] += 1
+
+    def limit(self, owner: Owner) -> QueueLimit:
+        """The limit that decides about the owner's next job."""
+        queued = self._by_owner[owner]
+        if owner == OUTSIDERS or self._policy is None:
+            return QueueLimit(rule="", queued=queued, limit=limits.OUTSIDERS_QUEUED_JOBS_MAX)
+        rules = self._policy.rules(owner.project_id)
+        own = QueueLimit(rule=PER_USER, queued=queued, limit=rules.max_queued_jobs_per_user)
+        of_project = self._by_project[owner.project_id]
+        whole = QueueLimit(rule=PER_PROJECT, queued=of_project, limit=rules.max_queued_jobs)
+        return min(own, whole, key=lambda limit: limit.free)

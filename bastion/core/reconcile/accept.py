@@ -1,0 +1,64 @@
+"""Accepting specs: a valid one becomes a state, the others get an explanation for their owner to read.
+
+Layer: core, pure.
+"""
+
+from __future__ import annotations
+
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.world import JobView, World
+from bastion.core.reconcile.effects import AppendHistory, DropInvalid, DropWish, Effect, PutInvalid, PutRecord
+
+
+def _describe(record: JobRecord) -> str:
+    needs = ", ".join(f"{n} {kind}" for kind, n in sorted(record.job.resources.items())) or "no quota"
+    return f"project {record.job.project_id}, user {record.job.user_id}, needs {needs}"
+
+
+def accept(view: JobView, world: World, now: float) -> list[Effect]:
+    """What to do about a name without a state: accept its spec, or say what is wrong with it."""
+    if view.spec is None or view.spec_meta is None:
+        return quarantine(view)
+    uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation)
+    wish = view.wish
+    if wish is not None and (wish.uid != uid if wish.uid else wish.written_at < view.spec_meta.updated):
+        # A request for a namesake that has ended. It goes first: any that comes later is for this job.
+        return [DropWish(name=view.name, generation=wish.generation)]
+    record = JobRecord(
+        name=view.name,
+        uid=uid,
+        generation=view.spec_meta.generation,
+        spec=view.spec.packed,
+        queued_at=view.spec_meta.updated,
+        next_attempt=view.attempts_seen + 1,
+        # Behind the lines that a lost state has written: a history takes no number twice.
+        history_next=view.attempts_seen * limits.HISTORY_LINES_OF_AN_ATTEMPT_MAX + 1,
+    )
+    record.__dict__["job"] = view.spec  # validated already
+    record = record.evolve(at=now, text=f"queued: {_describe(record)}")
+    if view.attempts_seen:
+        text = f"its state was lost after attempt {view.attempts_seen}; what is left of that is stopped first"
+        record = record.evolve(at=now, text=text)
+    put = PutRecord(record=record, generation=view.record_generation)
+    return [put, AppendHistory(record=record), *quarantine(view)]
+
+
+def quarantine(view: JobView) -> list[Effect]:
+    """Keeps `jobs/invalid/<job>` telling what is wrong with the present object, and only that."""
+    if view.spec_problem and view.spec_meta is not None:
+        if view.invalid_generation == view.spec_meta.generation:
+            return []
+        return [
+            PutInvalid(
+                name=view.name,
+                spec_generation=view.spec_meta.generation,
+                problem=view.spec_problem,
+                generation=view.invalid_object_generation,
+            )
+        ]
+    mended = view.spec is not None or view.spec_gone
+    if view.invalid_object_generation and mended:
+        return [DropInvalid(name=view.name, generation=view.invalid_object_generation)]
+    return []

@@ -1,0 +1,26 @@
+"""How a daemon takes over the attempts of its predecessors: it writes its own epoch into their states.
+
+Layer: core, pure. `daemon.fence` says when all of them are adopted.
+"""
+
+from __future__ import annotations
+
+from bastion.core.model.job_record import Attempt, JobRecord
+from bastion.core.model.world import JobView, World
+from bastion.core.reconcile.effects import Effect, PutRecord
+
+
+def adopted_attempt(view: JobView, record: JobRecord, world: World) -> Attempt | None:
+    """The attempt as one of this epoch; None if it is one already, or never counted."""
+    attempt = record.attempt
+    if attempt is None or view.late or attempt.epoch == world.epoch:
+        return None
+    return attempt.model_copy(update={"epoch": world.epoch})
+
+
+def adopt(view: JobView, world: World, now: float) -> list[Effect]:
+    """Adopts the attempt of a job for which nothing else can be done now, so that no other job waits for that."""
+    record = view.record
+    if record is None or not view.current or (adopted := adopted_attempt(view, record, world)) is None:
+        return []
+    return [PutRecord(record=record.evolve(at=now, attempt=adopted), generation=view.record_generation)]

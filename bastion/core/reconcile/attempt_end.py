@@ -1,0 +1,246 @@
+"""How an attempt ends: what its run's observations mean.
+
+Layer: core, pure. Whose failure it was decides who pays for it, and with several hosts the first news may mislead: the
+peers of a lost host fail at once, because it is gone, and the loss itself is seen only later. So a failure is
+provisional while a host has not given its last word, and nothing is deleted before it is settled (`classify`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bastion.core import limits
+from bastion.core.bucket import host_errors
+from bastion.core.bucket.protocol import HostPhase, Report
+from bastion.core.errors import EXIT_NO_CODE
+from bastion.core.instants import from_rfc3339
+from bastion.core.model.gangs import SliceState
+from bastion.core.model.job_record import LAST_INSTANT, Cause, Ending, PastTry
+from bastion.core.model.world import RunView
+from bastion.core.plain_text import plain_line
+from bastion.core.reconcile.runs import RunPlan
+
+
+def _failed_by_itself(report: Report) -> bool:
+    """Whether the user's own doing failed on this host."""
+    if report.phase is HostPhase.FAILED:
+        return report.error in host_errors.OF_THE_USER
+    return report.phase in (HostPhase.ENDED, HostPhase.EXITED) and report.exit_code != 0
+
+
+def _of_this_try(plan: RunPlan, view: RunView) -> dict[int, Report]:
+    """A report of an earlier try says that its host has not begun with this one."""
+    return {host: r for host, r in view.reports.items() if r.try_number == plan.attempt.try_number}
+
+
+def first_failure(plan: RunPlan, view: RunView) -> Report | None:
+    """The report of the host that failed first in the present try, by the hosts' own clocks; None: none has."""
+    bad = [report for report in _of_this_try(plan, view).values() if _failed_by_itself(report)]
+    return min(bad, key=lambda r: (r.ended_at or "~", r.host), default=None)
+
+
+def past_try(plan: RunPlan, view: RunView, report: Report, now: float) -> PastTry:
+    """The present try as one that failed on that host."""
+    began = [_instant(r.started_at) for r in _of_this_try(plan, view).values() if r.started_at]
+    ended_at = _instant(report.ended_at)
+    return PastTry(
+        number=plan.attempt.try_number,
+        exit_code=report.exit_code,
+        failed_worker=report.host,
+        started_at=min((instant for instant in began if instant is not None), default=None),
+        ended_at=now if ended_at is None else ended_at,
+    )
+
+
+def _instant(text: str) -> float | None:
+    try:
+        return min(max(0.0, from_rfc3339(text)), LAST_INSTANT)  # a state must hold it
+    except (ValueError, OverflowError):
+        return None  # it is shown, and nothing is decided by it
+
+
+def _ending(
+    plan: RunPlan,
+    cause: Cause,
+    message: str,
+    now: float,
+    *,
+    exit_code: int | None = None,
+    failed_worker: int | None = None,
+    provisional: bool = False,
+) -> Ending:
+    return Ending(
+        cause=cause,
+        message=plain_line(message)[: limits.MESSAGE_MAX_CHARS],  # hosts and APIs wrote it, and every attempt keeps it
+        at=now,
+        grace_seconds=plan.settings.budgets.failure_grace_seconds,
+        exit_code=exit_code,
+        failed_worker=failed_worker,
+        provisional=provisional,
+    )
+
+
+def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> Ending:
+    code = report.exit_code
+    if report.phase is HostPhase.FAILED:
+        text = f"worker {report.host} {report.error}: {report.message}".rstrip(": ")
+        code = code or EXIT_NO_CODE
+    else:
+        text = f"worker {report.host} exited with {code}"
+    return _ending(plan, Cause.FAILED, text, now, exit_code=code, failed_worker=report.host, provisional=provisional)
+
+
+def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
+    """Whether the run's gang was never created, or is not what it was."""
+    node, name = view.node, plan.ref.name
+    claimed = view.claim is not None and view.claim.token == plan.attempt.token
+    if view.failure is not None and (node is None or node.state is SliceState.FAILED):
+        cause, message = view.failure
+        # What has run was created, whatever the API calls its end.
+        return _ending(plan, Cause.INFRASTRUCTURE if claimed else Cause(cause), f"{name}: {message}", now)
+    if plan.foreign_host:
+        return None  # it is not seen from here
+    if node is not None and node.state in (SliceState.LOST, SliceState.DELETING, SliceState.FAILED):
+        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {node.message or node.state.value}", now)
+    if claimed and view.node_gone:
+        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} is gone though nobody here deleted it", now)
+    return None
+
+
+def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) -> Ending | None:
+    """Whether a host is lost by its own word, or by its silence.
+
+    Args:
+        told_to_stop: Hosts that stop do as they were told.
+    """
+    for report in sorted(view.reports.values(), key=lambda r: (r.ended_at or "~", r.host)):
+        if report.error in host_errors.OF_THE_USER:
+            continue
+        own = report.phase in (HostPhase.FAILED, HostPhase.STOPPED, HostPhase.REFUSED)
+        if own and (report.error or not told_to_stop):
+            text = f"worker {report.host} {report.phase.value}: {report.error or 'host'} {report.message}".rstrip()
+            if report.error == host_errors.HOST_SHUT_DOWN and view.node and view.node.state is SliceState.LOST:
+                text += f"; {plan.ref.name} was lost: {view.node.message or view.node.state.value}"
+            return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=report.host)
+    lost = _lost_gang(plan, view, now)
+    if lost is not None:
+        return lost
+    if view.node is not None and view.node.token != plan.attempt.token:
+        return _ending(plan, Cause.INFRASTRUCTURE, f"a node named {plan.ref.name} exists that is not ours", now)
+    patience = limits.BASTION_HOST_BEAT_LOST_SECONDS if plan.foreign_host else limits.BEAT_LOST_SECONDS
+    for host, silent in sorted(view.silent_seconds.items()):
+        said = view.reports.get(host)
+        # A host that has given its last word may well be silent.
+        if silent >= patience and not (told_to_stop and said is not None and said.phase.final):
+            text = f"worker {host} has not been heard of for {patience:.0f} s"
+            return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=host)
+    return None
+
+
+def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
+    """Whether the run has ended by itself, and why; None while it goes on.
+
+    What every host reported comes before what became of their nodes: hosts may report and vanish.
+    """
+    reports = _of_this_try(plan, view)
+    restart = plan.attempt.restart
+    if restart is None and len(reports) == plan.hosts and _all_exited(reports):
+        failed = first_failure(plan, view)
+        if failed is None:
+            return _ending(plan, Cause.SUCCEEDED, "every worker exited with 0", now, exit_code=0)
+        return _failed(plan, failed, now, provisional=False)
+    lost = _lost_host(plan, view, now, told_to_stop=False)
+    if lost is not None:
+        return lost
+    if restart is not None:
+        hopeless = next((r for _, r in sorted(reports.items()) if r.error in host_errors.OF_THE_USER), None)
+        if hopeless is not None:
+            return _failed(plan, hopeless, now, provisional=True)
+        overdue = _overdue(plan, view, restart.since, now, agents_live=True)
+        if overdue is not None:
+            text = f"worker {overdue} did not end its try {restart.failed.number}"
+            return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=overdue)
+    failed = first_failure(plan, view) if restart is None else None
+    if failed is not None:
+        return _failed(plan, failed, now, provisional=True)
+    waits = plan.attempt.waiting is not None or (view.node is not None and view.node.state is SliceState.WAITING)
+    since = plan.attempt.started_at if plan.attempt.up_since is None else plan.attempt.up_since
+    patience = plan.provision_seconds
+    came_up = len(view.reports) == plan.hosts
+    if not (came_up and view.claim is not None) and not waits and now - since >= patience:
+        text = f"only {len(view.reports)} of {plan.hosts} hosts came up within {patience:.0f} s"
+        if came_up:
+            text = f"no host passed the gate within {patience:.0f} s, though all came up"
+        elif view.node is not None and view.node.message:
+            text = f"{text}: {view.node.message}"
+        return _ending(plan, Cause.INFRASTRUCTURE, text, now)
+    return None
+
+
+def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending | None:
+    """What a provisional failure turns out to be; None while a host may still say something that matters.
+
+    Infrastructure, if a host or the gang is lost, or if a host never gives its last word. The first that failed is
+    named, as far as it is known by then.
+    """
+    failed = first_failure(plan, view)
+    first = _failed(plan, failed, ending.at, provisional=False) if failed is not None else ending
+    settled = first.model_copy(update={"at": ending.at, "provisional": False})
+    if len(view.reports) == plan.hosts and _all_exited(view.reports):
+        return settled
+    lost = _lost_host(plan, view, ending.at, told_to_stop=True)
+    if lost is not None:
+        return _beside(lost, settled)
+    if not _all_final(view):
+        overdue = _overdue(plan, view, ending.at, now)
+        if overdue is None:
+            return None
+        if view.reports[overdue].phase is not HostPhase.ENDED:  # else only its last output is missing
+            text = f"worker {overdue} never said how it ended"
+            return _beside(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=overdue), settled)
+    missing = next((host for host in range(plan.hosts) if host not in view.reports), None)
+    if missing is not None and failed is not None and _ran_seconds(failed) >= limits.MISSING_HOST_SECONDS:
+        text = f"worker {missing} never came up"
+        return _beside(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=missing), settled)
+    return settled
+
+
+def _beside(lost: Ending, failed: Ending) -> Ending:
+    """A loss with the failure that it brought about, or that came at the same time."""
+    text = f"{lost.message}; {failed.message} beside it"[: limits.MESSAGE_MAX_CHARS]
+    return lost.model_copy(update={"cause": Cause.INFRASTRUCTURE, "message": text})
+
+
+def _ran_seconds(report: Report) -> float:
+    began, ended = _instant(report.started_at), _instant(report.ended_at)
+    return 0.0 if began is None or ended is None else ended - began
+
+
+def _all_exited(reports: Mapping[int, Report]) -> bool:
+    return all(report.phase is HostPhase.EXITED for report in reports.values())
+
+
+def _all_final(view: RunView) -> bool:
+    """Of the hosts that came up."""
+    return all(report.phase.final for report in view.reports.values())
+
+
+def _overdue(plan: RunPlan, view: RunView, since: float, now: float, *, agents_live: bool = False) -> int | None:
+    """A host that was told to end at `since`, and had time enough to do so; None if there is none.
+
+    One that stores what its command left behind has more of it.
+
+    Args:
+        agents_live: A final report of this try is not enough: the host should be waiting for the next one.
+    """
+    told = plan.settings.budgets.failure_grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
+    found = None
+    for host, report in sorted(view.reports.items()):
+        if (report.phase.final and not agents_live) or report.try_number > plan.attempt.try_number:
+            continue
+        ended = report.phase is HostPhase.ENDED
+        if now - since >= told + (limits.OUTPUT_FINAL_SECONDS if ended else limits.BEAT_LOST_SECONDS):
+            if not ended:
+                return host  # it weighs more than one of which the end is known
+            found = host if found is None else found
+    return found

@@ -1,0 +1,61 @@
+"""The end of a job, in the only safe order: history, result, spec, wish, runs, and the state last.
+
+The other order would run the job again: as long as the state exists and says COMPLETED, a spec that is still there is
+known to be done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.instants import to_rfc3339
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.world import JobView
+from bastion.core.reconcile.effects import JUST_WRITTEN, DropRecord, DropRuns, DropSpec, DropWish, Effect, PutComplete
+
+
+def result_document(record: JobRecord) -> dict[str, Any]:
+    """The spec plus a top-level `result` (contract of `jobs/complete/`)."""
+    assert record.outcome is not None  # decided before CLEANING
+    result: dict[str, Any] = {
+        "uid": record.uid,
+        "outcome": record.outcome.outcome,
+        "exit_code": record.outcome.exit_code,
+        "message": record.outcome.message,
+        "failed_worker": record.outcome.failed_worker,
+        "by": record.outcome.by or None,
+        "queued_at": to_rfc3339(record.queued_at),
+        "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
+    }
+    return {**record.spec.unpack(), "result": result}
+
+
+def whose_result(data: bytes) -> tuple[str, str]:
+    """Name and uid of the job whose result a `jobs/complete/` object holds.
+
+    Returns:
+        Each empty where it does not say so, or where it could be no part of a key.
+    """
+    try:
+        document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
+        name, uid = str(document["name"]), str(document["result"]["uid"])
+    except (documents.DocumentError, TypeError, KeyError):
+        return "", ""
+    if not keys.is_uid(uid):
+        return "", ""
+    return (name if keys.is_plain_name(name) else ""), uid
+
+
+def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:
+    """Every step is idempotent, so that a crash between any two is mended by doing all of them again."""
+    effects: list[Effect] = [
+        PutComplete(record=record, document=documents.dumps(result_document(record))),
+        DropSpec(name=record.name, generation=record.generation),
+    ]
+    if view.wish is not None and not any(isinstance(effect, DropWish) for effect in effects):
+        effects.append(DropWish(name=record.name, generation=view.wish.generation))
+    effects.append(DropRuns(uid=record.uid))
+    effects.append(DropRecord(name=record.name, generation=JUST_WRITTEN if just_written else view.record_generation))
+    return effects

@@ -1,0 +1,486 @@
+"""`reconcile(world, plan, now) -> effects`: what to do about each job, given what was seen and what was decided.
+
+Pure. Per job it makes one new record at most, and lists effects in the order they must happen: the record first (intent
+before effect), everything that depends on it after. A crash between any two of them is mended by the next tick, because
+every tick derives what to do from the record and from what exists.
+"""
+
+from __future__ import annotations
+
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.instants import duration
+from bastion.core.model.gangs import SliceState
+from bastion.core.model.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
+from bastion.core.model.lifecycle import Status
+from bastion.core.model.world import JobView, World, next_place
+from bastion.core.plain_text import plain
+from bastion.core.reconcile import attempt_end, capacity, finish, runs, tries
+from bastion.core.reconcile.accept import accept, quarantine
+from bastion.core.reconcile.adopt import adopt, adopted_attempt
+from bastion.core.reconcile.checkpoints import saved_until
+from bastion.core.reconcile.cleanup_slots import CleanupSlots
+from bastion.core.reconcile.effects import (
+    AppendHistory,
+    CloseGate,
+    DeleteSlice,
+    DropRecord,
+    DropWish,
+    Effect,
+    PutRecord,
+)
+from bastion.core.reconcile.retry_policy import Over, aftermath
+from bastion.core.reconcile.runs import RunPlan
+from scheduler import Decision, Plan, Verdict
+
+
+def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
+    """What to do, by job. A dry run decides and publishes, and does nothing.
+
+    Args:
+        world: One tick's observations.
+        plan: The scheduler's decisions on the same observations.
+        now: Seconds since the epoch.
+    """
+    if world.dry_run:
+        return {}
+    # Who starts and who is evicted depends on what is in use; the rest does not.
+    decisions = {} if world.no_room else {decision.name: decision for decision in plan.acting}
+    turns: dict[str, list[Effect]] = {}
+    cleaning = CleanupSlots(
+        view.record.started_job.user_id
+        for view in world.jobs.values()
+        if view.record is not None and view.record.cleanup is not None
+    )
+    for name, view in world.jobs.items():
+        effects = reconcile_job(view, decisions.get(name), world, now, cleaning)
+        if effects:
+            turns[name] = effects
+    return turns
+
+
+def reconcile_job(
+    view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
+) -> list[Effect]:
+    """One job's turn. `cleaning`: who holds the slots for cleanup commands."""
+    if view.ghost:
+        return [DropRecord(name=view.name, generation=view.record_generation)]
+    if view.frozen:
+        return adopt(view, world, now)
+    if view.record is None:
+        return accept(view, world, now)
+    if _waits_on(view, view.record, decision):
+        return []
+    before = view.record
+    record = before.model_copy(update={"history": _history_to_keep(view, before)})
+    turn = _Turn(view, decision, world, now, cleaning)
+    record = turn.advance(record)
+    effects: list[Effect] = []
+    if turn.changed:
+        effects.append(PutRecord(record=record, generation=view.record_generation))
+    if record.history and record.history[-1].number > view.history_own:
+        effects.append(AppendHistory(record=record))
+    effects += turn.effects
+    if record.status is Status.COMPLETED:
+        effects += finish.finish(view, record, just_written=turn.changed)
+    return effects + quarantine(view)
+
+
+def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
+    """Whether a queued job goes on waiting with nothing to do about it: nearly every turn, so it is short."""
+    return (
+        record.status is Status.PENDING
+        and (decision is None or decision.verdict is not Verdict.START)
+        and view.wish is None
+        and view.spec is None
+        and not view.spec_gone
+        and not view.spec_problem
+        and not view.stray_nodes
+        and not view.invalid_object_generation
+        and view.doubt is None
+        and (not record.history or record.history[-1].number <= view.history_own)
+    )
+
+
+def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...]:
+    """Lines that are not appended everywhere yet. Those that only lack a project which may never be known are few."""
+    lines = [line for line in record.history if line.number > view.history_done]
+    shared_later = sum(line.number <= view.history_own for line in lines)
+    return tuple(lines[max(0, shared_later - limits.HISTORY_KEPT_FOR_PROJECT) :])
+
+
+def cancel_wanted(view: JobView) -> bool:
+    """Whether a valid wish asks for this very job's end."""
+    wish, record = view.wish, view.record
+    if wish is None or record is None or not wish.cancel:
+        return False
+    # A wish without uid comes from an older client. One for a namesake was dropped before this job was accepted.
+    return wish.uid == record.uid if wish.uid else True
+
+
+class _Turn:
+    """One job's way through this tick: `advance` steps the record until nothing more can be decided now."""
+
+    def __init__(
+        self, view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
+    ) -> None:
+        self.view = view
+        self.cleaning = cleaning
+        self.decision = decision
+        self.settings = world.settings
+        self.world = world
+        self.policy = world.policy
+        self.world = world
+        self.entropy = world.entropy
+        self.now = now
+        # Once the state is written again, a start in doubt cannot land any more.
+        self.changed = view.doubt is not None
+        self.effects: list[Effect] = []
+
+    def advance(self, record: JobRecord) -> JobRecord:
+        adopted = adopted_attempt(self.view, record, self.world)
+        if adopted is not None:
+            record = self._evolve(record, attempt=adopted)
+        record = self._wishes(record)
+        while True:
+            following = self._step(record)
+            if following is record:
+                return record
+            record = following
+
+    def _evolve(self, record: JobRecord, text: str = "", **changes: object) -> JobRecord:
+        self.changed = True
+        return record.evolve(at=self.now, text=text, **changes)
+
+    # -- what users asked for -----------------------------------------------------------------------------------
+
+    def _wishes(self, record: JobRecord) -> JobRecord:
+        view = self.view
+        if view.wish is not None and not cancel_wanted(view):
+            self.effects.append(DropWish(name=record.name, generation=view.wish.generation))
+        if record.status not in (Status.PENDING, Status.ACTIVE) or _has_ended(record):
+            return record
+        if cancel_wanted(view):
+            by = view.wish.by if view.wish else ""
+            return self._cancel(record, f"cancelled{' by ' + by if by else ''}", by)
+        if view.spec_gone:
+            return self._cancel(record, f"its spec {keys.active(record.name)} was removed", "")
+        if view.spec is not None and view.spec_meta is not None:
+            return self._overwritten(record)
+        return record
+
+    def _overwritten(self, record: JobRecord) -> JobRecord:
+        spec, meta = self.view.spec, self.view.spec_meta
+        assert spec is not None and meta is not None  # the caller looked
+        if spec.packed == record.spec:  # touched or uploaded again, not changed
+            return self._evolve(record, generation=meta.generation)
+        if not spec.updates(record.job):
+            return self._cancel(record, "its spec was replaced by another job of the same name", spec.user_id)
+        if record.status is Status.PENDING:
+            changes = {"generation": meta.generation, "spec": spec.packed, "failed_tries": 0}
+            if record.had_attempt and record.started_spec is None:
+                changes["started_spec"] = record.spec
+            return self._evolve(record, f"updated to version {spec.version}", **changes)
+        return self._end(record, Cause.UPDATED, f"a new spec, version {spec.version}")
+
+    def _cancel(self, record: JobRecord, message: str, by: str) -> JobRecord:
+        outcome = Outcome(outcome="cancelled", exit_code=143, message=message, by=plain(by))
+        record = self._evolve(record, message, status=Status.CANCELLING, outcome=outcome)
+        return self._end(record, Cause.CANCELLED, message) if record.attempt else record
+
+    def _end(
+        self,
+        record: JobRecord,
+        cause: Cause,
+        message: str,
+        evicted_for: str | None = None,
+        *,
+        exit_code: int | None = None,
+    ) -> JobRecord:
+        """Decides that the attempt ends, unless that was decided before."""
+        attempt = record.attempt
+        assert attempt is not None  # only called for a job with an attempt
+        if attempt.ending is not None:
+            return record
+        ending = Ending(
+            cause=cause,
+            message=message,
+            at=self.now,
+            grace_seconds=self._grace(record, cause),
+            exit_code=exit_code,
+            evicted_for=evicted_for,
+        )
+        text = "" if cause is Cause.CANCELLED else f"attempt {attempt.number} is stopped: {cause.value}: {message}"
+        if cause is Cause.EVICTED and (saved_at := saved_until(attempt, self.view.attempt)) is not None:
+            text += f"; last checkpoint {duration(self.now - saved_at)} ago"
+        return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+
+    def _grace(self, record: JobRecord, cause: Cause) -> float:
+        """What the project's rules give a job that is stopped against its owner's will, or to go on as another version.
+
+        A cancel is the owner's own wish: nothing has to be saved, and its chips are wanted soon.
+        """
+        if cause is Cause.CANCELLED or self.policy is None:
+            return self.settings.budgets.eviction_grace_seconds
+        return self.policy.rules(record.job.project_id).grace_seconds
+
+    def _overtime(self, record: JobRecord, attempt: Attempt) -> str:
+        """Why the attempt has run for too long; empty if it has not."""
+        if self.policy is None or attempt.running_since is None:
+            return ""
+        project = record.job.project_id
+        most = self.policy.rules(project).maximum_runtime_seconds
+        if most is None or self.now - attempt.running_since < most:
+            return ""
+        return f"ran longer than the maximum runtime of project {project}, {most / 3600:g} h (maximum_runtime_hours)"
+
+    # -- the states ---------------------------------------------------------------------------------------------
+
+    def _step(self, record: JobRecord) -> JobRecord:
+        match record.status:
+            case Status.PENDING:
+                return self._pending(record)
+            case Status.ACTIVE:
+                return self._active(record)
+            case Status.CANCELLING:
+                return self._cancelling(record)
+            case Status.CLEANING:
+                return self._cleaning(record)
+            case Status.COMPLETED:
+                return record
+
+    def _pending(self, record: JobRecord) -> JobRecord:
+        # Rule 4: no new attempt while a listing still shows a node of an old one, or while there is no listing.
+        if self._stray_nodes() or self.view.nodes_unknown:
+            return record
+        if self.view.record is None or record.spec != self.view.record.spec:
+            return record  # updated in this very turn: what was decided was about another size
+        if self.view.doubt is not None:
+            return record
+        if self.decision is None or self.decision.verdict is not Verdict.START:
+            return record
+        runner = record.job.runner
+        place = next_place(self.world, runner.instance_type, self.decision.tier, record.zone_turn) if runner else None
+        if runner and place is None:
+            return record  # the settings changed, or none of its zones answers
+        if runner and self.world.agent is None:
+            return record  # its nodes would find no agent to run
+        number = record.next_attempt
+        attempt = Attempt(
+            number=number,
+            token=runs.draw_token(self.entropy, f"{record.uid}-{number}"),
+            started_at=self.now,
+            tier=self.decision.tier,
+            charged=dict(record.job.resources),
+            host_identity="" if runner else self.settings.host_identity,
+            place=place,
+            try_number=tries.first_number(record),
+            agent=(self.world.agent or "") if runner else "",
+            epoch=self.world.epoch,
+        )
+        what = f"{runner.num_replicas} x {runner.instance_type.name}" if runner else "on the bastion"
+        if attempt.place is not None and attempt.place.zone:
+            what += f" in {attempt.place.zone}"
+        metadata = {**record.metadata, "tier": attempt.tier or 0}
+        record = self._evolve(
+            record,
+            f"attempt {number} is starting: {what}",
+            status=Status.ACTIVE,
+            attempt=attempt,
+            next_attempt=number + 1,
+            metadata=metadata,
+            started_spec=None,
+            not_before=None,
+            stockout=False,
+        )
+        self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
+        return record
+
+    def _zones(self, record: JobRecord, attempt: Attempt) -> tuple[str, ...]:
+        """Where the attempt's gang could be as well, in the order in which zones are asked."""
+        runner, provisioning = record.job.runner, self.world.provisioning
+        if runner is None or provisioning is None:
+            return ()
+        return tuple(place.zone for place in provisioning.places(runner.instance_type, attempt.tier))
+
+    def _active(self, record: JobRecord) -> JobRecord:
+        attempt = record.attempt
+        assert attempt is not None  # a job is ACTIVE from its attempt's intent on
+        plan = runs.plan_attempt(record, attempt, self.settings)
+        if self.view.record is None or self.view.record.attempt is None:
+            return record  # started in this very turn: nothing was observed of it yet
+        if attempt.ending is not None:
+            return self._stop(record, attempt)
+        if self.view.late:
+            text = "a daemon that no longer held the lease decided it, and the write landed late"
+            return self._end(record, Cause.SUPERSEDED, text)
+        if attempt.restart is not None and runs.restarts_late(plan, self.view.attempt, self.now):
+            restart = attempt.restart.model_copy(update={"since": self.now})
+            return self._evolve(record, attempt=attempt.model_copy(update={"restart": restart}))
+        ended = self._ended(record, attempt, plan)
+        if ended is not record:
+            return ended
+        overtime = self._overtime(record, attempt)
+        if overtime:
+            claimant = self.decision.evicted_for if self.decision is not None else None
+            return self._end(record, Cause.OVERTIME, overtime, claimant, exit_code=limits.OVERTIME_EXIT_CODE)
+        if self.decision is not None and self.decision.verdict is Verdict.EVICT:
+            claimant = self.decision.evicted_for
+            reason = self.decision.message or f"{claimant} needs its project's share"
+            return self._end(record, Cause.EVICTED, reason, claimant)
+        return self._goes_on(record, attempt, plan)
+
+    def _ended(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
+        """Whether the attempt, or a try of it, has ended by itself."""
+        view, budgets = self.view.attempt, self.settings.budgets
+        ending = attempt_end.verdict(plan, view, self.now)
+        if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
+            restarting = tries.begin(plan, view, self.now)
+            if restarting is not None:
+                return self._evolve(record, tries.told(plan, ending), attempt=restarting)
+        if ending is None and attempt.waiting is not None:
+            ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), budgets, self.now)
+        if ending is None:
+            return record
+        what = "is over, its hosts are stopped" if ending.provisional else ending.cause.value
+        text = f"attempt {attempt.number} {what}: {ending.message}"
+        return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+
+    def _goes_on(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
+        """What is new of an attempt that has not ended."""
+        view = self.view.attempt
+        if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
+            text = f"attempt {attempt.number} is running on {plan.hosts} host{'s' * (plan.hosts > 1)}"
+            up_since = attempt.up_since if attempt.waiting is None else self.now
+            running = attempt.model_copy(
+                update={"running_since": self.now, "waiting": None, "up_since": up_since},
+            )
+            waited = capacity.waited_seconds(record, attempt, self.now)
+            return self._evolve(record, text, attempt=running, waited_seconds=waited, capacity_failures=0)
+        moved = tries.go_on(plan, view, self.now) if attempt.restart is not None else attempt
+        if moved.try_number > attempt.try_number:
+            text = f"try {moved.try_number} begins"
+            return self._evolve(record, text, attempt=moved, failed_tries=moved.try_number - 1)
+        moved = capacity.seen(moved, view, self.now)
+        if moved is not attempt:
+            came = attempt.waiting is not None and moved.waiting is None
+            waited = capacity.waited_seconds(record, attempt, self.now) if came else record.waited_seconds
+            return self._evolve(record, capacity.told(attempt, moved), attempt=moved, waited_seconds=waited)
+        self.effects += runs.keep_going(plan, view)
+        return record
+
+    def _stop(self, record: JobRecord, attempt: Attempt) -> JobRecord:
+        assert attempt.ending is not None  # the caller looked
+        plan = runs.plan_attempt(record, attempt, self.settings)
+        view = self.view.attempt
+        if runs.tells_late(view, attempt.ending, self.now):
+            ending = attempt.ending.model_copy(update={"at": self.now})
+            return self._evolve(record, attempt=attempt.model_copy(update={"ending": ending}))
+        if attempt.ending.provisional:
+            settled = attempt_end.classify(plan, view, attempt.ending, self.now)
+            if settled is not None:
+                text = f"attempt {attempt.number} {settled.cause.value}: {settled.message}"
+                return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": settled}))
+        if attempt.ending.provisional or not runs.stopped(plan, view):
+            self.effects += runs.stop(plan, view, attempt.ending, self.now)
+            return record
+        self.effects += runs.lost_logs(plan, view, self.now)
+        return self._attempt_over(record, attempt, attempt.ending)
+
+    def _attempt_over(self, record: JobRecord, attempt: Attempt, ending: Ending) -> JobRecord:
+        past = PastAttempt(
+            number=attempt.number,
+            started_at=attempt.started_at,
+            running_since=attempt.running_since,
+            ended_at=self.now,
+            cause=ending.cause,
+            message=ending.message,
+            exit_code=ending.exit_code,
+            failed_worker=ending.failed_worker,
+            checkpointed_at=saved_until(attempt, self.view.attempt),
+            zone=attempt.place.zone if attempt.place else "",
+            tries=attempt.tries,
+        )
+        record = self._evolve(record, attempt=None, attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :])
+        if record.status is Status.CANCELLING:
+            return record
+        over = Over(attempt=attempt, ending=ending, zones=self._zones(record, attempt))
+        text, changes = aftermath(record, over, self.now, self.settings.budgets)
+        return self._evolve(record, text, **changes)
+
+    def _cancelling(self, record: JobRecord) -> JobRecord:
+        if record.attempt is not None:
+            if record.attempt.ending is None:
+                return self._end(record, Cause.CANCELLED, "cancelled")
+            return self._stop(record, record.attempt)
+        return self._evolve(record, "nothing of it runs any more", status=Status.CLEANING)
+
+    def _cleaning(self, record: JobRecord) -> JobRecord:
+        if self._stray_nodes():
+            return record
+        has_cleanup = record.started_job.has_cleanup
+        # It runs as the daemon, so only what the scheduler once admitted may run.
+        if not (has_cleanup and record.had_attempt) or record.cleanup_done:
+            outcome = record.outcome
+            assert outcome is not None  # decided before CLEANING
+            text = f"completed: {outcome.outcome}"
+            if has_cleanup and not record.had_attempt:
+                text += "; its cleanup command does not run, because the job never started"
+            return self._evolve(record, text, status=Status.COMPLETED)
+        if record.cleanup is None and not self.cleaning.take(record.started_job.user_id):
+            return record
+        if record.cleanup is None:
+            run = f"{record.uid}-cleanup"
+            attempt = Attempt(
+                number=0,
+                token=runs.draw_token(self.entropy, run),
+                started_at=self.now,
+                host_identity=self.settings.host_identity,
+            )
+            record = self._evolve(record, "the cleanup command starts", cleanup=attempt)
+            self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
+            return record
+        return self._cleanup_run(record, record.cleanup)
+
+    def _cleanup_run(self, record: JobRecord, attempt: Attempt) -> JobRecord:
+        if self.view.record is None or self.view.record.cleanup is None:
+            return record  # started in this very turn
+        plan, view = runs.plan_attempt(record, attempt, self.settings), self.view.cleanup
+        if attempt.ending is None:
+            ending = attempt_end.verdict(plan, view, self.now)
+            if ending is None and self.now - attempt.started_at >= limits.CLEANUP_TIMEOUT_SECONDS:
+                text = f"the cleanup command was still running after {limits.CLEANUP_TIMEOUT_SECONDS:.0f} s"
+                ending = Ending(cause=Cause.FAILED, message=text, at=self.now, grace_seconds=5.0)
+            if ending is None:
+                self.effects += runs.keep_going(plan, view)
+                return record
+            return self._evolve(record, cleanup=attempt.model_copy(update={"ending": ending}))
+        settled = attempt_end.classify(plan, view, attempt.ending, self.now) if attempt.ending.provisional else None
+        if settled is not None:
+            return self._evolve(record, cleanup=attempt.model_copy(update={"ending": settled}))
+        if attempt.ending.provisional or not runs.stopped(plan, view):
+            self.effects += runs.stop(plan, view, attempt.ending, self.now)
+            return record
+        self.effects += runs.lost_logs(plan, view, self.now)
+        text = f"the cleanup command {attempt.ending.cause.value}: {attempt.ending.message}"
+        return self._evolve(record, text, cleanup=None, cleanup_done=True)
+
+    def _stray_nodes(self) -> bool:
+        """Closes the gates of gangs that no current run owns and deletes them; True while there are any."""
+        if not self.effects:  # once a turn, however often the record steps
+            for stray in self.view.stray_nodes:
+                if stray.status.state is not SliceState.DELETING:
+                    self.effects.append(CloseGate(run=stray.status.run, reason="its attempt is over"))
+                    self.effects.append(DeleteSlice(ref=stray.status.ref, on_bastion=stray.on_bastion))
+        return bool(self.view.stray_nodes)
+
+
+def _has_ended(record: JobRecord) -> bool:
+    """Whether the job's own end is decided already: a cancel that comes now changes nothing any more."""
+    ending = record.attempt.ending if record.attempt else None
+    return ending is not None and ending.cause in (
+        Cause.SUCCEEDED,
+        Cause.FAILED,
+        Cause.OVERTIME,
+        Cause.REFUSED,
+    )

@@ -1,0 +1,122 @@
+"""What becomes of a job whose attempt is over. Each kind of trouble has its budget, and none is charged to another.
+
+Layer: core, pure.
+
+* The user's: the job fails with the command's exit code. (Tries in place come before: `bastion.core.reconcile.tries`.)
+* Infrastructure: another attempt after a pause that doubles, `Budgets.infrastructure_attempts` times in a row.
+* Capacity: the next zone at once; when each was asked, a pause that doubles, without end or for `max_wait_seconds`.
+* Permanent: the job is refused at once, with the words of the API and what to do about them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from bastion.core import limits
+from bastion.core.errors import EXIT_INFRASTRUCTURE, EXIT_REFUSED
+from bastion.core.instants import duration
+from bastion.core.model.budgets import Budgets
+from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord, Outcome
+from bastion.core.model.lifecycle import Status
+from bastion.core.reconcile import capacity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """An attempt that is over.
+
+    Attributes:
+        zones: Where its gang could have been as well, in the order in which zones are asked.
+    """
+
+    attempt: Attempt
+    ending: Ending
+    zones: tuple[str, ...] = ()
+
+    def following_turn(self, turn: int) -> int:
+        """The turn after the zone it was in: another than `turn`'s if that one did not answer."""
+        zone = self.attempt.place.zone if self.attempt.place is not None else ""
+        if zone not in self.zones:
+            return turn + 1
+        return turn + (self.zones.index(zone) - turn) % len(self.zones) + 1
+
+
+def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float:
+    """The pause after so many failures in a row: doubled with each, at most `most`, and up to a quarter less by `salt`,
+    so that jobs that were lost together do not all come back at the same instant."""
+    # Beyond some sixty doublings floats are no longer exact, and every pause is the longest anyway.
+    longest = min(base * 2.0 ** min(failures - 1, 60), most)
+    draw = int.from_bytes(hashlib.sha256(salt.encode()).digest()[:4], "big") / 2**32
+    return longest * (1 - draw / 4)
+
+
+def aftermath(record: JobRecord, over: Over, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
+    """What becomes of a job whose attempt is over.
+
+    Returns:
+        The line for its history, and the record's fields that change.
+    """
+    ending = over.ending
+    waited = record.waited_seconds + capacity.spent_seconds(over.attempt, ending)
+    match ending.cause:
+        case Cause.SUCCEEDED:
+            return _outcome("succeeded", 0, ending)
+        case Cause.FAILED | Cause.OVERTIME:
+            return _outcome("failed", ending.exit_code or 1, ending)
+        case Cause.REFUSED:
+            return _outcome("refused", EXIT_REFUSED, ending)
+        case Cause.INFRASTRUCTURE:
+            text, changes = _lost(record, over, now, budgets)
+            return text, {**changes, "waited_seconds": waited}
+        case Cause.CAPACITY:
+            return _no_capacity(record, over, waited, now)
+        case Cause.UPDATED:
+            text = f"queued again: {ending.cause.value}: {ending.message}"
+            return text, {"status": Status.PENDING, "waited_seconds": waited, "failed_tries": 0}
+        case Cause.SUPERSEDED:  # it held nothing, and waited for nothing
+            return f"queued again: {ending.cause.value}: {ending.message}", {"status": Status.PENDING}
+        case Cause.EVICTED | Cause.CANCELLED:
+            text = f"queued again: {ending.cause.value}: {ending.message}"
+            return text, {"status": Status.PENDING, "waited_seconds": waited}
+
+
+def _lost(record: JobRecord, over: Over, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
+    attempt, ending = over.attempt, over.ending
+    ran = 0.0 if attempt.running_since is None else ending.at - attempt.running_since
+    failures = 1 if ran >= limits.INFRASTRUCTURE_RESET_SECONDS else record.infrastructure_failures + 1
+    if failures >= budgets.infrastructure_attempts:
+        text, changes = _outcome("failed", EXIT_INFRASTRUCTURE, ending)
+        return text, {**changes, "infrastructure_failures": failures}
+    base, most = limits.INFRASTRUCTURE_BACKOFF_SECONDS, limits.INFRASTRUCTURE_BACKOFF_MAX_SECONDS
+    wait = backoff_seconds(base, most, failures, f"{record.uid}-{attempt.number}")
+    changes = {"status": Status.PENDING, "infrastructure_failures": failures, "not_before": now + wait}
+    return f"queued again in {wait:.0f} s: {ending.message}", changes
+
+
+def _no_capacity(record: JobRecord, over: Over, waited: float, now: float) -> tuple[str, dict[str, Any]]:
+    ending = over.ending
+    failures = record.capacity_failures + 1
+    changes: dict[str, Any] = {"capacity_failures": failures, "zone_turn": over.following_turn(record.zone_turn)}
+    most = capacity.max_wait(record)
+    if most is not None and waited >= most:
+        message = f"no capacity for {duration(most)}, as long as it may wait (--max_wait): {ending.message}"
+        ending = ending.model_copy(update={"message": message[: limits.MESSAGE_MAX_CHARS]})
+        text, outcome = _outcome("failed", EXIT_INFRASTRUCTURE, ending)
+        return text, {**changes, **outcome, "waited_seconds": waited}
+    changes |= {"status": Status.PENDING, "stockout": True}
+    rounds, left = divmod(failures, max(1, len(over.zones)))
+    if left:
+        return f"asks for capacity elsewhere: {ending.message}", {**changes, "waited_seconds": waited}
+    base, longest = limits.CAPACITY_BACKOFF_SECONDS, limits.CAPACITY_BACKOFF_MAX_SECONDS
+    wait = backoff_seconds(base, longest, rounds, f"{record.uid}-{over.attempt.number}")
+    if most is not None:
+        wait = min(wait, most - waited)  # one last time, then
+    changes |= {"not_before": now + wait, "waited_seconds": waited + wait}
+    return f"waits for capacity, asks again in {wait:.0f} s: {ending.message}", changes
+
+
+def _outcome(outcome: str, exit_code: int, ending: Ending) -> tuple[str, dict[str, Any]]:
+    result = Outcome(outcome=outcome, exit_code=exit_code, message=ending.message, failed_worker=ending.failed_worker)
+    return f"{outcome}: {ending.message}", {"status": Status.CLEANING, "outcome": result}

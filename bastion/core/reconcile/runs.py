@@ -1,0 +1,293 @@
+"""Carrying one run through: what to create for it, and how to end it safely.
+
+A run is an attempt of a job, or the run of its cleanup command. The rules of DESIGN §4 that keep a command from running
+twice live here: the gate is closed before anything is deleted, and a run is over only when its whole gang is
+confirmed gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bastion.core import limits
+from bastion.core.bucket import bundles, keys
+from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction
+from bastion.core.model.gangs import Place, SliceRef, SliceRequest, SliceState
+from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
+from bastion.core.model.job_spec import JobSpec
+from bastion.core.model.world import RunView, Settings
+from bastion.core.reconcile import capacity
+from bastion.core.reconcile.effects import CloseGate, CreateSlice, DeleteSlice, Effect, PutOrder, TellLogGap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """Everything that follows from a record, an attempt and the settings: names, hosts, order, gang.
+
+    Attributes:
+        run: `<uid>-<attempt>`.
+        hosts: Over all slices.
+        on_bastion: It runs on the bastion's own host.
+        foreign_host: It runs on a bastion VM (or boot) that is not ours: its processes cannot be seen from here.
+        valid_until_seconds: How long its request may wait for capacity; None: for ever.
+    """
+
+    run: str
+    attempt: Attempt
+    spec: JobSpec
+    settings: Settings
+    cleanup: bool
+    valid_until_seconds: float | None = None
+
+    @property
+    def on_bastion(self) -> bool:
+        return self.cleanup or self.spec.runner is None
+
+    @property
+    def hosts(self) -> int:
+        return 1 if self.on_bastion else self.spec.hosts
+
+    @property
+    def slices(self) -> int:
+        return 1 if self.on_bastion or self.spec.runner is None else self.spec.runner.num_replicas
+
+    @property
+    def ref(self) -> SliceRef:
+        place = self.attempt.place
+        return SliceRef(name=keys.gang(self.run), zone=place.zone if place else "", num_slices=self.slices)
+
+    @property
+    def foreign_host(self) -> bool:
+        return self.on_bastion and self.attempt.host_identity != self.settings.host_identity
+
+    @property
+    def provision_seconds(self) -> float:
+        """How long its hosts may take to come up. Of a large gang some host is always late."""
+        large, very_large = limits.LARGE_GANG_HOSTS, limits.VERY_LARGE_GANG_HOSTS
+        factor = 3 if self.hosts >= very_large else 2 if self.hosts >= large else 1
+        return self.settings.budgets.provision_seconds * factor
+
+    def objects(self) -> Iterator[str]:
+        """The names under `runs/` of what the run's daemon and hosts write: the order, and each host's report."""
+        yield f"{self.run}/order"
+        for host in range(self.hosts):
+            yield f"{self.run}/reports/{host}"
+
+    def node_of(self, host: int) -> str:
+        """The name of the node that a host belongs to."""
+        return self.ref.node(host * self.slices // self.hosts)
+
+    def order(self, *, stop: Ending | None = None) -> Order:
+        spec = self.spec
+        runner = None if self.cleanup else spec.runner
+        restarts = self.attempt.restart is not None
+        code = "" if self.cleanup else spec.code_asset_path or ""
+        return Order(
+            run=self.run,
+            action=OrderAction.STOP if stop else OrderAction.RESTART if restarts else OrderAction.RUN,
+            command=(spec.cleanup_command or "") if self.cleanup else spec.command,
+            env=dict(spec.env_vars),
+            job=spec.name,
+            user_id=spec.user_id,
+            project_id=spec.project_id,
+            reason=f"{stop.cause.value}: {stop.message}" if stop else "",
+            grace_seconds=stop.grace_seconds
+            if stop
+            else self.settings.budgets.failure_grace_seconds
+            if restarts
+            else 0.0,
+            # Hosts that were told of the next try do not listen to an order of this one any more.
+            try_number=self.attempt.try_number + restarts,
+            max_tries=runner.max_tries if runner else 1,
+            code=code,
+            code_sha256=bundles.digest_in(code),
+            # On the bastion itself nothing is installed for a job that says nothing about it: it is shared.
+            setup=runner.setup if runner else "",
+            output_dir=runner.output_dir if runner else "",
+            output_sync=runner.output_sync if runner else "each",
+            proxy=runner.proxy if runner else "",
+        )
+
+    def create(self) -> CreateSlice:
+        runner = None if self.on_bastion else self.spec.runner
+        kind = runner.instance_type if runner else None
+        raw_log = ""
+        if self.on_bastion:
+            raw_log = keys.cleanup_log(self.spec.name) if self.cleanup else keys.log(self.spec.name)
+        arguments = AgentArguments(
+            root=self.settings.root,
+            bastion=self.settings.bastion,
+            job=self.spec.name,
+            run=self.run,
+            token=self.attempt.token,
+            num_slices=self.slices,
+            hosts_per_slice=self.hosts // self.slices,
+            accelerator_type=kind.accelerator_type if kind else "",
+            devices_per_host=kind.devices_per_host if kind else 0,
+            raw_log=raw_log,
+            poll_seconds=self.settings.poll_seconds,
+            beat_seconds=self.settings.beat_seconds,
+            order_lost_seconds=limits.BASTION_HOST_ORDER_LOST_SECONDS if self.on_bastion else 0.0,
+            interpreter=self.settings.interpreter,
+            agent=self.attempt.agent,
+            power_off_seconds=0.0 if self.on_bastion else self.settings.budgets.power_off_seconds,
+        )
+        place = self.attempt.place or Place()
+        if kind and not place.runtime_version:
+            place = replace(place, runtime_version=kind.runtime_version)
+        return CreateSlice(
+            on_bastion=self.on_bastion,
+            request=SliceRequest(
+                ref=self.ref,
+                bastion=self.settings.bastion,
+                run=self.run,
+                token=self.attempt.token,
+                accelerator_type=kind.accelerator_type if kind else "",
+                place=place,
+                valid_until_seconds=self.valid_until_seconds,
+                agent_arguments=arguments.to_bytes().decode(),
+            ),
+        )
+
+
+def plan_attempt(record: JobRecord, attempt: Attempt, settings: Settings) -> RunPlan:
+    return RunPlan(
+        run=str(record.run(attempt)),
+        attempt=attempt,
+        spec=record.started_job if attempt.number == 0 else record.job,
+        settings=settings,
+        cleanup=attempt.number == 0,
+        valid_until_seconds=capacity.valid_until_seconds(record, attempt),
+    )
+
+
+def draw_token(entropy: bytes, run: str) -> str:
+    """The run token: 128 bits from this tick's entropy."""
+    return hashlib.sha256(entropy + run.encode()).hexdigest()[:32]
+
+
+def begin(plan: RunPlan) -> list[Effect]:
+    """What follows the intent: the order first, so that the first host to boot finds it."""
+    return [PutOrder(order=plan.order(), generation=0), plan.create()]
+
+
+def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
+    """Completes what a crash or a lost reply cut short, and leads from try to try; nothing in the steady state."""
+    effects: list[Effect] = []
+    if view.order is None or _behind(plan, view.order):
+        effects.append(PutOrder(order=plan.order(), generation=view.order_generation))  # not 0 if it is garbage
+    if view.claim is None and view.node_gone and not plan.foreign_host:
+        effects.append(plan.create())
+    return effects
+
+
+def _behind(plan: RunPlan, order: Order) -> bool:
+    """Whether the hosts were told of an earlier try, or of this one only to wait for it."""
+    if order.action is OrderAction.STOP:
+        return False
+    waits = order.action is OrderAction.RESTART
+    return order.try_number < plan.attempt.try_number + (plan.attempt.restart is not None) or (
+        waits and plan.attempt.restart is None
+    )
+
+
+def restarts_late(plan: RunPlan, view: RunView, now: float) -> bool:
+    """Whether hosts were not told of the next try for long: the time they have for getting ready begins anew."""
+    restart = plan.attempt.restart
+    if restart is None or now - restart.since < limits.STOP_REPORT_SLACK_SECONDS:
+        return False
+    return view.order is None or _behind(plan, view.order)
+
+
+def stopped(plan: RunPlan, view: RunView) -> bool:
+    """Whether nothing of the run can be alive, now or later.
+
+    The gate is closed, or the hosts are told to stop *and then* the gang is confirmed gone. The order of the two
+    matters: a creation whose request seemed lost may still happen, and its hosts (all but the one that claims) would
+    find a valid claim; what they find as well is an order to stop that is older than they are.
+    """
+    if view.claim is None or not (view.claim.closed or _told_to_stop(view)):
+        return False
+    if plan.foreign_host:
+        if view.claim.closed:
+            return True
+        if any(r.phase.final for r in view.reports.values()):
+            return True
+        silent = view.silent_seconds.get(0)
+        return silent is not None and silent >= limits.BASTION_HOST_BEAT_LOST_SECONDS
+    return view.node_gone
+
+
+def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effect]:
+    """The next step of ending a run: close the gate, tell the hosts, wait for them, delete the gang.
+
+    As long as it is open whose failure it was, nothing is deleted: a gang that is gone tells nothing.
+    """
+    if view.claim is None:
+        return [CloseGate(run=plan.run, reason=f"{ending.cause.value}: {ending.message}")]
+    effects: list[Effect] = []
+    if not view.claim.closed:
+        if not _told_to_stop(view):
+            effects.append(PutOrder(order=plan.order(stop=ending), generation=view.order_generation))
+        if ending.provisional or (not _hosts_done(plan, view) and now < ending.at + _patience(view, ending)):
+            return effects
+    if not plan.foreign_host and view.node is not None and view.node.state is not SliceState.DELETING:
+        effects.append(DeleteSlice(ref=plan.ref, on_bastion=plan.on_bastion))
+    return effects
+
+
+def lost_logs(plan: RunPlan, view: RunView, now: float) -> list[TellLogGap]:
+    """For a run that is over: the hosts whose output may not be stored, because they never said that it is."""
+    if view.claim is None or view.claim.closed:
+        return []  # no command ever ran
+    unsaid = [host for host, report in sorted(view.reports.items()) if not report.phase.final]
+    reason = "the host went away before it said that its log was stored"
+    return [TellLogGap(job=plan.spec.name, run=plan.run, host=host, at=now, reason=reason) for host in unsaid]
+
+
+def tells_late(view: RunView, ending: Ending, now: float) -> bool:
+    """Whether hosts that pass the gate were not told of the end for long, by a crash or an outage: their grace, which
+    counts from the ending, begins anew."""
+    open_gate = view.claim is not None and not view.claim.closed
+    return open_gate and not _told_to_stop(view) and now - ending.at >= limits.STOP_REPORT_SLACK_SECONDS
+
+
+def _patience(view: RunView, ending: Ending) -> float:
+    """How long hosts may take. Those whose command has ended store its outputs, unless somebody wants the room."""
+    patience = ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
+    storing = any(
+        report.phase is HostPhase.ENDED and view.silent_seconds.get(host, 0.0) < limits.BEAT_LOST_SECONDS
+        for host, report in view.reports.items()
+    )
+    if storing and ending.cause not in (Cause.EVICTED, Cause.INFRASTRUCTURE, Cause.CAPACITY):
+        patience += limits.OUTPUT_FINAL_SECONDS
+    return patience
+
+
+def pressing(attempt: Attempt, now: float) -> bool:
+    """Whether its hosts are on their way to the end of the attempt or of a try, and others wait for them."""
+    if attempt.restart is not None:
+        return True
+    ending = attempt.ending
+    return ending is not None and now - ending.at < ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
+
+
+def _told_to_stop(view: RunView) -> bool:
+    return view.order is not None and view.order.action is OrderAction.STOP
+
+
+def _hosts_done(plan: RunPlan, view: RunView) -> bool:
+    """Whether no host has anything left to say: it gave its last report, or its node cannot run any more."""
+    if view.node_gone:
+        return True
+    for host in range(plan.hosts):
+        report = view.reports.get(host)
+        if report is not None and report.phase.final:
+            continue
+        # A node that its gang lacks is as the gang is.
+        state = view.node.nodes.get(plan.node_of(host), view.node.state) if view.node else None
+        if state not in (SliceState.LOST, SliceState.FAILED):
+            return False
+    return True

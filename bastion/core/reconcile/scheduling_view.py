@@ -1,0 +1,188 @@
+"""From the records to the scheduler's snapshot: who waits, who runs, and what everyone still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypedDict
+
+from bastion.core import limits
+from bastion.core.model.instance_types import served_families
+from bastion.core.model.job_record import Cause, JobRecord
+from bastion.core.model.job_spec import JobSpec
+from bastion.core.model.lifecycle import Status
+from bastion.core.model.provisioning import BUILT_IN, Provisioning, why_not_placed
+from bastion.core.model.world import JobView
+from bastion.core.reconcile.checkpoints import saved_until
+from bastion.core.reconcile.reconciler import cancel_wanted
+from quota import Policy
+from scheduler import Job, JobStatus, Snapshot
+
+
+class SchedulingView:
+    """The snapshots of one daemon. A job that did not change is the same object in the next one: its scheduler relies
+    on that to look at what changed only.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[JobView, float | None, bool, str, Job | None]] = {}
+
+    def snapshot(
+        self,
+        views: Mapping[str, JobView],
+        policy: Policy | None,
+        *,
+        waiting_since: Mapping[str, float] | None = None,
+        promised: frozenset[str] = frozenset(),
+        provisioning: Provisioning | None = BUILT_IN,
+    ) -> Snapshot:
+        """What `scheduler.schedule` decides on.
+
+        Args:
+            views: The observed jobs.
+            policy: The last good quota file; None if there never was one.
+            waiting_since: Since when each waiting job has had its present reason.
+            promised: Jobs for which room was ordered in an earlier pass and that have not started since.
+            provisioning: The operator's settings; jobs that they have no place for are held.
+        """
+        since = waiting_since or {}
+        everywhere = provisioning is not None and len(provisioning.families) == len(served_families())
+        before, self._made = self._made, {}
+        jobs = []
+        for name in sorted(views):
+            view = views[name]
+            hold = "" if everywhere or view.record is None else why_not_placed(provisioning, view.record.job)
+            given = view, since.get(name), name in promised, hold
+            made = before.get(name)
+            if made is None or made[0] is not view or made[1:4] != given[1:]:
+                job = _job_of(*given)
+                # Most of what changes in a view is nothing to the scheduler.
+                made = (*given, made[4] if made is not None and made[4] == job else job)
+            self._made[name] = made
+            if made[4] is not None:
+                jobs.append(made[4])
+        return Snapshot(policy=policy, jobs=tuple(jobs), bastion_slots=limits.BASTION_HOST_JOBS_MAX)
+
+
+def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Job | None:
+    if view.ghost or (view.late and view.attempt.node is None and not _claimed(view)):
+        return None  # it is over, or never counted
+    if view.unread and view.record is not None:
+        return _unread(view, view.record, _job(view, view.record, since, promised, hold))
+    record = view.doubt or view.record
+    return _unreadable(view) if record is None else _job(view, record, since, promised, hold)
+
+
+def _claimed(view: JobView) -> bool:
+    """Whether hosts may run the present attempt."""
+    claim = view.attempt.claim
+    return claim is not None and not claim.closed
+
+
+def _unread(view: JobView, record: JobRecord, known: Job | None) -> Job:
+    """A job whose state moved on and could not be read since: whatever it may hold is in use.
+
+    Args:
+        known: The job as it was read before; None: it held nothing then, and did not wait.
+    """
+    units = dict(record.job.resources)
+    for others in (known.charged if known is not None else {}, view.spec.resources if view.spec is not None else {}):
+        units |= {kind: max(count, units.get(kind, 0)) for kind, count in others.items()}
+    running = known is not None and known.status is not JobStatus.PENDING
+    return replace(
+        known if known is not None else _blank(record.name, record.job, record.queued_at),
+        status=known.status if known is not None and running else JobStatus.RUNNING,
+        charged=units,
+        started_at=known.started_at if known is not None and running else 0.0,
+        hold="",
+    )
+
+
+def _blank(name: str, spec: JobSpec, queued_at: float) -> Job:
+    return Job(
+        name=name,
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        priority=spec.priority,
+        queued_at=queued_at,
+        demand=spec.resources,
+        status=JobStatus.RUNNING,
+        charged=spec.resources,
+        started_at=0.0,  # nobody can stop it now: the last that is worth evicting
+        on_bastion=spec.runner is None,
+    )
+
+
+def _unreadable(view: JobView) -> Job | None:
+    """A job without a state that was read: what its spec asks for is in use, if its nodes exist or may exist."""
+    if not (view.spec and view.spec_meta and (view.stray_nodes or (view.frozen and view.unread))):
+        return None
+    return _blank(view.name, view.spec, view.spec_meta.updated)
+
+
+def _job(view: JobView, record: JobRecord, since: float | None, promised: bool, hold: str) -> Job | None:
+    spec = record.job
+    attempt = record.attempt
+    if attempt is None and view.stray_nodes:
+        # Its nodes are there although its state knows no attempt: somebody removed or replaced the state.
+        return replace(_blank(record.name, spec, record.queued_at), status=JobStatus.STOPPING)
+    if attempt is None and (
+        record.status is not Status.PENDING or cancel_wanted(view) or view.spec_gone or view.frozen
+    ):
+        return None  # holds nothing and will not run
+    ending = attempt.ending if attempt else None
+    if attempt is None:
+        status = JobStatus.PENDING
+    elif ending is not None or record.status is Status.CANCELLING or cancel_wanted(view) or view.spec_gone:
+        status = JobStatus.STOPPING
+    else:
+        status = JobStatus.RUNNING
+    return Job(
+        name=record.name,
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        priority=spec.priority,
+        queued_at=record.queued_at,
+        demand=spec.resources,
+        status=status,
+        tier=attempt.tier if attempt else None,
+        charged=attempt.charged if attempt else {},
+        started_at=attempt.started_at if attempt else None,
+        not_before=record.not_before,
+        stockout=record.stockout,
+        evicted_for=ending.evicted_for if ending else None,
+        on_bastion=spec.runner is None,
+        waiting_since=record.attempts[-1].ended_at if since is None and record.attempts else since,
+        promised=promised,
+        hold=hold if status is JobStatus.PENDING else "",
+        checkpointed_at=saved_until(attempt, view.attempt) if attempt and status is JobStatus.RUNNING else None,
+        **past_evictions(record),
+    )
+
+
+class _Evictions(TypedDict):
+    evictions: int
+    futile_evictions: int
+    evicted_at: float | None
+    evicted_seconds: float
+
+
+_NEVER_EVICTED = _Evictions(evictions=0, futile_evictions=0, evicted_at=None, evicted_seconds=0.0)
+
+
+def past_evictions(record: JobRecord) -> _Evictions:
+    """What past evictions cost the job. Of an attempt of which nothing is known, nothing counts as saved."""
+    if not record.attempts:  # nearly every job
+        return _NEVER_EVICTED
+    evicted = [past for past in record.attempts if past.cause is Cause.EVICTED]
+    in_a_row = 0
+    for past in reversed(record.attempts):
+        if past.cause is not Cause.EVICTED or past.checkpointed_at is not None:
+            break
+        in_a_row += 1
+    return _Evictions(
+        evictions=len(evicted),
+        futile_evictions=in_a_row,
+        evicted_at=evicted[-1].ended_at if evicted else None,
+        evicted_seconds=sum(max(0.0, past.ended_at - past.started_at) for past in evicted),
+    )

@@ -1,0 +1,1 @@
+"""The published status: building it, packing it, and reading it back."""

@@ -1,0 +1,255 @@
+"""`status/current.json`: everything that `list`, `why`, the web and metrics show, as one versioned document.
+
+Instants, never ages, and nothing that changes by itself: an unchanged world gives the same bytes, which the daemon then
+does not write again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bastion.core import limits
+from bastion.core.bucket.protocol import HostPhase
+from bastion.core.instants import from_rfc3339, to_rfc3339
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.lifecycle import Status
+from bastion.core.model.world import JobView
+from bastion.core.plain_text import plain_line
+from bastion.core.reconcile.checkpoints import saved_until
+from scheduler import Decision, Plan, ReasonCode, Snapshot
+
+
+def phase(record: JobRecord) -> str:
+    """A job's progress in one word, finer than its status."""
+    attempt = record.attempt
+    if record.status is Status.PENDING:
+        return "queued"
+    if record.status is Status.COMPLETED:
+        return "completed"
+    if record.status is Status.CLEANING:
+        return "cleaning"
+    if attempt is None:
+        return "stopping"
+    if attempt.ending is not None:
+        return "stopping"
+    return "running" if attempt.running_since is not None else "provisioning"
+
+
+def _instant(seconds: float | None) -> str | None:
+    return None if seconds is None else to_rfc3339(seconds)
+
+
+def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | None:
+    if decision is None or decision.reason is None:
+        return None
+    reason = decision.reason
+    return {
+        "code": reason.code.value,
+        "message": plain_line(reason.message),
+        "since": to_rfc3339(reason.since if since is None else since),
+        "holders": list(reason.holders),
+        "unblock": plain_line(reason.unblock),
+        "also": [code.value for code in reason.also],
+    }
+
+
+def _waits_for_nodes(record: JobRecord, view: JobView | None) -> dict[str, Any] | None:
+    """The reason of a job that is not in the queue, because nodes of an attempt exist which its state does not know."""
+    if view is None or not view.stray_nodes:
+        return None
+    return {
+        "code": ReasonCode.BACKOFF.value,
+        "message": "nodes of an earlier attempt are still there; they are removed first",
+        "since": to_rfc3339(record.queued_at),
+        "holders": [],
+        "unblock": "they are gone",
+        "also": [],
+    }
+
+
+def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, Any] | None) -> str | None:
+    """Up to when the job's work is saved, as far as it is shown.
+
+    The hosts of a gang report one after the other, and some programs save all the time: what is shown moves only after
+    a pause, so that a checkpoint is one reason to write the status and not one for each host.
+    """
+    attempt = record.attempt
+    saved_at = saved_until(attempt, view.attempt) if attempt is not None and view is not None else None
+    if saved_at is None or attempt is None:
+        return None
+    if before is not None and (before["uid"], before["attempt"]) == (record.uid, attempt.number):
+        shown = before.get("checkpointed_at")
+        if shown is not None and abs(saved_at - from_rfc3339(shown)) < limits.CHECKPOINT_REPORT_SECONDS / 2:
+            return str(shown)
+    return to_rfc3339(saved_at)
+
+
+def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
+    """What keeps hosts from coming up, if whoever runs the nodes knows."""
+    if record.attempt is None or record.attempt.ending is not None or view is None or view.attempt.node is None:
+        return {}
+    message = view.attempt.node.message
+    missing = len(view.attempt.reports) < record.job.hosts
+    return {"host_problem": message[: limits.MESSAGE_MAX_CHARS]} if message and missing else {}
+
+
+def _place(record: JobRecord) -> dict[str, Any]:
+    """Where the attempt is, for what capacity it waits there, and at which try it is."""
+    attempt, runner = record.attempt, record.job.runner
+    if attempt is None:
+        return {}
+    found: dict[str, Any] = {}
+    if attempt.place is not None and attempt.place.zone:
+        found["zone"] = attempt.place.zone
+    if attempt.waiting is not None and attempt.ending is None:
+        waiting = attempt.waiting
+        found["waiting"] = {"state": waiting.state, "zone": waiting.zone, "since": to_rfc3339(waiting.since)}
+    if runner is not None and runner.max_tries > 1:
+        found |= {"try_number": attempt.try_number + (attempt.restart is not None), "max_tries": runner.max_tries}
+    return found
+
+
+def job_entry(
+    record: JobRecord,
+    view: JobView | None,
+    decision: Decision | None,
+    since: float | None = None,
+    before: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One job as the clients show it.
+
+    Args:
+        since: The instant since when its present reason holds.
+        before: Its entry in the status before, if any.
+    """
+    spec, attempt = record.job, record.attempt
+    reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
+    waiting = record.status is Status.PENDING
+    ending = attempt.ending if attempt else None
+    expected = spec.runner.expected_duration_seconds if spec.runner else None
+    checkpointed_at = _checkpoint(record, view, before)
+    return {
+        "name": record.name,
+        "uid": record.uid,
+        "status": record.status.value,
+        "phase": phase(record),
+        "project_id": spec.project_id,
+        "user_id": spec.user_id,
+        "priority": spec.priority,
+        "resources": dict(spec.resources),
+        "instance_type": spec.runner.instance_type.name if spec.runner else None,
+        "num_replicas": spec.runner.num_replicas if spec.runner else None,
+        "queued_at": to_rfc3339(record.queued_at),
+        "attempt": attempt.number if attempt else None,
+        "attempts_before": record.next_attempt - 1 - (attempt is not None),
+        "started_at": _instant(attempt.started_at if attempt else None),
+        "running_since": _instant(attempt.running_since if attempt else None),
+        "hosts": spec.hosts if attempt else None,
+        "hosts_up": len(list(reports)) if attempt else None,
+        "hosts_running": sum(r.phase is HostPhase.RUNNING for r in reports) if attempt else None,
+        "tier": attempt.tier if attempt else None,
+        "stopping": plain_line(f"{ending.cause.value}: {ending.message}") if ending else None,
+        "position": decision.position if decision and waiting else None,
+        "position_in_project": decision.position_in_project if decision and waiting else None,
+        "reason": (_reason(decision, since) or _waits_for_nodes(record, view)) if waiting else None,
+        "problem": (plain_line(view.frozen or view.spec_problem) or None) if view else None,
+        # Few jobs have them, and every entry costs.
+        **({} if expected is None else {"expected_duration_seconds": expected}),
+        **({} if checkpointed_at is None else {"checkpointed_at": checkpointed_at}),
+        **_place(record),
+        **_host_problem(record, view),
+    }
+
+
+def idle_document(snapshot: Snapshot) -> dict[str, Any]:
+    """For whom units are kept idle, and what a restart costs: what a forecast needs beside the jobs.
+
+    Returns:
+        `kept`: by project and type, what it held of late, as pairs of an instant until which so much counts, and units.
+        `restart_seconds`: by type.
+    """
+    kept: dict[str, dict[str, list[list[Any]]]] = {}
+    for project, kinds in snapshot.held_recently.items():
+        for kind, steps in kinds.items():
+            past = [[to_rfc3339(until), units] for until, units in steps if until < math.inf]
+            if past:
+                kept.setdefault(project, {})[kind] = past
+    return {"kept": kept, "restart_seconds": dict(snapshot.restart_seconds)}
+
+
+class JobEntries:
+    """The jobs' entries; each is kept as long as what it was made from is the same: most of them, most of the time."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[JobRecord, JobView | None, Decision | None, float | None, dict[str, Any]]] = {}
+
+    def of(
+        self,
+        records: Mapping[str, JobRecord],
+        views: Mapping[str, JobView],
+        plan: Plan,
+        waiting_since: Mapping[str, float],
+    ) -> list[dict[str, Any]]:
+        """In order of the names; an entry that stayed the same is the same object."""
+        decisions = {decision.name: decision for decision in plan.decisions}
+        before, self._made = self._made, {}
+        for name in sorted(records):
+            record, view, decision, since = records[name], views.get(name), decisions.get(name), waiting_since.get(name)
+            made = before.get(name)
+            if made is None or made[0] is not record or made[1] is not view or made[3] != since or made[2] != decision:
+                shown = made[4] if made is not None else None
+                entry = job_entry(record, view, decision, since, shown)
+                made = (record, view, decision, since, shown if shown is not None and shown == entry else entry)
+            self._made[name] = made
+        return [made[4] for made in self._made.values()]
+
+
+def build(
+    *,
+    bastion: str,
+    root: str,
+    daemon: Mapping[str, Any],
+    quota: Mapping[str, Any],
+    alarms: Sequence[str],
+    backlog: Sequence[Mapping[str, Any]],
+    jobs: Sequence[dict[str, Any]],
+    views: Mapping[str, JobView],
+    plan: Plan,
+    idle: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The whole status, as `core.status_document` packs it.
+
+    Args:
+        jobs: `JobEntries` of the same views and plan.
+        idle: An `idle_document`.
+    """
+    invalid = [
+        {"name": name, "problem": plain_line(view.spec_problem)}
+        for name, view in sorted(views.items())
+        if view.spec_problem
+    ]
+    return {
+        "bastion": bastion,
+        "root": root,
+        "daemon": dict(daemon),
+        "quota": dict(quota),
+        "alarms": sorted({plain_line(alarm) for alarm in alarms}),
+        "jobs": list(jobs),
+        "backlog": [dict(entry) for entry in backlog],
+        "invalid": invalid,
+        "projects": {
+            name: {
+                "entitlement": dict(usage.entitlement),
+                "usage": dict(usage.usage),
+                "demand": dict(usage.demand),
+            }
+            for name, usage in sorted(plan.projects.items())
+        },
+        "pool": {
+            kind: {"total": usage.total, "used": usage.used, "free": usage.free}
+            for kind, usage in sorted(plan.pool.items())
+        },
+        "idle": dict(idle),
+    }

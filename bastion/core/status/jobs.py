@@ -1,0 +1,110 @@
+"""The scheduler's jobs, read back from the published status: for those who ask "what if" without being the daemon.
+
+Pure; the counterpart of `core.status` as `core.scheduling_view` is of the records. What the status does not say, and
+this therefore does not know: jobs whose state cannot be read (an alarm names them), backoffs, and for whom a stopping
+job makes room. Whom a pass evicts does not depend on the latter: what is being freed counts as free later either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bastion.core.errors import InvalidDocument
+from bastion.core.instants import from_rfc3339
+from bastion.core.model.lifecycle import Status
+from scheduler import Job, JobStatus, ReasonCode
+from scheduler.model import HeldOfLate
+
+
+def published_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
+    """The jobs of `status/current.json` that hold capacity or want it.
+
+    Args:
+        status: The document, of a format that we read.
+
+    Raises:
+        InvalidDocument: an entry is not as the daemon writes it.
+    """
+    entries = status.get("jobs")
+    if not isinstance(entries, list):
+        raise InvalidDocument("the published status has no list of jobs")
+    jobs = [job for entry in entries if (job := _read(entry)) is not None]
+    if len({job.name for job in jobs}) != len(jobs):
+        raise InvalidDocument("the published status has a job twice")
+    return tuple(jobs)
+
+
+def published_usage(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What `Snapshot.user_usage` wants, as of the instant of the status; what is not as we write it is left out."""
+    usage = status.get("usage")
+    projects = usage.get("projects") if isinstance(usage, dict) else None
+    found: dict[str, dict[str, float]] = {}
+    for project, users in projects.items() if isinstance(projects, dict) else ():
+        if isinstance(users, dict):
+            numbers = {user: float(used) for user, used in users.items() if type(used) in (int, float) and used > 0}
+            found[project] = numbers
+    return found
+
+
+def published_holdings(status: Any) -> dict[str, dict[str, HeldOfLate]]:
+    """What `Snapshot.held_recently` wants, but for what runs now; what is not as we write it is left out."""
+    return {
+        project: {kind: _steps(steps) for kind, steps in kinds.items()}
+        for project, kinds in _part(status, "kept").items()
+        if isinstance(kinds, dict)
+    }
+
+
+def _steps(steps: Any) -> HeldOfLate:
+    try:
+        return tuple((from_rfc3339(until), int(units)) for until, units in steps)
+    except (TypeError, ValueError, OverflowError):
+        return ()
+
+
+def published_restart_seconds(status: Any) -> dict[str, float]:
+    """What `Snapshot.restart_seconds` wants; what is not as we write it is left out."""
+    costs = _part(status, "restart_seconds").items()
+    return {kind: float(seconds) for kind, seconds in costs if type(seconds) in (int, float) and seconds >= 0}
+
+
+def _part(status: Any, name: str) -> dict[str, Any]:
+    idle = status.get("idle") if isinstance(status, dict) else None
+    part = idle.get(name) if isinstance(idle, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _read(entry: Any) -> Job | None:
+    try:
+        status = Status(entry["status"])
+        has_attempt = entry["attempt"] is not None
+        if not has_attempt and status is not Status.PENDING:
+            return None  # holds nothing and will not run
+        amounts = {str(kind): int(amount) for kind, amount in entry["resources"].items()}
+        reason = entry["reason"]
+        if not has_attempt:
+            does = JobStatus.PENDING
+        elif entry["stopping"] is not None or status is Status.CANCELLING:
+            does = JobStatus.STOPPING
+        else:
+            does = JobStatus.RUNNING
+        return Job(
+            name=str(entry["name"]),
+            project_id=str(entry["project_id"]),
+            user_id=str(entry["user_id"]),
+            priority=int(entry["priority"]),
+            queued_at=from_rfc3339(entry["queued_at"]),
+            demand=amounts,
+            status=does,
+            tier=None if entry["tier"] is None else int(entry["tier"]),
+            # A spec is replaced only while its job waits, so what a job holds is what it asks.
+            charged=amounts if has_attempt else {},
+            started_at=from_rfc3339(entry["started_at"]) if has_attempt else None,
+            on_bastion=entry["instance_type"] is None,
+            waiting_since=from_rfc3339(reason["since"]) if reason else None,
+            checkpointed_at=from_rfc3339(entry["checkpointed_at"]) if entry.get("checkpointed_at") else None,
+            promised=bool(reason) and reason["code"] == ReasonCode.WAITING_FOR_PREEMPTED.value,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InvalidDocument(f"an entry of the published status is not as a daemon writes it: {error!r}") from error

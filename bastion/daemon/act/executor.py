@@ -1,0 +1,376 @@
+"""Doing what the reconciler wants, guarded by generations.
+
+Three phases, so that intents are durable before effects and the history of a tick costs one append per file: all
+records (and before each what its change would make forgotten), then all history, then the rest, job by job in order. A
+job whose effect fails has its turn ended there; the next tick derives anew what is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.protocol import Claim
+from bastion.core.errors import (
+    BastionError,
+    InvalidDocument,
+    PreconditionFailed,
+    ProvisionerRefused,
+    SliceExists,
+    Stockout,
+    StoreError,
+    StoreUnavailable,
+)
+from bastion.core.model.gangs import failure_of
+from bastion.core.model.job_record import JobRecord
+from bastion.core.plain_text import plain_line
+from bastion.core.reconcile.effects import (
+    JUST_WRITTEN,
+    AppendHistory,
+    CloseGate,
+    CreateSlice,
+    DeleteSlice,
+    DropInvalid,
+    DropRecord,
+    DropRun,
+    DropRuns,
+    DropSpec,
+    DropWish,
+    Effect,
+    PutComplete,
+    PutInvalid,
+    PutOrder,
+    PutRecord,
+    TellLogGap,
+)
+from bastion.core.reconcile.finish import whose_result
+from bastion.daemon.act import lost_logs
+from bastion.daemon.act.history import LEASE_RAN_OUT, HistoryWriter
+from bastion.daemon.observe.folders import Folders, Invalid
+from bastion.daemon.observe.gangs import Provisioners
+from bastion.daemon.observe.job_views import JobViews
+from bastion.daemon.thread_pool import Crew
+from bastion.ports import ObjectStore, StoredObject
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a tick's execution did.
+
+    Attributes:
+        records: The records as they stand now, for those jobs whose record was written.
+        problems: What failed, for people.
+        done: Number of effects carried out.
+    """
+
+    records: dict[str, JobRecord] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    done: int = 0
+
+    def blame(self, name: str, problem: str) -> None:
+        """Adds what went wrong in a turn; that the lease ran out is said once, not for every job."""
+        text = problem if problem == LEASE_RAN_OUT else f"{name}: {problem}"
+        if text not in self.problems[-1:]:
+            self.problems.append(text)
+
+
+# What must not happen while the history of the job's end is not written.
+_NEEDS_HISTORY = (PutComplete, DropSpec, DropRuns, DropRecord)
+# A daemon that has just started does not know which lines of its jobs are in the history; it looks after those of so
+# many waiting jobs in a tick, so that ten thousand of them delay nothing else.
+_CATCH_UP_JOBS = 250
+
+
+class Executor:
+    """Carries effects out and tells the observer what it wrote, so that nothing of ours is downloaded again."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        provisioners: Provisioners,
+        folders: Folders,
+        views: JobViews,
+        history: HistoryWriter,
+        crew: Crew,
+        may_act: Callable[[], bool],
+    ) -> None:
+        """`may_act`: whether the lease still holds; asked before every effect."""
+        self._store = store
+        self._provisioners = provisioners
+        self._folders = folders
+        self._views = views
+        self._history = history
+        self._crew = crew
+        self._may_act = may_act
+
+    def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Collection[str]) -> Outcome:
+        outcome = Outcome()
+        self._views.share_history(known_projects)
+        turns = self._tell_log_gaps(turns, outcome)
+        puts = {name: e for name, effects in turns.items() for e in effects if isinstance(e, PutRecord)}
+        failed = set()
+        for name, problem in zip(puts, self._crew.each(self._attempt, puts.values()), strict=True):
+            if problem:
+                failed.add(name)
+                outcome.blame(name, problem)
+            else:
+                outcome.records[name] = puts[name].record
+                outcome.done += 1
+        fresh = {name for name, put in puts.items() if put.generation == 0}
+        turns_left = {name: effects for name, effects in turns.items() if name not in failed}
+        history_problems = self._append_history(turns_left, set(puts), fresh, known_projects, outcome)
+        rest = {
+            name: others
+            for name, effects in turns_left.items()
+            if (others := [e for e in effects if not isinstance(e, (PutRecord, AppendHistory))])
+        }
+        results = self._crew.each(lambda name: self._in_order(rest[name], history_problems.get(name, "")), rest)
+        for name, (done, problem) in zip(rest, results, strict=True):
+            outcome.done += done
+            if problem:
+                outcome.blame(name, problem)
+            elif any(isinstance(effect, DropRecord) for effect in rest[name]):
+                outcome.dropped.add(name)
+        return outcome
+
+    def _tell_log_gaps(self, turns: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
+        """Returns the turns that go on: those in which this went well."""
+        gaps = [(name, e) for name, effects in turns.items() for e in effects if isinstance(e, TellLogGap)]
+        if not gaps:
+            return turns
+        failed = set()
+        for (name, _), problem in zip(gaps, self._crew.each(lambda gap: self._attempt(gap[1]), gaps), strict=True):
+            if problem:
+                failed.add(name)
+                outcome.blame(name, problem)
+            else:
+                outcome.done += 1
+        return {
+            name: [e for e in effects if not isinstance(e, TellLogGap)]
+            for name, effects in turns.items()
+            if name not in failed
+        }
+
+    def _append_history(
+        self,
+        turns: Mapping[str, list[Effect]],
+        moved: set[str],
+        fresh: set[str],
+        known_projects: Collection[str],
+        outcome: Outcome,
+    ) -> dict[str, str]:
+        """Returns what went wrong, by the turn's name.
+
+        Args:
+            turns: Those whose record, if any, was written.
+            moved: Names whose record was written in this tick.
+            fresh: Those of them whose record is their first.
+            known_projects: For the history.
+            outcome: Gets what was done and what went wrong.
+        """
+        records = {}
+        patience = _CATCH_UP_JOBS
+        for name, effects in turns.items():
+            for effect in effects:
+                if isinstance(effect, AppendHistory):
+                    urgent = name in moved or any(isinstance(e, _NEEDS_HISTORY) for e in effects)
+                    if urgent or patience > 0:
+                        records[name] = effect.record
+                        patience -= not urgent
+        by_uid = self._history.append(
+            records.values(),
+            known_projects=known_projects,
+            fresh={record.uid for name, record in records.items() if name in fresh},
+            may_act=self._may_act,
+        )
+        problems = {}
+        for name, record in records.items():
+            problem = by_uid.get(record.uid, "")
+            if problem:
+                problems[name] = problem
+                outcome.blame(name, problem)
+            else:
+                self._views.history_appended(record, shared=record.job.project_id in known_projects)
+                outcome.done += 1
+        return problems
+
+    def _in_order(self, effects: Sequence[Effect], history_problem: str) -> tuple[int, str]:
+        done = 0
+        kept = ""
+        for effect in effects:
+            if history_problem and isinstance(effect, _NEEDS_HISTORY):
+                return done, kept or history_problem
+            problem = self._attempt(effect)
+            if not problem:
+                done += 1
+            elif isinstance(effect, DeleteSlice):
+                kept = problem  # no other gang waits for this one's deletion
+            else:
+                return done, problem
+        return done, kept
+
+    def _attempt(self, effect: Effect) -> str:
+        """Carries one effect out; returns what went wrong, or nothing."""
+        if not self._may_act():
+            return LEASE_RAN_OUT
+        try:
+            self._do(effect)
+        except (BastionError, ValueError) as error:  # ValueError: a key that no store could hold
+            return f"{type(effect).__name__}: {error}"
+        return ""
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case PutRecord():
+                self._put_record(effect)
+            case TellLogGap():
+                lost_logs.tell(self._store, effect)
+            case DropRecord():
+                self._drop_record(effect)
+            case PutOrder(order=order, generation=generation):
+                meta = self._store.put(keys.order(order.run), order.to_bytes(), generation=generation)
+                self._folders.run_objects.remember(f"{order.run}/order", meta, order)
+            case CloseGate(run=run, reason=reason):
+                self._close_gate(run, reason)
+            case CreateSlice():
+                self._create(effect)
+            case DeleteSlice(ref=ref, on_bastion=on_bastion):
+                self._provisioners.of(on_bastion=on_bastion).delete(ref)
+                self._views.creation_failures.pop(ref.name, None)
+            case PutComplete():
+                self._complete(effect)
+            case DropSpec(name=name, generation=generation):
+                self._drop(keys.active(name), generation)
+                self._folders.specs.drop(name)
+            case DropWish(name=name, generation=generation):
+                self._drop(keys.user_state(name), generation)
+                self._folders.wishes.drop(name)
+            case DropRuns(uid=uid):
+                self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop, keep="/order")
+                self._drop_all(keys.BEATS, f"{uid}-", lambda _: None)
+            case DropRun(run=run):
+                # The claim last: a host that turns up late must not find an order and no claim.
+                self._drop_all(keys.RUNS, f"{run}/", self._folders.run_objects.drop)
+                self._drop_all(keys.BEATS, f"{run}.", lambda _: None)
+                claim = self._store.head(keys.claim(run))
+                if claim is not None:
+                    self._drop(claim.key, claim.generation)
+                self._folders.claims.drop(run)
+            case PutInvalid():
+                self._put_invalid(effect)
+            case DropInvalid(name=name, generation=generation):
+                self._drop(keys.invalid(name), generation)
+                self._folders.invalid.drop(keys.key_name(name))
+            case AppendHistory():
+                raise AssertionError("history is appended for all jobs at once")
+
+    def _drop(self, key: str, generation: int) -> None:
+        """Deletes that very object; another one in its place is somebody's newer word and stays."""
+        try:
+            self._store.delete(key, generation=generation)
+        except PreconditionFailed:
+            return
+
+    def _drop_all(self, prefix: str, start: str, forget: Callable[[str], None], *, keep: str = "") -> None:
+        """Deletes all under a prefix whose name has that start, but for keys that end in `keep`, if given."""
+        for meta in list(self._store.list(f"{prefix}{start}")):
+            if keep and meta.key.endswith(keep):
+                continue
+            if not self._may_act():  # thousands of hosts leave thousands of objects
+                raise StoreUnavailable(LEASE_RAN_OUT)
+            self._store.delete(meta.key, generation=meta.generation)
+            forget(meta.key[len(prefix) :])
+
+    def _put_record(self, effect: PutRecord) -> None:
+        name = effect.record.name
+        try:
+            meta = self._store.put(keys.state(name), effect.record.to_bytes(), generation=effect.generation)
+        except PreconditionFailed:
+            self._views.doubts.pop(name, None)  # a start in doubt has landed, or cannot land any more
+            raise
+        except StoreError:
+            self._views.in_doubt(effect.record, effect.generation)
+            raise
+        self._views.doubts.pop(name, None)
+        self._folders.states.remember(name, meta, effect.record)
+
+    def _drop_record(self, effect: DropRecord) -> None:
+        generation = effect.generation
+        if generation == JUST_WRITTEN:
+            generation = self._folders.states.generation(effect.name)
+        record = self._folders.states.values.get(effect.name)
+        self._store.delete(keys.state(effect.name), generation=generation)
+        self._folders.states.drop(effect.name)
+        self._history.forget(effect.name, record.uid if isinstance(record, JobRecord) else "")
+        if isinstance(record, JobRecord):
+            self._views.forget_history(record.uid)
+
+    def _close_gate(self, run: str, reason: str) -> None:
+        claim = Claim(run=run, closed=reason)
+        try:
+            meta = self._store.put(keys.claim(run), claim.to_bytes(), generation=0)
+        except PreconditionFailed:
+            return  # a host was first: the next tick reads its claim
+        self._folders.claims.remember(run, meta, claim)
+
+    def _create(self, effect: CreateSlice) -> None:
+        provisioner = self._provisioners.of(on_bastion=effect.on_bastion)
+        name = effect.request.ref.name
+        self._views.creation_failures.pop(name, None)
+        try:
+            provisioner.create(effect.request)
+        except SliceExists:
+            # Ours by its token: an earlier request landed. Not ours: the next tick sees the foreign token.
+            return
+        except (Stockout, ProvisionerRefused) as error:
+            self._views.creation_failures[name] = failure_of(error)
+
+    def _complete(self, effect: PutComplete) -> None:
+        name = effect.record.name
+        key = keys.complete(name)
+        found = self._store.head(key)
+        if found is None:
+            self._store.put(key, effect.document, generation=0)
+            return
+        if found.size > limits.RESULT_MAX_BYTES:
+            raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
+        present = self._store.get(key, max_bytes=limits.RESULT_MAX_BYTES)
+        owner, uid = whose_result(present.data)
+        if uid == effect.record.uid:
+            return
+        if self._store.head(keys.former_result(name, effect.record.uid)) is not None:
+            return  # written before, and moved aside by a namesake that ended since
+        # Versions up to 0.1.0 moved another job's older result to the very key of this one.
+        moved_here = owner != name and key == keys.former_result_before(owner, uid)
+        aside = keys.former_result(owner if moved_here else name, uid or str(present.meta.generation))
+        self._move_aside(present, aside)
+        self._store.put(key, effect.document, generation=present.meta.generation)
+
+    def _move_aside(self, present: StoredObject, aside: str) -> None:
+        """Copies a result to `aside`; if another one lies there, to a key of its own."""
+        if not self._copied(present, aside) and not self._copied(present, f"{aside}~{present.meta.generation}"):
+            raise InvalidDocument(f"{aside} holds another result than the one to be moved there; move it away")
+
+    def _copied(self, present: StoredObject, key: str) -> bool:
+        """Whether the same bytes lie under `key` now: by this call, or by an earlier try of this very step."""
+        try:
+            self._store.put(key, present.data, generation=0)
+        except PreconditionFailed:
+            return self._store.get(key, max_bytes=limits.RESULT_MAX_BYTES).data == present.data
+        return True
+
+    def _put_invalid(self, effect: PutInvalid) -> None:
+        document = documents.dumps(
+            {
+                "format": 1,
+                "name": effect.name,
+                "generation": effect.spec_generation,
+                "problem": plain_line(effect.problem),
+            }
+        )
+        meta = self._store.put(keys.invalid(effect.name), document, generation=effect.generation)
+        invalid = Invalid(name=effect.name, spec_generation=effect.spec_generation)
+        self._folders.invalid.remember(keys.key_name(effect.name), meta, invalid)

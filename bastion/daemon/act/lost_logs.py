@@ -1,0 +1,83 @@
+"""The end of a log whose host did not live to write it: a gap line, in a segment of the daemon's own.
+
+Layer: daemon. A host that comes back later finds the number taken and goes on with the next one.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.gap_lines import gap_line, last_instant, missing
+from bastion.core.errors import NotFound, PreconditionFailed
+from bastion.core.reconcile.effects import TellLogGap
+from bastion.ports import ObjectStore
+
+# A listing in one request.
+_PAGE = limits.LIST_PAGE_OBJECTS
+# What is read of the last segment: its last line, which is cut at `LOG_LINE_MAX_BYTES`.
+_TAIL_BYTES = 2 * limits.LOG_LINE_MAX_BYTES
+_TRIES = 5
+_DIGITS = 10
+
+
+def tell(store: ObjectStore, effect: TellLogGap) -> None:
+    """Writes the gap line behind the host's last segment, unless it ends with that line already.
+
+    Raises:
+        StoreError: nobody knows whether it is written; call again.
+    """
+    text = missing(None, effect.reason)
+    for _ in range(_TRIES):
+        last = _last_number(store, effect)
+        at = effect.at
+        if last:
+            tail = _tail(store, keys.log_segment(effect.job, effect.run, effect.host, last))
+            if tail.endswith(f" F {text}\n".encode()):
+                return
+            at = max(at, last_instant(tail))
+        try:
+            store.put(
+                keys.log_segment(effect.job, effect.run, effect.host, last + 1), gap_line(text, at=at), generation=0
+            )
+        except PreconditionFailed:
+            continue  # the host was not dead after all, or an earlier try of ours landed
+        return
+    raise PreconditionFailed(f"the log of {effect.run} worker {effect.host} goes on; looking again at the next tick")
+
+
+def _tail(store: ObjectStore, key: str) -> bytes:
+    meta = store.head(key)
+    if meta is None:
+        return b""
+    try:
+        return store.get(key, start=max(0, meta.size - _TAIL_BYTES)).data
+    except NotFound:
+        return b""
+
+
+def _last_number(store: ObjectStore, effect: TellLogGap) -> int:
+    """The number of the last segment, 0 if there is none; in few requests, though there may be a million of them."""
+
+    def after(number: int) -> list[int]:
+        """The next numbers, as many as one request shows."""
+        key = keys.log_segment(effect.job, effect.run, effect.host, number)
+        found = islice(store.list(folder, start_after=key), _PAGE)
+        names = (meta.key.removeprefix(folder) for meta in found)
+        return [int(name) for name in names if len(name) == _DIGITS and name.isascii() and name.isdigit()]
+
+    folder = keys.log_segments(effect.job, effect.run, effect.host)
+    shown = after(0)
+    if len(shown) < _PAGE:
+        return shown[-1] if shown else 0
+    low, step = shown[-1], _PAGE
+    while found := after(low + step):
+        low, step = found[-1], step * 2
+    high = low + step
+    while high - low > _PAGE:
+        middle = (low + high) // 2
+        found = after(middle)
+        low, high = (found[-1], high) if found else (low, middle)
+    rest = after(low)
+    return rest[-1] if rest else low

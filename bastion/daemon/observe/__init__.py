@@ -1,0 +1,1 @@
+"""From the bucket and the provisioners to one `World`."""

@@ -1,0 +1,162 @@
+"""Specs over the limits of the queue: they stay in the bucket, and are accepted when there is room, the oldest first.
+
+Layer: daemon. Of such a spec nothing is kept but whose it is and how old it is; it is read again when its turn comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.model.cancel_request import CancelRequest
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_spec import JobSpec
+from bastion.core.model.lifecycle import Status
+from bastion.core.model.queue_limits import Owner, QueueRoom
+from bastion.daemon.observe.object_cache import ObjectCache
+from quota import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    generation: int
+    written_at: float
+    owner: tuple[str, str]  # project, user
+
+
+class Backlog(Collection[str]):
+    """The names that are not accepted yet.
+
+    One tick calls `begin`, then `sort_out` after each reading of specs, then `published`.
+    A spec that somebody asks to cancel is let in whatever the limits say: it only comes to its end.
+    """
+
+    def __init__(
+        self,
+        specs: ObjectCache[JobSpec],
+        states: ObjectCache[JobRecord | Status],
+        wishes: ObjectCache[CancelRequest],
+    ) -> None:
+        self._specs = specs
+        self._states = states
+        self._wishes = wishes
+        self._kept: dict[str, _Kept] = {}
+        self._numbers: Counter[tuple[str, str]] = Counter()
+        self._policy: Policy | None = None
+        self._room: QueueRoom | None = None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kept
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def holds(self, name: str, meta: ObjectMeta) -> bool:
+        """Whether that very object need not be read."""
+        kept = self._kept.get(name)
+        return kept is not None and kept.generation == meta.generation
+
+    def begin(self, policy: Policy | None) -> None:
+        """Releases those for which there is room now, to be read again. States must have been read."""
+        self._policy, self._room = policy, None
+        if not self._kept:
+            return
+        specs, states, wishes = self._specs.listed, self._states.listed, self._wishes.listed
+        for name in (self._kept.keys() - specs.keys()) | (self._kept.keys() & states.keys()):
+            self._release(name)
+        for name in self._kept.keys() & wishes.keys():
+            if self._ends(name):
+                self._release(name)
+        room = self._counted()
+        free = {who: room.limit(room.owner(*who)).free for who in self._numbers}
+        waiting: dict[Owner, list[str]] = {}
+        if any(free.values()):
+            for name, kept in self._kept.items():
+                if free[kept.owner]:
+                    waiting.setdefault(room.owner(*kept.owner), []).append(name)
+        for owner, names in waiting.items():
+            for name in heapq.nsmallest(room.limit(owner).free, names, key=self._age):
+                self._release(name)
+
+    def sort_out(self, names: Iterable[str]) -> None:
+        """Keeps out what is over the limits, of specs that were read and have no state; the oldest go first."""
+        specs, states = self._specs, self._states.listed
+        new = [
+            name
+            for name in names
+            if name in specs.values and name in specs.listed and name not in states and not self._ends(name)
+        ]
+        if not new:
+            return
+        room = self._counted()
+        for name in sorted(new, key=lambda name: (specs.listed[name].updated, name)):
+            spec, meta = specs.values[name], specs.listed[name]
+            owner = room.owner(spec.project_id, spec.user_id)
+            if room.limit(owner).free:
+                room.take(owner)
+                continue
+            self._release(name)
+            self._kept[name] = _Kept(meta.generation, meta.updated, (spec.project_id, spec.user_id))
+            self._numbers[self._kept[name].owner] += 1
+            specs.forget(name)
+
+    def published(self) -> list[dict[str, Any]]:
+        """By owner, the largest first: how many jobs are not accepted yet, and which limit keeps them out."""
+        if not self._kept:
+            return []
+        room = self._counted()
+        jobs: Counter[Owner] = Counter()
+        for who, number in self._numbers.items():
+            jobs[room.owner(*who)] += number
+        shown = sorted(jobs, key=lambda owner: (-jobs[owner], owner.project_id, owner.user_id))
+        found = []
+        for owner in shown[: limits.BACKLOG_OWNERS_SHOWN]:
+            limit = room.limit(owner)
+            found.append(
+                {
+                    "project_id": owner.project_id or None,
+                    "user_id": owner.user_id or None,
+                    "jobs": jobs[owner],
+                    "queued": limit.queued,
+                    "limit": limit.limit,
+                    "rule": limit.rule or None,
+                }
+            )
+        return found
+
+    def _ends(self, name: str) -> bool:
+        """Whether somebody asks to cancel the job of the present spec."""
+        spec, meta, wish = (
+            self._specs.listed.get(name),
+            self._wishes.listed.get(name),
+            self._wishes.values.get(name),
+        )
+        if spec is None or meta is None or wish is None:
+            return False
+        # One with a uid is for a job that was accepted.
+        return wish.cancel and not wish.uid and meta.updated >= spec.updated
+
+    def _release(self, name: str) -> None:
+        kept = self._kept.pop(name, None)
+        if kept is not None:
+            self._numbers[kept.owner] -= 1
+            if not self._numbers[kept.owner]:
+                del self._numbers[kept.owner]
+
+    def _age(self, name: str) -> tuple[float, str]:
+        return self._kept[name].written_at, name
+
+    def _counted(self) -> QueueRoom:
+        """What is in the queue, as of this tick."""
+        if self._room is None:
+            records = (value for value in self._states.values.values() if isinstance(value, JobRecord))
+            self._room = QueueRoom(self._policy, records)
+        return self._room

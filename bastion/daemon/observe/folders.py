@@ -1,0 +1,105 @@
+"""The folders of the bucket as this daemon last read them, fed by listings and by what it writes itself.
+
+Layer: daemon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bastion.core import documents, limits
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.objects import check_key
+from bastion.core.bucket.protocol import Claim, Order, Report
+from bastion.core.errors import InvalidDocument, InvalidSpec, UnknownInstanceType
+from bastion.core.model import cancel_request, job_spec
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_record import read as read_record
+from bastion.core.model.job_spec import JobSpec
+from bastion.core.model.lifecycle import Status
+from bastion.daemon.observe.heartbeats import Beats
+from bastion.daemon.observe.listings import LoneObject, Shelves
+from bastion.daemon.observe.object_cache import ObjectCache
+from bastion.ports import Clock, ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalid:
+    """A `jobs/invalid/` object: whose spec it explains."""
+
+    name: str
+    spec_generation: int
+
+
+def _read_invalid(key_name: str, data: bytes) -> Invalid:
+    try:
+        document = documents.loads(data)
+        explained = Invalid(name=str(document["name"]), spec_generation=int(document["generation"]))
+        check_key(keys.active(explained.name))
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidDocument(f"not ours: {error}") from error
+    if keys.key_name(explained.name) != key_name:
+        raise InvalidDocument(f"not ours: it is about {explained.name[:80]!r}")
+    return explained
+
+
+def _read_run_object(name: str, data: bytes) -> Order | Report:
+    return protocol.read(Order, data) if name.endswith("/order") else protocol.read(Report, data)
+
+
+class Folders:
+    """One shelf for each folder that a tick looks at.
+
+    Attributes:
+        run_objects: Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
+        quota: None if the quota file lies under another ROOT.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool) -> None:
+        def read_spec(name: str, data: bytes) -> JobSpec:
+            try:
+                return job_spec.parse(data, name=name, bastion=bastion)
+            except (InvalidSpec, UnknownInstanceType) as error:
+                raise InvalidDocument(str(error)) from error
+
+        self.specs = ObjectCache(store, keys.JOBS_ACTIVE, read_spec, max_bytes=lambda _: limits.SPEC_MAX_BYTES)
+        self.states: ObjectCache[JobRecord | Status] = ObjectCache(
+            store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
+        )
+        self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, lambda _, data: cancel_request.read(data))
+        self.claims: ObjectCache[Claim] = ObjectCache(
+            store,
+            keys.JOBS_CLAIMS,
+            lambda _, data: protocol.read(Claim, data),
+            confirm_absence=True,
+            max_bytes=lambda _: limits.CLAIM_MAX_BYTES,
+        )
+        self.run_objects: ObjectCache[Order | Report] = ObjectCache(
+            store,
+            keys.RUNS,
+            _read_run_object,
+            confirm_absence=True,
+            max_bytes=lambda name: limits.ORDER_MAX_BYTES if name.endswith("/order") else limits.REPORT_MAX_BYTES,
+        )
+        self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_invalid)
+        self.beats = Beats(clock)
+        self.quota = LoneObject(keys.PROJECT_QUOTAS) if quota_here else None
+        self.options = LoneObject(keys.RUNTIME_OPTIONS)
+        self.status = LoneObject(keys.STATUS)
+        self.settings = LoneObject(keys.DAEMON_SETTINGS)
+
+    def shelves(self) -> Shelves:
+        """Where the listings go."""
+        return Shelves(
+            specs=self.specs,
+            claims=self.claims,
+            invalid=self.invalid,
+            states=self.states,
+            wishes=self.wishes,
+            quota=self.quota,
+            runs=self.run_objects,
+            options=self.options,
+            status=self.status,
+            beats=self.beats,
+            settings=self.settings,
+        )

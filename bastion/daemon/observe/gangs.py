@@ -1,0 +1,122 @@
+"""The gangs that exist in this tick, as both provisioners list them.
+
+Layer: daemon. They are listed after the bucket, so that a gang's state is never older than the record it is judged by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.errors import BastionError
+from bastion.core.model.gangs import SliceRef, SliceState, SliceStatus
+from bastion.core.model.world import StrayNode
+from bastion.daemon.thread_pool import Crew
+from bastion.ports import Provisioner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisioners:
+    """Where gangs come from: slices, and the bastion's own host for jobs without one."""
+
+    slices: Provisioner
+    bastion_host: Provisioner
+
+    def of(self, *, on_bastion: bool) -> Provisioner:
+        return self.bastion_host if on_bastion else self.slices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Gangs of one provisioner in one zone, in this tick, by name; `problem` is not empty when it did not answer."""
+
+    nodes: Mapping[str, SliceStatus]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """All gangs of one tick.
+
+    Attributes:
+        slices: By zone.
+        by_uid: Gangs with a run of ours in their label, by the uid of its job.
+        problems: What could not be listed, or is not ours, for people.
+    """
+
+    slices: Mapping[str, Listing]
+    bastion_host: Listing
+    by_uid: Mapping[str, tuple[StrayNode, ...]]
+    problems: tuple[str, ...]
+
+    def of(self, ref: SliceRef, *, on_bastion: bool) -> Listing:
+        """Where that gang is listed, if it is."""
+        return self.bastion_host if on_bastion else self.slices[ref.zone]
+
+    def problem(self, *, on_bastion: bool, zones: Iterable[str] | None = None) -> str:
+        """Why something may be unknown: a listing that was not had, of some of these zones. Empty if there is none.
+
+        Args:
+            zones: They were asked for; None: all that were.
+        """
+        if on_bastion:
+            return self.bastion_host.problem
+        listings = self.slices.values() if zones is None else (self.slices[zone] for zone in zones)
+        return next((listing.problem for listing in listings if listing.problem), "")
+
+    @property
+    def lost_runs(self) -> set[str]:
+        return {
+            status.run
+            for listing in (*self.slices.values(), self.bastion_host)
+            for status in listing.nodes.values()
+            if status.state is SliceState.LOST
+        }
+
+    def orphans(self, uids: Iterable[str]) -> tuple[StrayNode, ...]:
+        """Gangs of none of these uids."""
+        known = set(uids)
+        return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
+
+
+def list_nodes(provisioners: Provisioners, zones: Iterable[str], crew: Crew) -> Nodes:
+    """Asks both provisioners; one that does not answer, for some zone, is a problem and not an error.
+
+    All zones are asked at the same time: an API that hangs keeps the tick for one deadline, not for one per zone.
+    """
+    asked = list(zones)
+    slices = dict(zip(asked, crew.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
+    host = _list(provisioners.bastion_host, "")
+    problems = [f"cannot list {_what(zone)}: {found.problem}" for zone, found in slices.items() if found.problem]
+    if host.problem:
+        problems.append(f"cannot list the bastion's own host: {host.problem}")
+    by_uid: dict[str, tuple[StrayNode, ...]] = {}
+    for listing in (*slices.values(), host):
+        for status in listing.nodes.values():
+            run = Run.parse(status.run)
+            if run is None or not is_named_for(run, status.ref.name):
+                # Rule 4: only what is labelled with a run of ours is ever deleted; and labels can be copied.
+                problems.append(f"the node {status.ref.name} has our label and no run of ours; look at it")
+                continue
+            stray = StrayNode(status=status, on_bastion=listing is host)
+            by_uid[run.uid] = (*by_uid.get(run.uid, ()), stray)
+    return Nodes(slices=slices, bastion_host=host, by_uid=by_uid, problems=tuple(problems))
+
+
+def is_named_for(run: Run, name: str) -> bool:
+    """Whether a gang of that name can be one that we created for the run: the run's own, or a slice left over of it."""
+    gang = keys.gang(str(run))
+    return name == gang or (name.startswith(f"{gang}-") and name[len(gang) + 1 :].isdecimal())
+
+
+def _what(zone: str) -> str:
+    return f"slices in {zone}" if zone else "slices"
+
+
+def _list(provisioner: Provisioner, zone: str) -> Listing:
+    try:
+        return Listing(nodes={status.ref.name: status for status in provisioner.list(zone)})
+    except BastionError as error:
+        return Listing(nodes={}, problem=str(error) or type(error).__name__)

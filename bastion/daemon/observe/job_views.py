@@ -1,0 +1,432 @@
+"""From what was read to one `JobView` per name.
+
+Layer: daemon. Most jobs wait, and nothing of theirs changes from one tick to the next: the view of such a job is made
+once and used again for as long as everything that it was made from is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.bucket.protocol import Claim, Order, Report
+from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
+from bastion.core.model import job_spec
+from bastion.core.model.cancel_request import CancelRequest
+from bastion.core.model.gangs import SliceState, SliceStatus, failure_of
+from bastion.core.model.job_record import Attempt, JobRecord
+from bastion.core.model.lifecycle import Status
+from bastion.core.model.world import NOTHING_SEEN, JobView, RunView, Settings, StrayNode, Wish
+from bastion.core.reconcile.finish import whose_result
+from bastion.core.reconcile.runs import RunPlan, plan_attempt
+from bastion.daemon.observe.folders import Folders
+from bastion.daemon.observe.gangs import Listing, Nodes, Provisioners
+from bastion.ports import Clock, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class _Resting:
+    """A view of a job that has a state, a spec of the accepted generation, and nothing else anywhere."""
+
+    record: JobRecord
+    spec_generation: int
+    history: tuple[int, int]
+    view: JobView
+
+
+class JobViews:
+    """Builds views tick by tick.
+
+    Attributes:
+        creation_failures: Creations that were refused at once, by the gang's name: (cause, message).
+        history_done: Number of the last history line known to be appended everywhere, by uid.
+        history_own: The same for the jobs' own histories.
+        unshared: Projects whose histories lack lines because the quota file in force does not have them, by uid.
+        doubts: Starts of ours whose write got no answer, by name: the generation that they replace, and the record.
+        problems: What went wrong while this tick's views were built, for people.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        folders: Folders,
+        provisioners: Provisioners,
+        clock: Clock,
+        settings: Settings,
+        backlog: Collection[str] = (),
+    ) -> None:
+        """`backlog`: names whose specs the queue has no room for; they get no view."""
+        self._backlog = backlog
+        self._store = store
+        self._folders = folders
+        self._provisioners = provisioners
+        self._clock = clock
+        self._settings = settings
+        self.creation_failures: dict[str, tuple[str, str]] = {}
+        self.history_done: dict[str, int] = {}
+        self.doubts: dict[str, tuple[int, JobRecord]] = {}
+        self.history_own: dict[str, int] = {}
+        self.unshared: dict[str, str] = {}
+        self.problems: list[str] = []
+        self._bad: dict[str, tuple[int, float]] = {}
+        self._bad_before: dict[str, tuple[int, float]] = {}
+        # By report, its generation and when that was first seen.
+        self._reports: dict[str, tuple[int, float]] = {}
+        self._reports_before: dict[str, tuple[int, float]] = {}
+        self._resting: dict[str, _Resting] = {}
+        # Gangs of later attempts than their states know: the state's generation, and since when.
+        self._later_gangs: dict[str, tuple[int, float]] = {}
+        self._no_ghosts: dict[str, int] = {}
+        # The highest number of an attempt of which a claim or an order is listed, by uid; None: not looked up yet.
+        self._runs_of: dict[str, int] | None = None
+        self._late: Callable[[JobRecord], bool] = lambda _: False
+
+    def start_anew(self) -> None:
+        """Forgets what another daemon may have undone in the meantime: a new epoch begins."""
+        self.creation_failures.clear()
+        self.doubts.clear()
+        self._later_gangs.clear()
+
+    def in_doubt(self, record: JobRecord, generation: int) -> None:
+        """Remembers a state that was to replace that generation, and whose write got no answer."""
+        known = self._folders.states.values.get(record.name)
+        starts = record.attempt is not None and isinstance(known, JobRecord) and known.attempt is None
+        if starts:
+            self.doubts[record.name] = generation, record
+
+    def build(self, nodes: Nodes, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
+        """The views of every name that has a spec, a state or an explanation, in order of the names.
+
+        Args:
+            nodes: The gangs of this tick.
+            late: Whether a record's attempt never counted.
+        """
+        folders = self._folders
+        states = folders.states
+        self.doubts = {
+            name: doubt
+            for name, doubt in self.doubts.items()
+            if name in states.unknown or states.generation(name) == doubt[0]
+        }
+        self._no_ghosts = {n: g for n, g in self._no_ghosts.items() if states.generation(n) == g}
+        self._late = late
+        self._runs_of = None
+        self.problems = []
+        self._bad_before, self._bad = self._bad, {}
+        self._reports_before, self._reports = self._reports, {}
+        explained = (entry.name for entry in folders.invalid.values.values())
+        names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
+        resting, self._resting = self._resting, {}
+        return {name: self._view(name, nodes, resting.get(name)) for name in names}
+
+    def history_appended(self, record: JobRecord, *, shared: bool) -> None:
+        """All lines that the record carries are in its history, and if `shared` in its project's."""
+        self.history_own[record.uid] = record.history_next - 1
+        if shared:
+            self.history_done[record.uid] = record.history_next - 1
+            self.unshared.pop(record.uid, None)
+        else:
+            self.unshared[record.uid] = record.job.project_id
+
+    def share_history(self, known_projects: Collection[str]) -> None:
+        """Lines of projects that are known now are appended anew; their files tell which of them they have."""
+        for uid in [uid for uid, project in self.unshared.items() if project in known_projects]:
+            del self.unshared[uid]
+            self.history_own.pop(uid, None)
+
+    def forget_history(self, uid: str) -> None:
+        """The job is over and its record gone."""
+        for known in (self.history_done, self.history_own, self.unshared):
+            known.pop(uid, None)
+
+    # -- specs and wishes ---------------------------------------------------------------------------------------
+
+    def refused_unread(self, name: str, size: int) -> str:
+        """Why a spec of that name and size is not even downloaded; empty if it is."""
+        try:
+            keys.check_job_name(name, bastion=self._settings.bastion)
+        except InvalidSpec as error:
+            return str(error)
+        if size > limits.SPEC_MAX_BYTES:
+            return f"the spec has {size} bytes; {limits.SPEC_MAX_BYTES} are the most"
+        return ""
+
+    def _spec_problem(self, name: str, meta: ObjectMeta | None) -> str:
+        """Why the present object is refused, once it has been still for a second: until then it may be half written."""
+        if meta is None:
+            return ""
+        specs = self._folders.specs
+        problem = self.refused_unread(name, meta.size)
+        if not problem and specs.generation(name) == meta.generation:
+            problem = specs.problems.get(name, "")
+        return problem if problem and self._still(meta) else ""
+
+    def _still(self, meta: ObjectMeta) -> bool:
+        """Whether a bad object has not changed for a second. It is asked in every tick as long as it matters."""
+        now = self._clock.monotonic()
+        before = self._bad_before.get(meta.key)
+        seen = before if before is not None and before[0] == meta.generation else (meta.generation, now)
+        self._bad[meta.key] = seen
+        return now - seen[1] >= limits.QUARANTINE_STILL_SECONDS
+
+    def _wish(self, name: str) -> Wish | None:
+        wishes = self._folders.wishes
+        meta = wishes.listed.get(name)
+        if meta is None or name in wishes.unknown:
+            return None
+        if name in wishes.problems and not self._still(meta):
+            return None  # it may be half written
+        said = wishes.values.get(name, CancelRequest(cancel=False))
+        return Wish(generation=meta.generation, written_at=meta.updated, cancel=said.cancel, uid=said.uid, by=said.by)
+
+    # -- one job ------------------------------------------------------------------------------------------------
+
+    def _view(self, name: str, nodes: Nodes, resting: _Resting | None) -> JobView:
+        meta = self._folders.specs.listed.get(name)
+        value = self._folders.states.values.get(name)
+        record = value if isinstance(value, JobRecord) else None
+        if meta is None or record is None or not self._rests(name, meta, record, nodes):
+            return self._looked_at(name, meta, record, nodes)
+        history = (self.history_done.get(record.uid, 0), self.history_own.get(record.uid, 0))
+        known = (
+            resting is not None
+            and resting.record is record
+            and resting.spec_generation == meta.generation
+            and resting.history == history
+        )
+        if resting is None or not known:
+            resting = _Resting(record, meta.generation, history, self._looked_at(name, meta, record, nodes))
+        self._resting[name] = resting
+        return resting.view
+
+    def _rests(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Nodes) -> bool:
+        """Whether the view depends on nothing but the record, the spec's generation and the history."""
+        folders = self._folders
+        return (
+            record.attempt is None
+            and record.cleanup is None
+            and record.generation == meta.generation
+            and record.uid not in nodes.by_uid
+            and not (nodes.problem(on_bastion=False) or nodes.bastion_host.problem)
+            and name not in folders.wishes.listed
+            and name not in folders.states.problems
+            and name not in folders.states.unknown
+            and name not in self.doubts
+            and name not in folders.specs.unknown
+            and name not in folders.specs.problems
+            and not (folders.invalid.listed and keys.key_name(name) in folders.invalid.listed)
+        )
+
+    def _looked_at(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, nodes: Nodes) -> JobView:
+        folders = self._folders
+        specs, states = folders.specs, folders.states
+        invalid_name = keys.key_name(name)
+        explained = folders.invalid.values.get(invalid_name)
+        explained_meta = folders.invalid.listed.get(invalid_name)
+        read = meta is not None and specs.generation(name) == meta.generation
+        spec = specs.values.get(name) if read and name not in specs.problems else None
+        spec_problem = self._spec_problem(name, meta)
+        if spec is not None and record is not None:
+            try:
+                spec = job_spec.overwriting(spec, record.job)
+            except InvalidSpec as error:
+                spec, spec_problem = None, str(error)
+        view = JobView(
+            name=name,
+            spec_meta=meta,
+            spec=spec,
+            spec_problem=spec_problem,
+            record=record,
+            record_generation=states.generation(name),
+            frozen=states.problems.get(name)
+            or states.unknown.get(name)
+            or specs.unknown.get(name)
+            # Before a job is accepted, it must be known whom a wish that lies there is for.
+            or (folders.wishes.unknown.get(name, "") if record is None else ""),
+            wish=self._wish(name),
+            invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
+            invalid_object_generation=explained_meta.generation if explained_meta else 0,
+            history_done=self.history_done.get(record.uid, 0) if record else 0,
+            unread=name in states.unknown,
+            current=not (name in states.problems or name in states.unknown),
+            doubt=self.doubts[name][1] if name in self.doubts else None,
+            late=record is not None and self._late(record),
+            history_own=self.history_own.get(record.uid, 0) if record else 0,
+        )
+        try:
+            if meta is None and (record is None or record.status is not Status.COMPLETED):
+                view = replace(view, spec_gone=self._store.head(keys.active(name)) is None)
+            if record is None and meta is not None:
+                uid = keys.job_uid(self._settings.root, name, meta.generation)
+                strays = nodes.by_uid.get(uid, ())
+                view = replace(view, stray_nodes=strays, attempts_seen=self._attempts_seen(uid, strays))
+            if record is not None and self._is_ghost(view, record):
+                return replace(view, ghost=True)
+            if record is not None:
+                view = self._with_runs(view, record, nodes)
+        except BastionError as error:
+            self.problems.append(f"{name}: {error}")
+            view = replace(view, frozen=str(error))
+        return view
+
+    def _is_ghost(self, view: JobView, record: JobRecord) -> bool:
+        """Whether the state's creation landed after the job's end.
+
+        What is created late is a job that waits and has never run. Its spec was deleted before its end, so only a job
+        whose spec is gone or another one is looked at, once.
+        """
+        fresh = record.status is Status.PENDING and not record.had_attempt
+        replaced = view.spec_meta is not None and view.spec_meta.generation != record.generation
+        if not fresh or not view.current or not (view.spec_gone or replaced):
+            return False
+        if self._no_ghosts.get(view.name) == view.record_generation:
+            return False
+        name, uid = view.name, record.uid
+        for candidate in (
+            keys.complete(name),
+            keys.former_result(name, uid),
+            keys.former_result_before(name, uid),
+        ):
+            found = self._store.head(candidate)
+            if found is not None and found.size <= limits.RESULT_MAX_BYTES:
+                with contextlib.suppress(NotFound):
+                    stored = self._store.get(candidate, max_bytes=limits.RESULT_MAX_BYTES)
+                    if whose_result(stored.data)[1] == uid:
+                        return True
+        self._no_ghosts[view.name] = view.record_generation
+        return False
+
+    def _with_runs(self, view: JobView, record: JobRecord, nodes: Nodes) -> JobView:
+        on_bastion = record.job.runner is None
+        if record.attempt is None:
+            listing = nodes.bastion_host
+        else:
+            listing = nodes.of(plan_attempt(record, record.attempt, self._settings).ref, on_bastion=on_bastion)
+            if listing.problem:
+                return replace(view, frozen=listing.problem)
+        return replace(
+            view,
+            attempt=self._run_view(record, record.attempt, listing),
+            cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
+            stray_nodes=self._strays(record, view.record_generation, nodes.by_uid.get(record.uid, ())),
+            # Nodes of its past attempts; a first one starts though some zone is silent, just not there.
+            nodes_unknown=bool(
+                nodes.problem(
+                    on_bastion=on_bastion, zones={past.zone for past in record.attempts} & nodes.slices.keys()
+                )
+            ),
+        )
+
+    def _attempts_seen(self, uid: str, nodes: tuple[StrayNode, ...]) -> int:
+        """Highest number of an attempt of a job without a state, of which something is left; 0 if nothing is."""
+        if self._runs_of is None:
+            texts = {*self._folders.claims.listed, *(n.partition("/")[0] for n in self._folders.run_objects.listed)}
+            self._runs_of = {}
+            for run in filter(None, map(Run.parse, texts)):
+                if run.attempt <= limits.ATTEMPT_NUMBER_BELIEVED_MAX:  # others may write these
+                    self._runs_of[run.uid] = max(run.attempt, self._runs_of.get(run.uid, 0))
+        created = (found.attempt for node in nodes if (found := Run.parse(node.status.run)) is not None)
+        return max((self._runs_of.get(uid, 0), *created))
+
+    def _strays(self, record: JobRecord, generation: int, nodes: tuple[StrayNode, ...]) -> tuple[StrayNode, ...]:
+        """Gangs of none of the record's runs. One of a later attempt than the record knows may be that of a daemon
+        whose state this one has not seen yet, but not for long."""
+        if not nodes:
+            return ()
+        own = {
+            plan_attempt(record, attempt, self._settings).ref.name
+            for attempt in (record.attempt, record.cleanup)
+            if attempt is not None
+        }
+        strays = []
+        for stray in nodes:
+            run = Run.parse(stray.status.run)
+            newer = run is not None and run.attempt >= record.next_attempt
+            if stray.status.ref.name not in own and not (newer and self._is_news(stray.status.ref.name, generation)):
+                strays.append(stray)
+        return tuple(strays)
+
+    def _is_news(self, gang: str, generation: int) -> bool:
+        """Whether a gang was first seen beside this generation of its job's state less than a while ago."""
+        now = self._clock.monotonic()
+        before = self._later_gangs.get(gang)
+        self._later_gangs[gang] = before if before is not None and before[0] == generation else (generation, now)
+        return now - self._later_gangs[gang][1] < limits.LATER_GANG_SECONDS
+
+    # -- one run ------------------------------------------------------------------------------------------------
+
+    def _run_view(self, record: JobRecord, attempt: Attempt | None, listing: Listing) -> RunView:
+        if attempt is None:
+            return NOTHING_SEEN
+        plan = plan_attempt(record, attempt, self._settings)
+        self._require_all_read(plan)
+        order = self._folders.run_objects.values.get(f"{plan.run}/order")
+        reports, reported_at = {}, {}
+        for host in range(plan.hosts):
+            name = f"{plan.run}/reports/{host}"
+            report = self._folders.run_objects.values.get(name)
+            if isinstance(report, Report) and report.token == attempt.token and report.host == host:
+                reports[host] = report
+                reported_at[host] = self._first_seen(name)
+        node = listing.nodes.get(plan.ref.name)
+        if node is None and not plan.foreign_host:
+            node = self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
+        return RunView(
+            order=order if isinstance(order, Order) else None,
+            order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
+            claim=self._claim(plan.run),
+            reports=reports,
+            reported_at=reported_at,
+            node=node,
+            node_gone=node is None and not plan.foreign_host,
+            failure=self._failure(plan, node) if attempt.ending is None else None,
+            silent_seconds=self._silent_seconds(plan, reports),
+        )
+
+    def _first_seen(self, name: str) -> float:
+        """When this version of a report was first seen; a server time would be of another clock."""
+        generation = self._folders.run_objects.generation(name)
+        before = self._reports_before.get(name)
+        seen = before if before is not None and before[0] == generation else (generation, self._clock.now())
+        self._reports[name] = seen
+        return seen[1]
+
+    def _failure(self, plan: RunPlan, node: SliceStatus | None) -> tuple[str, str] | None:
+        """Why the gang was not created, as far as anybody says so."""
+        if node is not None and node.state not in (SliceState.CREATING, SliceState.FAILED):
+            return None
+        known = self.creation_failures.get(plan.ref.name) or (node.failure if node is not None else None)
+        if known is not None:
+            return known
+        error = self._provisioners.of(on_bastion=plan.on_bastion).failure(plan.ref)
+        return None if error is None else failure_of(error)
+
+    def _require_all_read(self, plan: RunPlan) -> None:
+        """What lies there and could not be downloaded may be the last word of a host that is gone by now.
+
+        Raises:
+            StoreUnavailable: nothing can be decided about this run in this tick.
+        """
+        claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
+        if not (claims or run_objects):
+            return
+        known = (run_objects[name] for name in plan.objects() if name in run_objects)
+        problem = claims.get(plan.run) or next(known, "")
+        if problem:
+            raise StoreUnavailable(f"what its hosts wrote could not be read: {problem}")
+
+    def _claim(self, run: str) -> Claim | None:
+        """The run's claim. An unreadable one lets nobody pass and cannot be closed: it counts as a stranger's."""
+        claims = self._folders.claims
+        return claims.values.get(run) or (Claim(run=run) if run in claims.problems else None)
+
+    def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
+        """A host that came up and never beat has been silent since we first saw that it came up."""
+        up = {0, *reports} if self._claim(plan.run) else set(reports)
+        beats = self._folders.beats
+        return {**beats.silent_seconds(plan.run), **beats.never_heard(plan.run, up)}

@@ -1,0 +1,250 @@
+"""Observing: one download per change of what was listed, then the nodes; the result is a `World`.
+
+Order matters. Nodes are listed after the bucket, so that a node's state is never older than the record it is judged by;
+and when a node looks lost, its reports are read once more, because a host may report and vanish in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from bastion.core import limits
+from bastion.core.bucket.keys import Run
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.provisioning import BUILT_IN, Provisioning
+from bastion.core.model.world import Settings, StrayNode, World
+from bastion.core.reconcile.runs import plan_attempt
+from bastion.daemon.fence import Fence
+from bastion.daemon.observe.backlog import Backlog
+from bastion.daemon.observe.folders import Folders
+from bastion.daemon.observe.gangs import Nodes, Provisioners, list_nodes
+from bastion.daemon.observe.job_views import JobViews
+from bastion.daemon.observe.zones import ZonesInUse
+from bastion.daemon.thread_pool import Crew
+from bastion.ports import Clock, ObjectStore
+from quota import Policy
+
+__all__ = ["Observer", "Provisioners"]
+
+
+class Observer:
+    """Keeps what was read, and reads only what changed.
+
+    Attributes:
+        folders: One cache per folder; listings fill them, and the executor with what it writes.
+        views: Builds the views; keeps what only this daemon knows of jobs.
+        orphan_nodes: Nodes of no job that is known.
+        zones: Where slices may be, whatever the settings say now.
+        backlog: Specs that the queue has no room for.
+        problems: What went wrong in this tick, for people.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        folders: Folders,
+        provisioners: Provisioners,
+        clock: Clock,
+        settings: Settings,
+        crew: Crew,
+    ) -> None:
+        self._store = store
+        self._provisioners = provisioners
+        self._settings = settings
+        self._crew = crew
+        self._clock = clock
+        self.folders = folders
+        self.zones = ZonesInUse()
+        self.backlog = Backlog(folders.specs, folders.states, folders.wishes)
+        self.views = JobViews(store, folders, provisioners, clock, settings, self.backlog)
+        self.orphan_nodes: tuple[StrayNode, ...] = ()
+        self.problems: list[str] = []
+
+    def observe(
+        self,
+        *,
+        entropy: bytes,
+        dry_run: bool,
+        whole: bool,
+        policy: Policy | None = None,
+        provisioning: Provisioning | None = BUILT_IN,
+        epoch: int = 0,
+        fence: Fence | None = None,
+    ) -> World:
+        """Reads everything that changed.
+
+        Args:
+            entropy: For the world.
+            dry_run: For the world.
+            whole: Whether everything was listed in this tick; only then can anything be done about what is seen.
+            policy: The quota file in force, for the world and for the limits of the queue.
+            provisioning: The operator's settings in force, for the world; slices are looked for in their zones, too.
+            epoch: For the world.
+            fence: Says which attempts count; None: all do.
+
+        Raises:
+            StoreError: without what could not be read nothing can be decided in this tick.
+        """
+        folders, crew = self.folders, self._crew
+        self.problems = []
+        unanswered: dict[str, str] = {}
+        if fence is not None and not fence.closed:
+            # An earlier daemon may have accepted and started them a moment ago, and a listing may lack what is new.
+            unanswered = folders.states.look_up(folders.specs.listed, crew)
+        folders.states.fetch(list(folders.states.listed), crew)
+        folders.states.unknown |= unanswered
+        self._tell_unread()
+        folders.wishes.fetch(list(folders.wishes.listed), crew)
+        self.backlog.begin(policy)
+        self._read_specs()
+        folders.invalid.fetch(list(folders.invalid.listed), crew)
+        records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
+        self._fetch_runs(records)
+        self._forget_past_failures(records)
+        needed = zones_needed(records.values(), provisioning)
+        nodes = list_nodes(self._provisioners, sorted({*needed, *self.zones.known}), crew)
+        self.zones.looked(nodes, needed, self._clock.monotonic())
+        self.problems += nodes.problems
+        if whole:
+            self._reread_lost(records, nodes)
+        views = self.views.build(nodes, late=fence.late) if fence is not None else self.views.build(nodes)
+        self.problems += self.views.problems
+        uids = {view.record.uid for view in views.values() if view.record}
+        uids |= {run.uid for view in views.values() for s in view.stray_nodes if (run := Run.parse(s.status.run))}
+        self.orphan_nodes = nodes.orphans(uids)
+        settings = self._settings
+        if provisioning is not None:
+            settings = replace(settings, budgets=provisioning.budgets)
+        return World(
+            jobs=views,
+            settings=settings,
+            entropy=entropy,
+            dry_run=dry_run,
+            policy=policy,
+            provisioning=provisioning,
+            epoch=epoch,
+            no_room=fence.no_room(views, whole=whole) if fence is not None else "",
+            silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
+        )
+
+    def _tell_unread(self) -> None:
+        """Says of which jobs the states cannot be read, and which stand still for good."""
+        states, most = self.folders.states, limits.ALARMS_OF_JOBS_MAX
+        pause = f"{limits.UNREAD_STATE_SECONDS:.0f} s"
+        unread, frozen = sorted(states.unknown.items()), sorted(states.problems.items())
+        self.problems += [
+            *(
+                f"the state of {name} could not be read: {text}; no job starts for {pause}"
+                for name, text in unread[:most]
+            ),
+            *(f"the job {name} stands still: {text}" for name, text in frozen[:most]),
+        ]
+        if len(unread) > most:
+            self.problems.append(f"{len(unread) - most} more states could not be read")
+        if len(frozen) > most:
+            self.problems.append(f"{len(frozen) - most} more jobs stand still: their states cannot be read")
+
+    def _read_specs(self) -> None:
+        """Reads new specs, the oldest first, and keeps no more of them in memory than the queue has room for."""
+        wanted = self._specs_to_read()
+        if len(wanted) > limits.SPECS_READ_AT_ONCE:
+            listed = self.folders.specs.listed
+            wanted.sort(key=lambda name: (listed[name].updated, name))
+        unknown: dict[str, str] = {}
+        self.backlog.sort_out(list(self.folders.specs.values))  # read before, and not accepted: as in a dry run
+        for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
+            some = wanted[first : first + limits.SPECS_READ_AT_ONCE]
+            self.folders.specs.fetch(some, self._crew)
+            unknown |= self.folders.specs.unknown
+            self.backlog.sort_out(some)
+        self.folders.specs.unknown = unknown
+
+    def _specs_to_read(self) -> list[str]:
+        """Specs that are not the accepted ones; names and sizes that are refused are not even downloaded."""
+        specs, states = self.folders.specs, self.folders.states
+        wanted = []
+        for name, meta in specs.listed.items():
+            record = states.values.get(name)
+            if isinstance(record, JobRecord) and record.generation == meta.generation:
+                specs.forget(name)
+            elif self.backlog.holds(name, meta):
+                continue
+            elif specs.generation(name) != meta.generation and not self.views.refused_unread(name, meta.size):
+                wanted.append(name)
+        return self._that_have_room(wanted) if wanted else wanted
+
+    def _that_have_room(self, wanted: list[str]) -> list[str]:
+        """Those of the specs that memory may be spent on now; the small ones first, so that few large ones wait."""
+        listed = self.folders.specs.listed
+        kept = sum(value.spec.size for value in self.folders.states.values.values() if isinstance(value, JobRecord))
+        kept += sum(spec.packed.size for spec in self.folders.specs.values.values())
+        if kept + sum(listed[name].size for name in wanted) <= limits.SPECS_KEPT_MAX_BYTES * 3 // 4:
+            return wanted
+        taken = []
+        for name in sorted(wanted, key=lambda name: (listed[name].size, listed[name].updated)):
+            size = listed[name].size
+            most = limits.SPECS_KEPT_MAX_BYTES
+            if size > limits.SPEC_ORDINARY_MAX_BYTES:
+                most = most * 3 // 4
+            if kept + size > most:
+                break
+            kept += size
+            taken.append(name)
+        left = len(wanted) - len(taken)
+        if left:
+            self.problems.append(
+                f"{left} specs are not read yet: those of the live jobs take {kept // 2**20} MiB of the "
+                f"{limits.SPECS_KEPT_MAX_BYTES // 2**20} MiB that they may; cancel jobs, or submit smaller specs"
+            )
+        return taken
+
+    def _fetch_runs(self, records: Mapping[str, JobRecord]) -> None:
+        claims, run_objects = self.folders.claims, self.folders.run_objects
+        plans = [
+            plan_attempt(record, a, self._settings)
+            for record in records.values()
+            for a in (record.attempt, record.cleanup)
+            if a
+        ]
+        claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._crew)
+        # By name: whatever else lies there, such as reports of hosts that a run does not have, is nobody's.
+        run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._crew)
+
+    def _forget_past_failures(self, records: Mapping[str, JobRecord]) -> None:
+        failures = self.views.creation_failures
+        if failures:
+            current = {
+                plan_attempt(record, a, self._settings).ref.name
+                for record in records.values()
+                for a in (record.attempt, record.cleanup)
+                if a
+            }
+            self.views.creation_failures = {n: why for n, why in failures.items() if n in current}
+
+    def _reread_lost(self, records: Mapping[str, JobRecord], nodes: Nodes) -> None:
+        lost = nodes.lost_runs
+        suspects = [
+            record
+            for record in records.values()
+            for a in (record.attempt, record.cleanup)
+            if a and a.ending is None and str(record.run(a)) in lost
+        ]
+        if suspects:
+            for folder in (self.folders.claims, self.folders.run_objects):
+                folder.take(list(self._store.list(folder.prefix)))
+            self._fetch_runs(records)
+
+
+def zones_needed(records: Iterable[JobRecord], provisioning: Provisioning | None) -> set[str]:
+    """Where slices should be: the settings' zones, and wherever attempts are or were, whatever the settings say."""
+    zones = set(provisioning.zones() if provisioning is not None else ())
+    own = provisioning is None or "" in zones
+    for record in records:
+        if (record.attempt is None and not record.attempts) or record.job.runner is None:
+            continue  # nearly every job
+        if record.attempt is not None:
+            zones.add(record.attempt.place.zone if record.attempt.place else "")
+        # One without a zone may have been on the bastion, before its job was updated: where zones have names, it was.
+        zones.update(past.zone for past in record.attempts if past.zone or own)
+    return zones

@@ -1,0 +1,243 @@
+"""The quota file and the runtime options, read when they change; the last good ones are kept.
+
+A daemon that takes over forgets what it knew of an earlier time: what its predecessor had in force counts, and is found
+in the bucket.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.documents import DocumentError
+from bastion.core.errors import NotFound, StoreError
+from bastion.daemon.observe.last_good import LastGood
+from bastion.daemon.observe.listings import LoneObject
+from bastion.ports import ObjectMeta, ObjectStore
+from quota import Policy, QuotaFileError, load
+
+_NONE_YET = f"there is no quota file {keys.PROJECT_QUOTAS} yet"
+# The first line of the copy: the generation of the file that it is a copy of.
+_COPY_OF = b"# the last good quota file, kept by the daemon; generation "
+_COPY = re.compile(re.escape(_COPY_OF) + rb"([0-9]{1,20})\n")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStatus:
+    """What is in force.
+
+    Attributes:
+        policy: The last good file's; None if there never was one: then nothing is admitted and nothing is stopped.
+        generation: Of the object that `policy` was read from.
+        problem: Why the present object is not in force; empty if it is.
+    """
+
+    policy: Policy | None = None
+    generation: int = 0
+    problem: str = ""
+
+
+class PolicySource:
+    """Reads the quota file; a missing or broken one changes nothing and is told as a problem."""
+
+    def __init__(self, store: ObjectStore, listed: LoneObject | None) -> None:
+        """
+        Args:
+            listed: Where the tick's listings leave the file; None: it lies elsewhere and is listed here. Then no copy
+                is kept: elsewhere the daemon only reads, and too many may write under the ROOT.
+        """
+        self._store = store
+        self._listed = listed
+        self._read_generation = 0
+        self._recalled = False
+        self._published_generation = 0
+        self._copy = (
+            LastGood(store, keys.QUOTAS_IN_FORCE, max_bytes=limits.QUOTA_FILE_MAX_BYTES + 1024) if listed else None
+        )
+        self.status = PolicyStatus(problem=_NONE_YET)
+
+    @property
+    def copy_problem(self) -> str:
+        """Why there is no copy of what is in force; empty if there is one, or should be none."""
+        return self._copy.problem if self._copy else ""
+
+    def take_over(self, published_generation: int) -> None:
+        """This daemon has just taken the lease; what it has read before counts only if its predecessor had it in force.
+
+        Args:
+            published_generation: Of the quota file that was in force then, as the status says; 0 if it says none.
+        """
+        known = self.status
+        self._read_generation, self._recalled, self._published_generation = 0, False, published_generation
+        if known.policy is None or not published_generation or known.generation != published_generation:
+            self.status = PolicyStatus(problem=_NONE_YET)
+        if self._copy is not None:
+            self._copy.take_over()
+
+    def refresh(self) -> PolicyStatus:
+        """Looks at the listing, and reads the file only if its generation is new.
+
+        A store that does not answer is a problem as well: the file may lie under another bucket than everything else.
+        """
+        try:
+            self._look()
+        except StoreError as error:
+            self._read_generation = 0  # read it again, so that this problem ends
+            problem = f"the quota file could not be read: {error}"
+            self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+        if self._copy is not None:
+            self._copy.settle()
+        return self.status
+
+    def _look(self) -> None:
+        found = self._listed.meta if self._listed else self._list()
+        if found is None:
+            self._read_generation = 0
+            self._keep_to_the_last_good(f"there is no quota file {keys.PROJECT_QUOTAS}")
+        elif found.generation != self._read_generation:
+            self._load(found.size)
+
+    def _list(self) -> ObjectMeta | None:
+        return next((m for m in self._store.list(keys.PROJECT_QUOTAS) if m.key == keys.PROJECT_QUOTAS), None)
+
+    def _load(self, size: int) -> None:
+        if size > limits.QUOTA_FILE_MAX_BYTES:
+            problem = f"the quota file has {size} bytes; {limits.QUOTA_FILE_MAX_BYTES} are the most"
+            self._keep_to_the_last_good(problem)
+            return
+        try:
+            stored = self._store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES)
+        except NotFound:
+            return  # removed since the listing; the next tick says so
+        self._read_generation = stored.meta.generation
+        try:
+            self.status = PolicyStatus(load(stored.data), stored.meta.generation)
+            if self._copy is not None:
+                self._copy.keep(_COPY_OF + b"%d\n" % stored.meta.generation + stored.data)
+        except QuotaFileError as error:
+            self._recall()
+            before = "the last good one stays" if self.status.policy else "there was no good one before: nothing starts"
+            problem = (
+                f"the quota file {keys.PROJECT_QUOTAS} is not in force, {before}; "
+                f"'bastion quota check FILE' tells more: {'; '.join(str(problem) for problem in error.problems)}"
+            )
+            self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+
+    def _keep_to_the_last_good(self, problem: str) -> None:
+        self._recall()
+        self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+
+    def _recall(self) -> None:
+        """Finds what the predecessor had in force, if this daemon has not read a good file since it took over."""
+        if self.status.policy is not None or self._recalled:
+            return
+        self._read_generation = 0  # until it is known
+        if self._copy is not None and (copy := _COPY.match(data := self._copy.recall())):
+            found, generation = data, int(copy[1])
+        else:
+            found, generation = self._former(), self._published_generation
+        try:
+            policy = load(found) if found else None
+        except QuotaFileError:  # somebody else wrote it
+            policy = None
+        self._recalled = True
+        if policy is not None:
+            self.status = PolicyStatus(policy, generation)
+
+    def _former(self) -> bytes:
+        """The former quota file of the generation that was in force, if `bastion quota upload` kept it."""
+        if not self._published_generation:
+            return b""
+        ending = f"-{self._published_generation}.config"
+        for meta in self._store.list(keys.FORMER_QUOTAS):
+            if meta.key.endswith(ending) and meta.size <= limits.QUOTA_FILE_MAX_BYTES:
+                return self._store.get(meta.key, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data
+        return b""
+
+
+class _SchedulerOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    dry_run: bool = False
+    verbosity: int = 0
+
+
+class RuntimeOptions(BaseModel):
+    """The object `runtime_options`; every key is optional, and unknown ones are ignored."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    scheduler: _SchedulerOptions = _SchedulerOptions()
+
+
+class OptionsSource:
+    """Reads `runtime_options`; a broken one leaves the last good in force, a missing one means the defaults."""
+
+    def __init__(self, store: ObjectStore, listed: LoneObject) -> None:
+        """`listed`: where the tick's listings leave the object."""
+        self._store = store
+        self._listed = listed
+        self._read_generation = 0
+        self._known = False
+        self._copy = LastGood(store, keys.OPTIONS_IN_FORCE, max_bytes=limits.DOCUMENT_MAX_BYTES)
+        self.options = RuntimeOptions()
+        self.problem = ""
+
+    @property
+    def copy_problem(self) -> str:
+        """Why there is no copy of what is in force; empty if there is one."""
+        return self._copy.problem
+
+    def take_over(self) -> None:
+        """This daemon has just taken the lease: what its predecessor had in force counts."""
+        self._read_generation, self._known = 0, False
+        self._copy.take_over()
+
+    def refresh(self) -> RuntimeOptions:
+        """Looks at the listing, and reads the options only if their generation is new.
+
+        Raises:
+            StoreError: it was never known whether this is a dry run.
+        """
+        try:
+            if not self._known:
+                self._recall()
+            self._look()
+            self._known = True
+        except StoreError as error:
+            if not self._known:
+                raise
+            self._read_generation = 0  # read them again, so that this problem ends
+            self.problem = f"{keys.RUNTIME_OPTIONS} could not be read: {error}"
+        self._copy.settle()
+        return self.options
+
+    def _recall(self) -> None:
+        try:
+            self.options = RuntimeOptions.model_validate(documents.loads(self._copy.recall() or b"{}"))
+        except (DocumentError, ValidationError):  # somebody else wrote it
+            self.options = RuntimeOptions()
+
+    def _look(self) -> None:
+        found = self._listed.meta
+        if found is None:
+            self._read_generation, self.options, self.problem = 0, RuntimeOptions(), ""
+            if self._copy.recall():
+                self._copy.keep(b"")
+        elif found.size > limits.DOCUMENT_MAX_BYTES:
+            self.problem = f"{keys.RUNTIME_OPTIONS} has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most"
+        elif found.generation != self._read_generation:
+            try:
+                stored = self._store.get(keys.RUNTIME_OPTIONS, max_bytes=limits.DOCUMENT_MAX_BYTES)
+                self._read_generation = stored.meta.generation
+                self.options = RuntimeOptions.model_validate(documents.loads(stored.data))
+                self.problem = ""
+                self._copy.keep(stored.data)
+            except NotFound:
+                return  # removed since the listing; the next tick says so
+            except (DocumentError, ValidationError) as error:
+                self.problem = f"{keys.RUNTIME_OPTIONS} is not in force: {error}"

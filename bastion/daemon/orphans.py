@@ -1,0 +1,181 @@
+"""What a crash left of slices, found and deleted from outside of the daemon; it may run at the same time, or be dead.
+
+Layer: daemon. The daemon's own `sweep` does the same in its ticks. Invariants:
+
+* The bucket is read before the slices are listed and once more after. A slice whose run was current in either reading
+  is left alone: its record was written before it was created, so the second reading has it.
+* An unreadable record may own anything: then nothing is called a leftover whose job is not known.
+* The gate is closed before a slice is deleted: no host of it that comes up late will run the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.bucket.keys import Run
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.bucket.protocol import Claim
+from bastion.core.errors import BastionError, InvalidDocument, NotFound, PreconditionFailed
+from bastion.core.model.gangs import SliceState, SliceStatus
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_record import read as read_record
+from bastion.core.model.provisioning import Provisioning
+from bastion.daemon.observe.gangs import is_named_for
+from bastion.daemon.observe.observer import zones_needed
+from bastion.daemon.sweep import urgency
+from bastion.daemon.thread_pool import Crew
+from bastion.ports import ObjectStore, Provisioner
+
+_READERS = 16
+_REASON = "nobody owns this node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """A gang with our label that no job needs; `why` says so."""
+
+    status: SliceStatus
+    why: str
+
+    @property
+    def going(self) -> bool:
+        """Whether its deletion is under way already."""
+        return self.status.state is SliceState.DELETING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What one look found.
+
+    Attributes:
+        leftovers: Those that only hold quota first.
+        current: How many gangs jobs need.
+        zones: Where was looked.
+        problems: What could not be seen, and what is left for people.
+    """
+
+    leftovers: tuple[Leftover, ...]
+    current: int
+    zones: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Records:
+    """The states as they were last read, by name; `unreadable` says which were not."""
+
+    store: ObjectStore
+    generations: dict[str, int] = field(default_factory=dict)
+    values: dict[str, JobRecord] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def read(self) -> list[JobRecord]:
+        """Reads what changed.
+
+        Raises:
+            StoreError: the bucket does not answer.
+        """
+        listed = {meta.key[len(keys.JOBS_STATES) :]: meta for meta in self.store.list(keys.JOBS_STATES)}
+        self.values = {name: record for name, record in self.values.items() if name in listed}
+        self.unreadable = {name: problem for name, problem in self.unreadable.items() if name in listed}
+        crew = Crew(_READERS)
+        try:
+            changed = [name for name, meta in listed.items() if self.generations.get(name) != meta.generation]
+            for name, generation, value in crew.each(lambda name: self._read_one(name, listed[name]), changed):
+                self.generations[name] = generation
+                self.values.pop(name, None)
+                self.unreadable.pop(name, None)
+                if isinstance(value, JobRecord):
+                    self.values[name] = value
+                elif value:
+                    self.unreadable[name] = value
+        finally:
+            crew.dismiss()
+        return list(self.values.values())
+
+    def _read_one(self, name: str, meta: ObjectMeta) -> tuple[str, int, JobRecord | str]:
+        try:
+            stored = self.store.get(meta.key, max_bytes=limits.DOCUMENT_MAX_BYTES)
+            record = read_record(stored.data, name=name)
+        except NotFound:
+            return name, 0, ""
+        except InvalidDocument as error:
+            return name, meta.generation, str(error)
+        return name, stored.meta.generation, record if isinstance(record, JobRecord) else ""
+
+
+def find_leftovers(
+    store: ObjectStore,
+    slices: Provisioner,
+    settings: Provisioning | None,
+    *,
+    other_zones: Iterable[str] = (),
+    between: Callable[[], None] = lambda: None,
+) -> Found:
+    """Looks for gangs that no job needs; changes nothing.
+
+    Args:
+        settings: The operator's, if there are any; their zones are looked at, and those of the jobs' records.
+        other_zones: Looked at, too.
+        between: Lets a moment pass between the two readings of the bucket.
+
+    Raises:
+        StoreError: the bucket does not answer; nothing can be said then.
+    """
+    records = _Records(store)
+    before = records.read()
+    zones = sorted({*zones_needed(before, settings), *other_zones})
+    problems: list[str] = []
+    gangs = [status for zone in zones for status in _list(slices, zone, problems)]
+    between()
+    after = records.read()
+    problems += [f"the state of {name} cannot be read: {problem}" for name, problem in records.unreadable.items()]
+    owners = {record.uid: record for record in after}
+    current = {
+        str(record.run(attempt))
+        for record in (*before, *after)
+        for attempt in (record.attempt, record.cleanup)
+        if attempt is not None
+    }
+    leftovers = []
+    needed = 0
+    for status in gangs:
+        run = Run.parse(status.run)
+        if run is None or not is_named_for(run, status.ref.name):
+            problems.append(f"{status.ref.name} has our label and no run of ours, and is left alone; look at it")
+        elif status.run in current:
+            needed += 1
+        elif run.uid in owners:
+            what = f"attempt {run.attempt}" if run.attempt else "the cleanup"
+            why = f"{what} of {owners[run.uid].name} is over"
+            leftovers.append(Leftover(status=status, why=why))
+        elif records.unreadable:
+            problems.append(f"{status.ref.name} may belong to a job whose state cannot be read, and is left alone")
+        else:
+            leftovers.append(Leftover(status=status, why="its job is over or was removed"))
+    leftovers.sort(key=lambda leftover: urgency(leftover.status))
+    return Found(leftovers=tuple(leftovers), current=needed, zones=tuple(zones), problems=tuple(problems))
+
+
+def delete_leftover(store: ObjectStore, slices: Provisioner, leftover: Leftover) -> str:
+    """Closes the gate and asks for the deletion; returns what went wrong, empty if nothing did."""
+    run = leftover.status.run
+    try:
+        with contextlib.suppress(PreconditionFailed):  # a host was first, or somebody closed it
+            store.put(keys.claim(run), Claim(run=run, closed=_REASON).to_bytes(), generation=0)
+        slices.delete(leftover.status.ref)
+    except BastionError as error:
+        return str(error)
+    return ""
+
+
+def _list(slices: Provisioner, zone: str, problems: list[str]) -> Sequence[SliceStatus]:
+    try:
+        return slices.list(zone)
+    except BastionError as error:
+        problems.append(f"cannot list slices{f' in {zone}' if zone else ''}: {error}")
+        return ()

@@ -1,0 +1,121 @@
+"""Publishing `status/current.json`: written when it would differ from what lies there, and at most once a tick.
+
+Layer: daemon. A status that somebody else changed or removed is written again as soon as a listing shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.errors import BastionError, InvalidDocument, NotFound, PreconditionFailed
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.world import World
+from bastion.core.status import packing
+from bastion.core.status.build import JobEntries, build
+from bastion.daemon.observe.listings import LoneObject
+from bastion.ports import ObjectStore
+from scheduler import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What the status says beside the jobs.
+
+    Attributes:
+        idle: `core.status.idle_document`.
+        usage: What users have used; it changes all the time, so it is only published beside something else.
+    """
+
+    daemon: Mapping[str, Any]
+    quota: Mapping[str, Any]
+    alarms: Sequence[str]
+    waiting_since: Mapping[str, float]
+    idle: Mapping[str, Any]
+    backlog: Sequence[Mapping[str, Any]] = ()
+    usage: Callable[[], Mapping[str, Any]] = dict
+
+
+class Publisher:
+    """Knows what lies under the status's key, and makes it what it should be."""
+
+    def __init__(self, store: ObjectStore, listed: LoneObject, narrate: Callable[[str], None]) -> None:
+        """`listed`: where the tick's listings leave the object."""
+        self._store = store
+        self._listed = listed
+        self._narrate = narrate
+        self._entries = JobEntries()
+        self._document: dict[str, Any] | None = None  # of which `_data` are the bytes
+        self._data: bytes | None = None  # None: what lies there is not known
+        self._generation = 0
+
+    def recover(self) -> Any:
+        """What an earlier daemon published; None if it cannot be read: it is written anew at the end of this tick."""
+        try:
+            self._learn()
+            return packing.read(self._data) if self._data else None
+        except InvalidDocument:
+            return None
+        except BastionError as error:
+            self._narrate(f"the earlier status could not be read: {error}")
+            return None
+
+    def publish(
+        self, world: World, plan: Plan, records: Mapping[str, JobRecord], about: Circumstances, *, listed: bool
+    ) -> None:
+        """Writes the status if it differs. `listed`: this tick's listings have looked at it."""
+        document = build(
+            bastion=world.settings.bastion,
+            root=world.settings.root,
+            daemon=about.daemon,
+            quota=about.quota,
+            alarms=about.alarms,
+            backlog=about.backlog,
+            jobs=self._entries.of(records, world.jobs, plan, about.waiting_since),
+            views=world.jobs,
+            plan=plan,
+            idle=about.idle,
+        )
+        try:
+            present = self._listed.meta.generation if self._listed.meta else 0
+            if self._data is None or (listed and present != self._generation):
+                self._learn()
+            elif document == self._document:  # quick: entries that stayed the same are the same objects
+                return
+            if not self._lies_there(document):
+                self._write(documents.dumps(packing.pack({**document, "usage": about.usage()})))
+            self._document = document
+        except PreconditionFailed:
+            self._data = None  # somebody else wrote it; look again next tick
+        except BastionError as error:
+            self._data = None  # it may have been written all the same
+            self._narrate(f"the status could not be published: {error}")
+
+    def _lies_there(self, document: dict[str, Any]) -> bool:
+        """Whether what lies there says the same, but for the usage."""
+        if self._document is not None or not self._data:
+            return False
+        try:
+            present = packing.read(self._data)
+        except InvalidDocument:
+            return False
+        return documents.dumps(packing.pack({**document, "usage": present.get("usage")})) == self._data
+
+    def _write(self, data: bytes) -> None:
+        meta = self._store.put(keys.STATUS, data, generation=self._generation)
+        self._data, self._generation, self._listed.meta = data, meta.generation, meta
+
+    def _learn(self) -> None:
+        """Reads what lies there."""
+        self._document = self._data = None
+        found = self._store.head(keys.STATUS)
+        data, generation = b"", found.generation if found else 0
+        if found is not None and found.size <= limits.STATUS_MAX_BYTES:
+            with contextlib.suppress(NotFound):
+                stored = self._store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES)
+                data, generation, found = stored.data, stored.meta.generation, stored.meta
+        self._data, self._generation, self._listed.meta = data, generation, found

@@ -1,0 +1,66 @@
+"""Where a running storage endpoint is found, and how clients are pointed at it.
+
+Layer: emulator; light on purpose: the CLI and the wiring read it. An endpoint keeps what is its own in `.endpoint` in
+the folder of its buckets: no bucket can have that name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bastion.emulators import state_folder
+from bastion.processes import ProcessId
+
+STATE_FOLDER = ".endpoint"
+ADDRESS_FILE = "endpoint.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageAddress:
+    """A live endpoint.
+
+    Attributes:
+        url: `http://127.0.0.1:PORT`.
+        https_url: The same over TLS; empty if it does not serve that.
+        ca_file: The authority that clients of `https_url` must trust; empty without that.
+        process: The endpoint itself.
+    """
+
+    url: str
+    https_url: str = ""
+    ca_file: str = ""
+    process: ProcessId
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes google-cloud-storage, gcsfs and tensorstore use it."""
+        return {"STORAGE_EMULATOR_HOST": self.url, "TENSORSTORE_GCS_HTTP_URL": self.url}
+
+
+def state_of(folder: Path) -> Path:
+    """Where the endpoint of a folder of buckets keeps what is its own."""
+    return folder / STATE_FOLDER
+
+
+def locate(folder: Path) -> StorageAddress | None:
+    """The endpoint that serves this folder of buckets; None if none is ready (never started, starting, crashed)."""
+    found = state_folder.published(state_of(folder) / ADDRESS_FILE)
+    if found is None:
+        return None
+    document, process = found
+    url, https_url, ca_file = (document.get(name) for name in ("url", "https_url", "ca_file"))
+    if not (isinstance(url, str) and isinstance(https_url, str) and isinstance(ca_file, str)):
+        return None
+    return StorageAddress(url=url, https_url=https_url, ca_file=ca_file, process=process)
+
+
+def publish(folder: Path, address: StorageAddress) -> None:
+    """Tells clients where the endpoint is."""
+    facts = {"url": address.url, "https_url": address.https_url, "ca_file": address.ca_file}
+    state_folder.publish(state_of(folder) / ADDRESS_FILE, facts, address.process)
+
+
+def withdraw(folder: Path) -> None:
+    """The endpoint is about to end."""
+    (state_of(folder) / ADDRESS_FILE).unlink(missing_ok=True)

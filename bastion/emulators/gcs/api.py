@@ -1,0 +1,85 @@
+"""The storage endpoint as one HTTP handler: it tells the JSON API, batches and the XML API apart.
+
+Layer: emulator. Who a client says it is does not matter here: credentials are accepted and not looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from bastion.core.errors import StoreError
+from bastion.core.plain_text import plain
+from bastion.emulators.gcs import json_api, xml_api
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.calls import Call
+from bastion.emulators.gcs.parameters import Parameters
+from bastion.emulators.gcs.resources import StorageError
+from bastion.emulators.gcs.storage_errors import not_served, of_storage, of_store
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.emulators.gcs.xml_multipart import MultipartUploads
+from bastion.net.http1 import Request, Response
+from bastion.storage_wire import batch
+from bastion.storage_wire.refusals import Refusal, as_json, as_text, as_xml
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Response]
+
+
+def handler(buckets: Buckets, uploads: Uploads) -> Handler:
+    """What answers a request; safe to call from many threads."""
+    multipart_uploads = MultipartUploads()
+
+    def answer(request: Request) -> Response:
+        render = as_json if is_json(request) else as_xml
+        try:
+            call = _call(request)
+            if json_api.is_json_path(request.path):
+                if json_api.is_media(call):
+                    render = as_text
+                return json_api.answer(call)
+            if request.path in batch.PATHS:
+                return batch.answer(request, single)
+            return xml_api.answer(call)
+        except StorageError as error:
+            return render(of_storage(error))
+        except StoreError as error:
+            _log.warning("%s %s: %s", request.method, plain(request.path), error)
+            return render(of_store(error))
+        except Refusal as refusal:
+            return render(refusal)
+
+    def single(request: Request) -> Response:
+        """One call of a batch: media and further batches have no place in one."""
+        if request.path.startswith(json_api.PREFIX):
+            response = answer(request)
+            if isinstance(response.body, bytes):
+                return response
+            response.close()
+        return as_json(not_served(request.method, f"{request.path} inside of a batch"))
+
+    def _call(request: Request) -> Call:
+        method = request.method
+        if method == "POST" and (meant := request.headers.get("X-HTTP-Method-Override")):
+            method = meant.upper()
+        return Call(
+            request=request,
+            method=method,
+            parameters=Parameters(request.query),
+            base=f"{scheme_of(request)}://{request.authority}",
+            buckets=buckets,
+            uploads=uploads,
+            multipart_uploads=multipart_uploads,
+        )
+
+    return answer
+
+
+def is_json(request: Request) -> bool:
+    return json_api.is_json_path(request.path) or request.path in batch.PATHS
+
+
+def scheme_of(request: Request) -> str:
+    """As the client reaches us: whoever ends its TLS before us says so."""
+    return "https" if request.secure or request.headers.get("X-Forwarded-Proto").lower() == "https" else "http"

@@ -1,0 +1,135 @@
+"""Folders as buckets: every direct subfolder of one folder that has a valid bucket name.
+
+Layer: emulator. Keeps nothing in memory but checksums: a folder made or removed by hand is a bucket made or removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+import time
+from pathlib import Path
+
+from bastion.core.errors import StoreError
+from bastion.emulators.gcs.checksums import KnownChecksums
+from bastion.emulators.gcs.names import check_bucket_name, is_bucket_name
+from bastion.emulators.gcs.objects import BeforeChange, Bucket, Source
+from bastion.emulators.gcs.one_at_a_time import Turns
+from bastion.emulators.gcs.opened_bucket import explained
+from bastion.emulators.gcs.reading import OpenObject
+from bastion.emulators.gcs.resources import BucketExists, BucketNotEmpty, NoSuchBucket
+from bastion.folder_format import files
+from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX
+
+__all__ = ["Bucket", "Buckets", "OpenObject", "Source"]
+
+# What a bucket's folder is called while it is deleted; no bucket can have such a name.
+_DELETED_PREFIX = ".deleted-"
+_LEFTOVER_NS = 3600 * 1_000_000_000
+
+
+class Buckets:
+    """The buckets in a folder; safe to use from many threads, and beside other processes.
+
+    Args:
+        folder: Made if it is missing.
+        fsync: Whether a mutation returns only when it would survive a power cut.
+        before_change: Told bucket and object of each change whose preconditions hold; what it raises prevents that.
+    """
+
+    def __init__(
+        self, folder: Path, *, fsync: bool = False, before_change: BeforeChange = lambda _bucket, _name: None
+    ) -> None:
+        self._folder = folder.absolute()
+        self._fsync = fsync
+        self._before_change = before_change
+        self._checksums = KnownChecksums()
+        self._turns = Turns(taken=not fsync)
+        with explained("creating", str(folder), "write permission on the folder above it"):
+            self._folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+        self.sweep()
+
+    def names(self) -> list[str]:
+        """The names of all buckets, in order."""
+        folder = str(self._folder)
+        with explained("listing", folder, "read permission on it"), os.scandir(folder) as entries:
+            return sorted(
+                entry.name for entry in entries if is_bucket_name(entry.name) and entry.is_dir(follow_symlinks=False)
+            )
+
+    def open(self, name: str) -> Bucket:
+        """
+        Raises:
+            NoSuchBucket: there is none of that name.
+        """
+        path = self._folder / name
+        try:
+            is_there = is_bucket_name(name) and stat.S_ISDIR(path.lstat().st_mode)
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise NoSuchBucket(f"there is no bucket {name[:80]!r}")
+        return Bucket(
+            path,
+            name,
+            checksums=self._checksums,
+            fsync=self._fsync,
+            before_change=self._before_change,
+            turns=self._turns,
+        )
+
+    def create(self, name: str) -> Bucket:
+        """
+        Raises:
+            BucketExists: a folder (or anything else) of that name is there.
+            InvalidRequest: no bucket can have that name.
+        """
+        check_bucket_name(name)
+        with explained("creating", str(self._folder / name), "write permission on the folder above it"):
+            try:
+                (self._folder / name).mkdir(mode=files.FOLDER_MODE)
+            except FileExistsError as error:
+                raise BucketExists(f"the bucket {name} exists") from error
+        return self.open(name)
+
+    def delete(self, name: str) -> None:
+        """
+        Raises:
+            NoSuchBucket: there is none of that name.
+            BucketNotEmpty: something lies in its folder.
+        """
+        bucket = self.open(name)
+        aside = self._folder / f"{_DELETED_PREFIX}{secrets.token_hex(8)}"
+        with bucket.locked_wholly():
+            stranger = _first_file(bucket.path)
+            if stranger:
+                raise BucketNotEmpty(f"there is {stranger!r} in the bucket {name}")
+            # No longer a bucket, at one stroke; a start finishes what an end interrupts.
+            bucket.path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Removes what dead writers left behind, and the sidecars of objects that others than the endpoint replaced."""
+        for leftover in self._folder.glob(f"{_DELETED_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        for name in self.names():
+            # Whoever may only read leaves them to others.
+            with contextlib.suppress(StoreError, NoSuchBucket, OSError):
+                self.open(name).sweep(before_ns=time.time_ns() - _LEFTOVER_NS)
+
+
+def _first_file(root: Path) -> str:
+    """Something in a bucket's folder that is no folder and not ours; empty if there is nothing."""
+    for above, folders, names in os.walk(root):
+        if Path(above) == root and HIDDEN_FOLDER in folders:
+            folders.remove(HIDDEN_FOLDER)
+            # Objects that cannot be files lie there, between folders of ours. A key alone is no object.
+            hidden = (root / HIDDEN_FOLDER).iterdir()
+            names += [path.name for path in hidden if path.is_file() and path.suffix != KEY_SUFFIX]
+        names += [folder for folder in folders if (Path(above) / folder).is_symlink()]
+        if names:
+            return names[0]
+    return ""

@@ -1,0 +1,68 @@
+"""The endpoint's certificate: for this machine and for the storage hosts, from an authority of its own.
+
+Layer: emulator. The authority signs one certificate and its key is forgotten at once: whoever trusts `ca.pem` trusts
+this endpoint and nobody else, for ever. Both lie in the endpoint's private folder and last over restarts, so that
+clients need to be told only once; they are made anew when they are about to expire or do not belong together.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from bastion.emulators.state_folder import write_private
+from bastion.net.tls import Authority, new_key, server_context, server_from_pem
+
+_HOSTS = (
+    "localhost",
+    "storage.googleapis.com",
+    "*.storage.googleapis.com",
+    "www.googleapis.com",
+    "127.0.0.1",
+    "::1",
+)
+_LIFETIME = datetime.timedelta(days=800)
+_RENEWAL = datetime.timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerIdentity:
+    """What a TLS server needs.
+
+    Attributes:
+        ca_file: PEM of the authority, for clients.
+        server_file: PEM of the certificate and its key, readable by this user only.
+    """
+
+    ca_file: Path
+    server_file: Path
+
+    def context(self) -> ssl.SSLContext:
+        """A server's settings."""
+        return server_context(self.server_file)
+
+
+def ensure(folder: Path, *, now: datetime.datetime) -> ServerIdentity:
+    """The identity in a private folder, made if there is none that is valid.
+
+    Args:
+        folder: Exists.
+        now: With a time zone.
+    """
+    identity = ServerIdentity(ca_file=folder / "ca.pem", server_file=folder / "server.pem")
+    if not _is_valid(identity, now):
+        authority = Authority.new("bastion storage endpoint CA", now=now, lifetime=_LIFETIME)
+        server = authority.sign("bastion storage endpoint", _HOSTS, key=new_key(), now=now, lifetime=_LIFETIME)
+        write_private(identity.server_file, server.private_pem)
+        write_private(identity.ca_file, authority.public_pem)
+    return identity
+
+
+def _is_valid(identity: ServerIdentity, now: datetime.datetime) -> bool:
+    try:
+        certificate = server_from_pem(identity.server_file.read_bytes(), identity.ca_file.read_bytes()).certificate
+    except (OSError, ValueError):
+        return False
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc - _RENEWAL

@@ -1,0 +1,50 @@
+"""Keeps web pages away from the storage endpoint.
+
+Layer: emulator. The endpoint serves all processes of its user, browsers included. See `bastion.net.cross_site`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from bastion.emulators.gcs.api import is_json, scheme_of
+from bastion.net import cross_site
+from bastion.net.http1 import Request, Response
+from bastion.storage_wire.refusals import Refusal, as_json, as_xml
+
+_log = logging.getLogger(__name__)
+
+# Names of the real service: clients use them over TLS, through a proxy, or by a line in /etc/hosts. They belong to
+# Google, so that no page of a stranger has one of them.
+SERVICE_HOSTS = ("*.googleapis.com",)
+
+Handler = Callable[[Request], Response]
+
+
+def without_web_pages(answer: Handler, hosts: Collection[str]) -> Handler:
+    """Wrap a handler: requests of web pages, and for names that are not ours, are refused with 403.
+
+    Args:
+        answer: Answers what passes.
+        hosts: Names that the operator allows; see `bastion.net.cross_site.refusal`.
+    """
+    known = frozenset((*SERVICE_HOSTS, *(host.lower().rstrip(".") for host in hosts)))
+
+    def guarded(request: Request) -> Response:
+        scheme = scheme_of(request)
+        why = cross_site.refusal(request.headers.get_all, authority=request.authority, scheme=scheme, hosts=known)
+        if not why:
+            return _harmless(answer(request)) if "Sec-Fetch-Site" in request.headers else answer(request)
+        _log.warning("refused %s %s: %s", request.method, request.path, why)
+        message = f"Refused: {why}. The storage endpoint serves programs; for another host name use --allowed_host."
+        return (as_json if is_json(request) else as_xml)(Refusal(403, "forbidden", message, code="AccessDenied"))
+
+    return guarded
+
+
+def _harmless(response: Response) -> Response:
+    """An answer that a browser shows: a page stored in a bucket must not act as a page of this endpoint."""
+    response.headers.set("Content-Security-Policy", "sandbox")
+    response.headers.set("X-Content-Type-Options", "nosniff")
+    return response

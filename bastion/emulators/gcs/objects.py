@@ -1,0 +1,443 @@
+"""The objects of one bucket: reading, writing, composing, copying and changing them.
+
+Layer: emulator. On `bastion.folder_format`, like `bastion.adapters.folder.store`, which may use the folder at the same
+time; `sidecars` adds what a file cannot tell.
+
+Invariants:
+
+* Preconditions are checked under the key's lock, in the critical section of the rename or removal.
+* A resource describes exactly the bytes that are served with it, sidecar included.
+* A mutation either happened, or raised and changed nothing that a reader sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bastion.core.errors import StoreUnavailable
+from bastion.emulators.gcs import pages, sidecars
+from bastion.emulators.gcs.checksums import KnownChecksums
+from bastion.emulators.gcs.names import check_object_name
+from bastion.emulators.gcs.one_at_a_time import Turns
+from bastion.emulators.gcs.opened_bucket import OpenedBucket, explained
+from bastion.emulators.gcs.reading import OpenObject, Present, Reader, default_sidecar
+from bastion.emulators.gcs.resources import Attributes, ConditionFailed, ObjectResource, Page, Preconditions
+from bastion.emulators.gcs.sidecars import Sidecar
+from bastion.emulators.gcs.staging import Staging
+from bastion.folder_format import files, places
+from bastion.folder_format.keys import stripe, stripes
+from bastion.storage_wire.declared_sums import Declared
+
+_NO_PRECONDITIONS = Preconditions()
+_NOTHING_DECLARED = Declared()
+_SWEEP_SECONDS = 0.2
+
+_READING = "read permission on it and search permission (x) on its folders"
+_WRITING = "write and search permission on its folder and on the bucket's .objects"
+
+
+BeforeChange = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One piece of a composite object.
+
+    Attributes:
+        generation: The one that is meant; None: whichever is live.
+        generation_match: What the live one's must be for the call to go on; None: any.
+    """
+
+    name: str
+    generation: int | None = None
+    generation_match: int | None = None
+
+
+class Bucket:
+    """One bucket; safe to use from many threads, and beside other processes.
+
+    Args:
+        path: Its folder.
+        name: Its name.
+        checksums: Of files without a sidecar; shared by all buckets.
+        fsync: Whether a mutation returns only when it would survive a power cut.
+        before_change: Told bucket and object of each change whose preconditions hold; what it raises prevents that.
+        turns: Of the writers; shared by all buckets.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        *,
+        checksums: KnownChecksums,
+        fsync: bool,
+        before_change: BeforeChange,
+        turns: Turns,
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.fsync = fsync
+        self._reader = Reader(name, checksums)
+        self._before_change = before_change
+        self._turns = turns
+
+    def __repr__(self) -> str:
+        return f"Bucket({str(self.path)!r})"
+
+    def opened(self) -> OpenedBucket:
+        """The folder, open.
+
+        Raises:
+            NoSuchBucket: it is gone.
+        """
+        return OpenedBucket(self.path, fsync=self.fsync)
+
+    # Reading
+
+    def stat(self, name: str, *, generation: int | None = None) -> ObjectResource:
+        """What the object is.
+
+        Raises:
+            NoSuchObject: there is none, or its live generation is another.
+        """
+        check_object_name(name)
+        with self._explained("looking up", name, _READING), self.opened() as opened:
+            return self._reader.stat(opened, name, generation)
+
+    def open(self, name: str, *, generation: int | None = None) -> OpenObject:
+        """The object's bytes, pinned.
+
+        Raises:
+            NoSuchObject: there is none, or its live generation is another.
+        """
+        check_object_name(name)
+        with self._explained("reading", name, _READING), self.opened() as opened:
+            return self._reader.open(opened, name, generation)
+
+    def list(
+        self,
+        *,
+        prefix: str = "",
+        delimiter: str = "",
+        start_offset: str = "",
+        end_offset: str = "",
+        page_token: str = "",
+        page_size: int = 1000,
+        include_trailing_delimiter: bool = False,
+        match_glob: str = "",
+    ) -> Page:
+        """One page of the objects, in the order of their names' UTF-8 bytes.
+
+        Args:
+            prefix: Of the wanted names.
+            delimiter: Names that hold it after the prefix are folded to one prefix, up to and with it.
+            start_offset: The first name that may be listed.
+            end_offset: All listed names are less, unless it is empty.
+            page_token: Of the former page.
+            page_size: Objects and prefixes at most, together; a page may be shorter and yet not the last.
+            include_trailing_delimiter: Lists objects that end with the first delimiter, beside the prefix.
+            match_glob: What listed names and prefixes must match.
+
+        Raises:
+            InvalidRequest: the token or the glob is none.
+        """
+        wanted = pages.Wanted(
+            prefix=prefix,
+            delimiter=delimiter,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            page_token=page_token,
+            page_size=page_size,
+            include_trailing_delimiter=include_trailing_delimiter,
+            match_glob=match_glob,
+        )
+        with self._explained("listing", prefix, _READING), self.opened() as opened:
+            return pages.page(str(self.path), wanted, lambda name, status: self._reader.listed(opened, name, status))
+
+    def check(self, name: str, preconditions: Preconditions) -> None:
+        """Holds preconditions against the object as it is now.
+
+        Raises:
+            ConditionFailed: one of them does not hold.
+        """
+        check_object_name(name)
+        with self._explained("looking up", name, _READING), self.opened() as opened, _present(opened, name) as present:
+            preconditions.check(present)
+
+    def generation_of_content(self, name: str, content: str) -> int | None:
+        """The generation of the object, if its content is the one whose sidecar is called `content`."""
+        with self._explained("looking up", name, _READING), self.opened() as opened:
+            place = places.find(opened.root, name)
+            with place or contextlib.nullcontext():
+                if place is None or sidecars.sidecar_name(name, place.status) != content:
+                    return None
+                return place.generation
+
+    # Writing
+
+    def stage(self) -> Staging:
+        """An empty file for the bytes of an object to be."""
+        with self._explained("writing into", "", _WRITING), self._turns.one(), contextlib.ExitStack() as stack:
+            opened = stack.enter_context(self.opened())
+            content = places.new_temporary(opened.hidden)
+            stack.pop_all()
+            return Staging(opened, content)
+
+    def commit(
+        self,
+        name: str,
+        staging: Staging,
+        attributes: Attributes,
+        preconditions: Preconditions,
+        *,
+        declared: Declared = _NOTHING_DECLARED,
+    ) -> ObjectResource:
+        """Makes an object of what was staged, over the present one.
+
+        Raises:
+            ChecksumMismatch: the bytes are not those that were declared.
+            ConditionFailed: a precondition does not hold.
+            InvalidRequest: no object can have that name or those attributes.
+        """
+        staging.check(declared)
+        return self.fill(name, staging, self.new_sidecar(name, staging, attributes), preconditions)
+
+    @staticmethod
+    def new_sidecar(name: str, staging: Staging, attributes: Attributes) -> Sidecar:
+        """Of a new generation, whose bytes are staged."""
+        now = time.time()
+        return Sidecar(
+            name=name,
+            crc32c=staging.crc32c,
+            md5=staging.md5,
+            component_count=None,
+            metageneration=1,
+            created=now,
+            updated=now,
+            attributes=attributes,
+        )
+
+    def fill(
+        self,
+        name: str,
+        staging: Staging,
+        sidecar: Sidecar,
+        preconditions: Preconditions,
+        *,
+        about_to: Callable[[os.stat_result], None] | None = None,
+        done: Callable[[ObjectResource], None] | None = None,
+    ) -> ObjectResource:
+        """Gives staged bytes the object's place, with that sidecar.
+
+        Args:
+            about_to: Told the status of the file just before it gets its place; what it raises prevents that.
+            done: Told what the object is while nobody else can have written it.
+        """
+        check_object_name(name)
+        document = sidecar.encoded()
+        file, opened = staging.content.file, staging.opened
+        with self._explained("writing", name, _WRITING):
+            if self.fsync:
+                os.fsync(file)
+            with self._turns.one(), opened.locked(stripe(name)) as mark, _present(opened, name) as present:
+                preconditions.check(present)
+                self._before_change(self.name, name)
+                place = None if present is None else present.place
+                stamp = files.next_stamp(time.time_ns(), mark.stamp, 0 if place is None else place.generation)
+                status = files.set_stamp(file, stamp, path=str(self.path))
+                mark.raise_to(stamp)
+                # No content has this name before the rename; should that fail, a sweep takes the sidecar.
+                sidecars.write_new(opened.sidecars, sidecars.sidecar_name(name, status), document, sync=self.fsync)
+                if about_to is not None:
+                    about_to(status)
+                places.fill(opened.root, opened.hidden, name, staging.content, place, sync=self.fsync)
+                if present is not None and present.sidecar is not None:
+                    sidecars.remove(opened.sidecars, name, present.place.status)
+                resource = self._reader.resource(os.fstat(file), sidecar)
+                if done is not None:
+                    done(resource)
+                return resource
+
+    def compose(
+        self, name: str, sources: Sequence[Source], attributes: Attributes, preconditions: Preconditions
+    ) -> ObjectResource:
+        """Makes an object of others, one after the other; it may be one of them.
+
+        Raises:
+            NoSuchObject: a source is not there, or not in the generation that is meant.
+            ConditionFailed: a precondition does not hold, of a source or of the object.
+        """
+        check_object_name(name)
+        with self.stage() as staging:
+            count = 0
+            for source in sources:
+                with self.open(source.name, generation=source.generation) as opened:
+                    resource = opened.resource
+                    if source.generation_match not in (None, resource.generation):
+                        raise ConditionFailed(
+                            f"the generation of {source.name!r} is {resource.generation}, not "
+                            f"{source.generation_match} as demanded"
+                        )
+                    self._add(staging, opened)
+                count += resource.component_count or 1
+            sidecar = replace(self.new_sidecar(name, staging, attributes), md5=None, component_count=count)
+            return self.fill(name, staging, sidecar, preconditions)
+
+    def copy(
+        self,
+        source_bucket: Bucket,
+        source_name: str,
+        name: str,
+        attributes: Attributes | None,
+        preconditions: Preconditions,
+        *,
+        source_generation: int | None = None,
+        source_preconditions: Preconditions = _NO_PRECONDITIONS,
+    ) -> ObjectResource:
+        """Makes an object of another one's bytes.
+
+        Args:
+            attributes: Of the new object; None: the source's.
+
+        Raises:
+            NoSuchObject: the source is not there, or not in the generation that is meant.
+            ConditionFailed: a precondition does not hold, of the source or of the object.
+        """
+        check_object_name(name)
+        with source_bucket.open(source_name, generation=source_generation) as opened, self.stage() as staging:
+            resource = opened.resource
+            source_preconditions.check(resource)
+            self._add(staging, opened)
+            sidecar = replace(
+                self.new_sidecar(name, staging, resource.attributes if attributes is None else attributes),
+                md5=resource.md5,
+                component_count=resource.component_count,
+            )
+            return self.fill(name, staging, sidecar, preconditions)
+
+    def _add(self, staging: Staging, opened: OpenObject) -> None:
+        with self._explained("copying", opened.resource.name, _WRITING):
+            staging.add_file(opened.fileno(), opened.resource.size, opened.resource.crc32c)
+
+    def patch(
+        self,
+        name: str,
+        change: Callable[[Attributes], Attributes],
+        preconditions: Preconditions,
+        *,
+        generation: int | None = None,
+    ) -> ObjectResource:
+        """Changes the attributes: the metageneration goes up by one, the generation stays.
+
+        Args:
+            change: Makes the new attributes of the present ones.
+
+        Raises:
+            NoSuchObject: there is none, or its live generation is another.
+            ConditionFailed: a precondition does not hold.
+        """
+        check_object_name(name)
+        with self._explained("changing", name, _WRITING), self.opened() as opened:
+            # Of a file without a sidecar the checksum is needed: computed before others have to wait for it.
+            self._reader.stat(opened, name, generation)
+            with opened.locked(stripe(name)), _present(opened, name) as found:
+                present = self._checked(found, name, preconditions, generation)
+                former = present.sidecar or self._default_sidecar(opened, present, name)
+                sidecar = replace(
+                    former,
+                    attributes=change(former.attributes),
+                    metageneration=former.metageneration + 1,
+                    updated=time.time(),
+                )
+                status = present.place.status
+                sidecars.replace(
+                    opened.hidden,
+                    opened.sidecars,
+                    sidecars.sidecar_name(name, status),
+                    sidecar.encoded(),
+                    sync=self.fsync,
+                )
+                return self._reader.resource(status, sidecar)
+
+    def _default_sidecar(self, opened: OpenedBucket, present: Present, name: str) -> Sidecar:
+        described = self._reader.described(opened, present.place, name)
+        if described is None:
+            raise StoreUnavailable(f"the object {name!r} was being changed by hand; try again")
+        return default_sidecar(name, present.place.status, described.crc32c)
+
+    def delete(self, name: str, preconditions: Preconditions, *, generation: int | None = None) -> None:
+        """Deletes the object.
+
+        Raises:
+            NoSuchObject: there is none, or its live generation is another.
+            ConditionFailed: a precondition does not hold.
+        """
+        check_object_name(name)
+        with (
+            self._explained("deleting", name, _WRITING),
+            self._turns.one(),
+            self.opened() as opened,
+            opened.locked(stripe(name)) as mark,
+            _present(opened, name) as found,
+        ):
+            present = self._checked(found, name, preconditions, generation)
+            place = present.place
+            mark.raise_to(files.stamp(place.generation))
+            places.empty(opened.hidden, name, place, sync=self.fsync)
+            if present.sidecar is not None:
+                sidecars.remove(opened.sidecars, name, place.status)
+            if place.natural:
+                places.remove_empty_folders(opened.root, name)
+
+    def _checked(
+        self, present: Present | None, name: str, preconditions: Preconditions, generation: int | None
+    ) -> Present:
+        if present is None or generation not in (None, present.generation):
+            raise self._reader.no_such(name, generation)
+        preconditions.check(present)
+        self._before_change(self.name, name)
+        return present
+
+    # The folder
+
+    @contextlib.contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Holds off all writers of an object."""
+        with self._explained("locking", name, _WRITING), self.opened() as opened, opened.locked(stripe(name)):
+            yield
+
+    @contextlib.contextmanager
+    def locked_wholly(self) -> Iterator[None]:
+        """Holds off all writers of the bucket."""
+        with self._explained("locking", "", _WRITING), self.opened() as opened, contextlib.ExitStack() as stack:
+            for name in stripes():
+                stack.enter_context(opened.locked(name))
+            yield
+
+    def sweep(self, *, before_ns: int) -> None:
+        """Removes what writers that died before an instant left behind; takes a fraction of a second at most."""
+        with self._explained("sweeping", "", _WRITING), self.opened() as opened:
+            folder = opened.sidecars_if_any
+            if folder is not None:
+                places.remove_leftovers(opened.hidden, before_ns=before_ns)
+                sidecars.sweep(opened.root, folder, before_ns=before_ns, until=time.monotonic() + _SWEEP_SECONDS)
+
+    def _explained(self, doing: str, name: str, needs: str) -> contextlib.AbstractContextManager[None]:
+        return explained(doing, f"{self.path}/{name}", needs)
+
+
+@contextlib.contextmanager
+def _present(opened: OpenedBucket, name: str) -> Iterator[Present | None]:
+    """What lies at the place of an object."""
+    place = places.find(opened.root, name)
+    if place is None:
+        yield None
+        return
+    with place:
+        yield Present(place, sidecars.read(opened.sidecars_if_any, name, place.status))

@@ -1,0 +1,186 @@
+"""The storage endpoint as a whole: a folder of buckets, its state folder, its HTTP and HTTPS servers.
+
+Layer: emulator. Invariants:
+
+* One endpoint per folder (`flock`), listening on 127.0.0.1 only, for processes of this user and of root: whoever can
+  write a bastion's bucket can run commands as the one who runs its daemon. For the same reason web pages are refused.
+* `endpoint.json` exists only after the endpoint answers, and is removed at an orderly end.
+* A restart keeps ports and certificate, so that clients that were connected go on working.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import json
+import os
+import ssl
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from bastion.core.errors import Refused
+from bastion.emulators.gcs import certificate
+from bastion.emulators.gcs.address import StorageAddress, publish, state_of, withdraw
+from bastion.emulators.gcs.api import handler
+from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.cross_site import without_web_pages
+from bastion.emulators.gcs.faults import Faults
+from bastion.emulators.gcs.objects import BeforeChange
+from bastion.emulators.gcs.resources import BucketExists, InvalidRequest
+from bastion.emulators.gcs.uploads import Uploads
+from bastion.emulators.gcs.write_limit import WriteLimit
+from bastion.emulators.state_folder import hold, make_private, read_document, this_process, write_private
+from bastion.net import peers
+from bastion.net.http1 import HttpServer
+from bastion.net.http1.server import Handler
+
+_HOST = "127.0.0.1"
+_PORTS_FILE = "ports.json"
+_SWEEP_SECONDS = 3600.0
+
+
+def _take_every_change(_bucket: str, _name: str) -> None:
+    """No limit."""
+
+
+class StorageEndpoint:
+    """Cloud Storage on this machine. `open` it, use `url`, `close` it.
+
+    Args:
+        folder: Every direct subfolder with a bucket's name is a bucket; made if it is missing.
+        port: Of HTTP; 0: the last run's if it is free, else any.
+        https_port: The same for HTTPS; None: no HTTPS.
+        buckets: Made if they are missing.
+        faults: What goes wrong on purpose; the endpoint's to close.
+        writes_per_object_second: More changes of one object are refused with 429; 0: any number is taken.
+        fsync: Whether what was acknowledged survives a power cut; a crash of the endpoint it always does.
+        allowed_hosts: Names under which clients may ask for it besides those of loopback and of the real service.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        https_port: int | None = None,
+        buckets: Sequence[str] = (),
+        faults: Faults | None = None,
+        writes_per_object_second: float = 0.0,
+        fsync: bool = False,
+        allowed_hosts: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder.absolute()
+        self.faults = faults or Faults()
+        self._port = port
+        self._https_port = https_port
+        self._wanted = tuple(buckets)
+        self._before_change: BeforeChange = (
+            WriteLimit(writes_per_object_second) if writes_per_object_second else _take_every_change
+        )
+        self._fsync = fsync
+        self._allowed_hosts = tuple(allowed_hosts)
+        self._lock: int | None = None
+        self._servers: list[HttpServer] = []
+        self._address: StorageAddress | None = None
+        self._closed = threading.Event()
+
+    @property
+    def address(self) -> StorageAddress:
+        assert self._address is not None, "the endpoint is not open"
+        return self._address
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:PORT`."""
+        return self.address.url
+
+    def __enter__(self) -> StorageEndpoint:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> StorageAddress:
+        """Serves, and returns once it does.
+
+        Raises:
+            EmulatorRunning: the folder is served already.
+            Refused: a port is taken, a bucket's name is none, or the folder cannot be used.
+        """
+        try:
+            return self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> StorageAddress:
+        self._closed.clear()
+        state = state_of(self.folder)
+        make_private(state)
+        self._lock = hold(state)
+        buckets = Buckets(self.folder, fsync=self._fsync, before_change=self._before_change)
+        for name in self._wanted:
+            self._create(buckets, name)
+        threading.Thread(target=self._sweep_hourly, args=(buckets,), name="gcs-sweep", daemon=True).start()
+        answer = without_web_pages(self.faults.wrap(handler(buckets, Uploads(buckets))), self._allowed_hosts)
+        last = read_document(state / _PORTS_FILE)
+        http = self._serve(answer, self._port, last.get("port"))
+        ports = {"port": http.port, "https_port": last.get("https_port", 0)}
+        https_url = ca_file = ""
+        if self._https_port is not None:
+            identity = certificate.ensure(state, now=datetime.datetime.now(datetime.timezone.utc))
+            https = self._serve(answer, self._https_port, last.get("https_port"), tls=identity.context())
+            ports["https_port"] = https.port
+            https_url, ca_file = f"https://{_HOST}:{https.port}", str(identity.ca_file)
+        write_private(state / _PORTS_FILE, json.dumps(ports).encode())
+        address = StorageAddress(
+            url=f"http://{_HOST}:{http.port}", https_url=https_url, ca_file=ca_file, process=this_process()
+        )
+        publish(self.folder, address)
+        self._address = address
+        return address
+
+    def close(self, *, grace_seconds: float = 5.0) -> None:
+        """Stops serving; requests at hand have the grace period to end."""
+        if self._address is not None:
+            withdraw(self.folder)
+            self._address = None
+        self._closed.set()
+        self.faults.close()
+        for server in self._servers:
+            server.close(grace_seconds)
+        self._servers.clear()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _sweep_hourly(self, buckets: Buckets) -> None:
+        while not self._closed.wait(_SWEEP_SECONDS):
+            # The folder may be moved away; then nothing is served either.
+            with contextlib.suppress(OSError):
+                buckets.sweep()
+
+    def _create(self, buckets: Buckets, name: str) -> None:
+        with contextlib.suppress(BucketExists):
+            try:
+                buckets.create(name)
+            except InvalidRequest as error:
+                raise Refused(f"{name!r} cannot be a bucket: {error}") from error
+
+    def _serve(self, answer: Handler, port: int, last: object, *, tls: ssl.SSLContext | None = None) -> HttpServer:
+        """Opens a server on a port, or without one on the last run's or on any."""
+        tries = [port] if port else [last if isinstance(last, int) and 0 < last < 1 << 16 else 0, 0]
+        for wanted in tries:
+            server = HttpServer(answer, host=_HOST, port=wanted, tls=tls, admit=peers.is_ours)
+            try:
+                server.open()
+            except OSError as error:
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                    raise
+                continue
+            self._servers.append(server)
+            return server
+        raise Refused(f"port {port} of {_HOST} is taken or not yours to use; choose another, or leave it out")

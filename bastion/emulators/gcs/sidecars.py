@@ -1,0 +1,225 @@
+"""Sidecars: what an object is beside its bytes, in a file of its own under the bucket's `.objects/attributes`.
+
+Layer: emulator.
+
+A sidecar's name tells which content it belongs to: the hash of the key, and modification time, size and inode of the
+object's file. Our writers give every file of a key a later time, so two contents never share a sidecar. A new one is
+written before its content gets its place, and the former removed after: whoever dies in between leaves either the old
+content with its old sidecar or the new with the new, and one sidecar that belongs to nothing. A file without a sidecar
+(by `cp`, an editor or `DirectoryStore`) is an object with default attributes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import time
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from bastion.emulators.gcs.resources import Attributes, InvalidRequest, ObjectResource
+from bastion.folder_format import files, places
+from bastion.folder_format.keys import hidden_name
+
+FOLDER = "attributes"
+_SIDECAR_MAX_BYTES = 64 * 1024
+_TEXTS = tuple(field.name for field in fields(Attributes) if field.name != "metadata")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sidecar:
+    """What is kept of one generation of one object.
+
+    Attributes:
+        name: The object's name.
+        crc32c, md5, component_count, metageneration: As in `ObjectResource`.
+        created, updated: Seconds since the epoch.
+    """
+
+    name: str
+    crc32c: int
+    md5: bytes | None
+    component_count: int | None
+    metageneration: int
+    created: float
+    updated: float
+    attributes: Attributes
+
+    def resource(self, bucket: str, *, generation: int, size: int) -> ObjectResource:
+        """The object, of a bucket, generation and size."""
+        return ObjectResource(
+            bucket=bucket,
+            name=self.name,
+            generation=generation,
+            metageneration=self.metageneration,
+            size=size,
+            crc32c=self.crc32c,
+            md5=self.md5,
+            component_count=self.component_count,
+            time_created=self.created,
+            updated=self.updated,
+            attributes=self.attributes,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "name": self.name,
+            "crc32c": self.crc32c,
+            "md5": None if self.md5 is None else self.md5.hex(),
+            "componentCount": self.component_count,
+            "metageneration": self.metageneration,
+            "created": self.created,
+            "updated": self.updated,
+            "attributes": attributes_document(self.attributes),
+        }
+
+    @staticmethod
+    def of_document(document: dict[str, Any]) -> Sidecar:
+        """The reverse of `document`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        md5 = document["md5"]
+        return Sidecar(
+            name=document["name"],
+            crc32c=int(document["crc32c"]),
+            md5=None if md5 is None else bytes.fromhex(md5),
+            component_count=document["componentCount"],
+            metageneration=int(document["metageneration"]),
+            created=float(document["created"]),
+            updated=float(document["updated"]),
+            attributes=attributes_of(document["attributes"]),
+        )
+
+    def encoded(self) -> bytes:
+        """As the bytes of a file.
+
+        Raises:
+            InvalidRequest: they are too many: more custom metadata than the service allows, or longer fields.
+        """
+        data = json.dumps(self.document(), separators=(",", ":")).encode()
+        if len(data) > _SIDECAR_MAX_BYTES:
+            raise InvalidRequest(
+                f"The metadata of an object takes {len(data)} bytes here; {_SIDECAR_MAX_BYTES} are the most."
+            )
+        return data
+
+
+def attributes_document(attributes: Attributes) -> dict[str, Any]:
+    """What is set of an object, as JSON has it."""
+    document: dict[str, Any] = {name: text for name in _TEXTS if (text := getattr(attributes, name))}
+    if attributes.metadata:
+        document["metadata"] = dict(attributes.metadata)
+    return document
+
+
+def attributes_of(document: dict[str, Any]) -> Attributes:
+    """The reverse of `attributes_document`.
+
+    Raises:
+        TypeError: it is none.
+    """
+    return Attributes(**document)
+
+
+# By their bytes: the same document always means the same, so nothing in here can grow stale.
+@lru_cache(maxsize=16_384)
+def decoded(data: bytes) -> Sidecar | None:
+    """The sidecar in a file; None if it is none: torn by a dying writer, or a stranger's."""
+    try:
+        return Sidecar.of_document(json.loads(data))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def sidecar_name(key: str, status: os.stat_result) -> str:
+    """The name of the sidecar of the content with that status."""
+    return f"{hidden_name(key)}.{status.st_mtime_ns:x}.{status.st_size:x}.{status.st_ino:x}"
+
+
+def read(folder: int | None, key: str, status: os.stat_result) -> Sidecar | None:
+    """The sidecar of the content with that status, if there is one."""
+    return None if folder is None else read_named(folder, sidecar_name(key, status))
+
+
+def read_named(folder: int, name: str) -> Sidecar | None:
+    """The sidecar in the file of that name, if there is one."""
+    try:
+        file = os.open(name, os.O_RDONLY | files.FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno in files.ABSENT:
+            return None
+        raise
+    try:
+        data = os.read(file, _SIDECAR_MAX_BYTES + 1)
+    finally:
+        os.close(file)
+    return decoded(data)
+
+
+def write_new(folder: int, name: str, data: bytes, *, sync: bool) -> None:
+    """Writes the sidecar of a content that has no place yet: nobody reads it before it is complete."""
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | files.FILE, files.FILE_MODE, dir_fd=folder)
+    try:
+        files.write_all(file, data)
+        if sync:
+            os.fsync(file)
+    finally:
+        os.close(file)
+    if sync:
+        files.sync_folder(folder)
+
+
+def replace(objects: int, folder: int, name: str, data: bytes, *, sync: bool) -> None:
+    """Writes the sidecar of a content that has its place: readers see the former one or this."""
+    with places.temporary(objects, data, sync=sync) as content:
+        os.rename(content.name, name, src_dir_fd=content.folder, dst_dir_fd=folder)
+    if sync:
+        files.sync_folder(folder)
+
+
+def remove(folder: int, key: str, status: os.stat_result) -> None:
+    """Removes the sidecar of the content with that status, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(sidecar_name(key, status), dir_fd=folder)
+
+
+def sweep(root: int, folder: int, *, before_ns: int, until: float) -> None:
+    """Removes sidecars, last changed before an instant, of contents that are gone.
+
+    Args:
+        root: The bucket's folder, open.
+        folder: That of the sidecars.
+        before_ns: Younger ones stay: their contents may be about to get their places.
+        until: When to stop on the monotonic clock. It begins anywhere, so that several sweeps get everywhere.
+    """
+    listing = files.open_listing(folder)
+    try:
+        with os.scandir(listing) as entries:
+            names = [entry.name for entry in entries]
+    finally:
+        os.close(listing)
+    start = random.randrange(len(names)) if names else 0
+    for name in names[start:] + names[:start]:
+        if time.monotonic() > until:
+            return
+        status = files.status_of(folder, name)
+        if status is not None and status.st_ctime_ns < before_ns and not _is_live(root, folder, name):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+
+
+def _is_live(root: int, folder: int, name: str) -> bool:
+    sidecar = read_named(folder, name)
+    if sidecar is None:
+        return False
+    place = places.find(root, sidecar.name)
+    if place is None:
+        return False
+    with place:
+        return sidecar_name(sidecar.name, place.status) == name

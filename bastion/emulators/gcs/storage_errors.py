@@ -1,0 +1,56 @@
+"""What the storage, its folder or the endpoint itself cannot do, in the API's terms.
+
+Layer: emulator.
+"""
+
+from __future__ import annotations
+
+from bastion.core.errors import AccessDenied, StoreError, StoreUnavailable
+from bastion.emulators.gcs import resources
+from bastion.storage_wire.refusals import Refusal, invalid
+
+_PRECONDITION = "At least one of the pre-conditions you specified did not hold."
+
+
+def not_served(method: str, path: str) -> Refusal:
+    """501: the real service may know this call; this endpoint does not."""
+    return Refusal(
+        501, "notImplemented", f"This endpoint does not serve {method} {path}; docs/reference/storage-endpoint.md does."
+    )
+
+
+def of_storage(error: resources.StorageError) -> Refusal:
+    """What the storage refused, in the API's terms."""
+    said = str(error)
+    match error:
+        case resources.NotModified():
+            return Refusal(304, "notModified", said)
+        case resources.ConditionFailed():
+            message = f"{_PRECONDITION} ({said})" if said else _PRECONDITION
+            return Refusal(412, "conditionNotMet", message, location=("header", "If-Match"))
+        case resources.NoSuchBucket():
+            return Refusal(404, "notFound", f"The specified bucket does not exist. ({said})", code="NoSuchBucket")
+        case resources.NoSuchObject():
+            return Refusal(404, "notFound", said)
+        case resources.NoSuchUpload():
+            return Refusal(404, "notFound", said, code="NoSuchUpload")
+        case resources.BucketExists():
+            message = "Your previous request to create the named bucket succeeded and you already own it."
+            return Refusal(409, "conflict", message, code="BucketAlreadyOwnedByYou")
+        case resources.BucketNotEmpty():
+            return Refusal(
+                409, "conflict", f"The bucket you tried to delete is not empty. ({said})", code="BucketNotEmpty"
+            )
+        case resources.ChecksumMismatch():
+            return invalid(said, code="BadDigest")
+        case _:
+            return invalid(said)
+
+
+def of_store(error: StoreError) -> Refusal:
+    """What the folder itself refused: the machine's trouble, not the client's, but for missing rights."""
+    if isinstance(error, AccessDenied):
+        return Refusal(403, "forbidden", str(error), code="AccessDenied")
+    if isinstance(error, StoreUnavailable):
+        return Refusal(503, "backendError", str(error), code="ServiceUnavailable")
+    return Refusal(500, "internalError", str(error), code="InternalError")

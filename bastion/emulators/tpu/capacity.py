@@ -1,0 +1,106 @@
+"""How much there is: the slices that exist in a zone, and the quota that the project has in a region.
+
+Two different things, as in the real service. Capacity is physical: a node takes its part when it is placed and gives it
+back when its hosts end; a plain node without it fails with a stock-out inside its operation, a queued resource waits.
+Quota is a promise: whatever exists counts, waiting, FAILED and SUSPENDED queued resources too, until it is deleted; a
+request beyond it is refused at once with RESOURCE_EXHAUSTED. What no limit names has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bastion.core.errors import Refused
+from bastion.core.model import instance_types
+from bastion.emulators.tpu.ledger import OpenLedger, units
+from bastion.emulators.tpu.records import ApiError, Code, NodeRecord, NodeState, QueuedRecord
+
+# (zone, accelerator type), counted in nodes, or (zone or region, family), counted in units of quota.
+Limits = Mapping[tuple[str, str], int]
+
+
+def parse_limits(texts: Iterable[str]) -> dict[tuple[str, str], int]:
+    """Limits as a shell writes them: `us-central2-b/v4-8=2` (two nodes) or `us-central2-b/v4=64` (64 units).
+
+    Raises:
+        Refused: one is not of that form, or names no accelerator type and no family.
+    """
+    kinds = {kind.accelerator_type for kind in instance_types.table().values()}
+    families = {kind.resource_type for kind in instance_types.table().values()}
+    limits = {}
+    for text in texts:
+        place, _, number = text.partition("=")
+        where, _, what = place.partition("/")
+        if not where or not number.isdigit():
+            raise Refused(f"'{text}' is not ZONE/TYPE=NUMBER; write for example us-central2-b/v4-8=2")
+        if what not in kinds | families:
+            raise Refused(
+                f"'{text}' names no accelerator type and no family; `bastion instance-types` lists them (v4-8, v4)"
+            )
+        limits[where, what] = int(number)
+    return limits
+
+
+@dataclass(slots=True)
+class Capacity:
+    """What is left, worked out from the ledger at each question. The caller holds the ledger's lock.
+
+    Attributes:
+        exists: By zone, and type (in nodes) or family (in units).
+        quota: By region (`us-central2`) and family, in units.
+    """
+
+    ledger: OpenLedger
+    exists: dict[tuple[str, str], int] = field(default_factory=dict)
+    quota: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def fits(self, location: str, accelerator_type: str, nodes: int) -> bool:
+        """Whether so many more nodes can be placed now."""
+        zone = location.rpartition("/")[2]
+        kind = instance_types.table()[accelerator_type]
+        of_type, of_family = self.exists.get((zone, accelerator_type)), self.exists.get((zone, kind.resource_type))
+        if of_type is None and of_family is None:
+            return True
+        types, amount = 0, 0
+        for node in self.ledger.nodes:
+            # A pre-empted node was taken away: somebody else has its part.
+            if node.location.rpartition("/")[2] == zone and node.placed and node.state is not NodeState.PREEMPTED:
+                types += node.accelerator_type == accelerator_type
+                other = instance_types.table()[node.accelerator_type]
+                amount += other.amount if other.resource_type == kind.resource_type else 0
+        if of_type is not None and types + nodes > of_type:
+            return False
+        return of_family is None or amount + nodes * kind.amount <= of_family
+
+    def require_quota(self, location: str, accelerator_type: str, nodes: int, *, spot: bool) -> None:
+        """Refuses what the project's quota does not cover.
+
+        Raises:
+            ApiError: RESOURCE_EXHAUSTED, with the limit.
+        """
+        region = _region(location)
+        kind = instance_types.table()[accelerator_type]
+        limit = self.quota.get((region, kind.resource_type))
+        if limit is None:
+            return
+        records: list[NodeRecord | QueuedRecord] = [
+            *(node for node in self.ledger.nodes if not node.queued),
+            *self.ledger.queued_resources,
+        ]
+        held = sum(
+            units(record)
+            for record in records
+            if _region(record.location) == region
+            and instance_types.table()[record.accelerator_type].resource_type == kind.resource_type
+        )
+        if held + nodes * kind.amount > limit:
+            metric = f"TPU{kind.resource_type.upper()}{'Preemptible' if spot else ''}PerProjectPerRegionForTPUAPI"
+            raise ApiError(
+                Code.RESOURCE_EXHAUSTED, f"Quota limit '{metric}' has been exceeded. Limit: {limit} in region {region}."
+            )
+
+
+def _region(location: str) -> str:
+    zone = location.rpartition("/")[2]
+    return zone.rpartition("-")[0] or zone

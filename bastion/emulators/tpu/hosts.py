@@ -1,0 +1,211 @@
+"""Hosts as this machine's processes: loopback addresses, starting supervisors, ending everything of a host.
+
+Every node gets a block of loopback addresses, 127.100.N.1 for worker 0 and so on, so that the ports of different
+nodes' programs never meet and peers look like real ones. A block is taken by listening on the metadata port of each
+address; the supervisor inherits that socket, so the block stays taken exactly as long as its hosts live, whatever
+becomes of the emulator and whoever else runs one on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import bastion
+from bastion import processes
+from bastion.core.model import instance_types
+from bastion.emulators.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
+from bastion.emulators.tpu.records import HostRecord, NodeRecord
+from bastion.emulators.tpu.requests import LOCATION
+from bastion.emulators.tpu.settings import FleetSettings
+from bastion.processes import ProcessId
+
+METADATA_PORT = 9254
+_BLOCKS = 254
+_SERIAL_LOGS_KEPT = 64
+
+
+class NoAddressesLeft(OSError):
+    """Every block of loopback addresses is taken."""
+
+
+class AddressBlocks:
+    """Hands out blocks of loopback addresses, the longest unused first."""
+
+    def __init__(self) -> None:
+        # Emulators of several users or tests begin at different blocks, so that they rarely try the same one.
+        self._next = os.getpid() * 31 % _BLOCKS
+        self._lock = threading.Lock()
+
+    def take(self, hosts: int) -> list[socket.socket]:
+        """Listening sockets, one for each worker in order, all in one block.
+
+        Raises:
+            NoAddressesLeft: no block is free.
+        """
+        for _ in range(_BLOCKS):
+            with self._lock:
+                block = self._next + 1
+                self._next = block % _BLOCKS
+            listeners: list[socket.socket] = []
+            try:
+                for worker in range(1, hosts + 1):
+                    listener = socket.create_server((f"127.100.{block}.{worker}", METADATA_PORT))
+                    listeners.append(listener)
+            except OSError as error:
+                for listener in listeners:
+                    listener.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return listeners
+        raise NoAddressesLeft(
+            f"all {_BLOCKS} blocks of loopback addresses 127.100.N.1 have port {METADATA_PORT} taken; "
+            "delete nodes, or end the program that listens on that port of every address"
+        )
+
+
+class Hosts:
+    """Starts and ends hosts; knows those it started, to reap them."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._vms = state_dir / "vms"
+        self._serial = state_dir / "serial"
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+
+    def node_folder(self, key: str) -> Path:
+        return self._vms / key
+
+    def folder(self, key: str, worker: int) -> HostFolder:
+        return HostFolder(self._vms / key / str(worker))
+
+    def start(self, key: str, spec: HostSpec, listener: socket.socket) -> ProcessId:
+        """Boots one host; it owns the socket from now on.
+
+        Raises:
+            OSError: the folder could not be written or the process not be started.
+        """
+        folder = self.folder(key, spec.worker)
+        folder.prepare(spec)
+        # The package may not be installed in the interpreter (a checkout run in place), and the supervisor's own
+        # environment is otherwise as bare as its host's.
+        environment = {
+            MARKER: spec.vm_id,
+            "PATH": os.defpath,
+            "PYTHONPATH": str(Path(bastion.__file__).resolve().parent.parent),
+            "LANG": "C.UTF-8",
+            **{name: os.environ[name] for name in INHERITED if name in os.environ},
+        }
+        with listener, folder.supervisor_log.open("ab") as log:
+            child = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "bastion.emulators.tpu.vm",
+                    f"--folder={folder.path}",
+                    f"--listen-fd={listener.fileno()}",
+                ],
+                cwd=folder.path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+        with self._lock:
+            self._children.append(child)
+        # A child that died at once is a zombie until it is reaped: an identity that is never alive.
+        return ProcessId.of(child.pid) or ProcessId(child.pid, 0)
+
+    def reap(self) -> None:
+        """Collects supervisors that ended."""
+        with self._lock:
+            self._children = [child for child in self._children if child.poll() is None]
+
+    def end(self, hosts: Sequence[HostRecord], *, grace_seconds: float) -> bool:
+        """Ends all processes of these hosts: asks the supervisors, waits, then kills what is left by its marker.
+
+        Returns:
+            Whether all are gone.
+        """
+        for host in hosts:
+            if (supervisor := host.supervisor) is not None:
+                supervisor.signal(signal.SIGTERM)
+        # The supervisor itself kills after the grace period; the slack is for it to notice that all are gone.
+        deadline = time.monotonic() + grace_seconds + 1.0
+        while any(host.alive for host in hosts) and time.monotonic() < deadline:
+            time.sleep(0.02)
+            self.reap()
+        gone = [processes.end_marked(MARKER, host.vm_id, grace_seconds=0) for host in hosts]
+        self.reap()
+        return all(gone)
+
+    def kill(self, host: HostRecord) -> None:
+        """Ends a host as a power cut does: nothing of it is asked, everything of it is killed."""
+        if (supervisor := host.supervisor) is not None:
+            supervisor.signal(signal.SIGKILL)
+        processes.end_marked(MARKER, host.vm_id, grace_seconds=0)
+        self.reap()
+
+    def remove(self, key: str) -> None:
+        """Removes a node's folders; the serial logs are kept a while, for whoever wonders why a node never came up."""
+        with contextlib.suppress(OSError):  # no log is worth a node that cannot be removed
+            self._serial.mkdir(mode=0o700, exist_ok=True)
+            for path in self.node_folder(key).glob("*/serial.log"):
+                path.replace(self._serial / f"{key}-{path.parent.name}.log")
+            kept = sorted(self._serial.iterdir(), key=lambda path: path.stat().st_mtime)
+            for path in kept[:-_SERIAL_LOGS_KEPT]:
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self.node_folder(key), ignore_errors=True)
+
+    def sweep(self, known: set[str]) -> None:
+        """Ends and removes what lies under `vms/` and belongs to no known node."""
+        if not self._vms.is_dir():
+            return
+        for node in list(self._vms.iterdir()):
+            if node.name in known:
+                continue
+            for path in node.iterdir() if node.is_dir() else ():
+                with contextlib.suppress(OSError, ValueError):
+                    if vm_id := HostFolder(path).read().vm_id:
+                        processes.end_marked(MARKER, vm_id, grace_seconds=0)
+            self.remove(node.name)
+
+
+def host_spec(
+    node: NodeRecord, host: HostRecord, hosts: tuple[HostRecord, ...], coordinator: str, settings: FleetSettings
+) -> HostSpec:
+    """What one host of a node is told of itself."""
+    location = LOCATION.fullmatch(node.location)
+    assert location is not None, node.location
+    return HostSpec(
+        vm_id=host.vm_id,
+        node_id=node.node_id,
+        project=location["project"],
+        zone=location["zone"],
+        worker=host.worker,
+        addresses=tuple(other.ip for other in hosts),
+        port=host.port,
+        accelerator_type=node.accelerator_type,
+        topology=instance_types.table()[node.accelerator_type].topology,
+        service_account=node.service_account or f"default@{location['project']}.iam.gserviceaccount.com",
+        metadata=node.metadata,
+        state_dir=str(settings.state_dir),
+        orphan_seconds=settings.orphan_seconds,
+        grace_seconds=settings.grace_seconds,
+        slices=node.slices,
+        slice_index=node.slice_index,
+        coordinator=coordinator,
+    )

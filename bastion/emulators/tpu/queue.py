@@ -1,0 +1,275 @@
+"""The emulated queued resources: accepted, waiting, provisioned, suspended, deleted.
+
+    ACCEPTED > WAITING_FOR_RESOURCES > PROVISIONING > ACTIVE > SUSPENDING > SUSPENDED, or FAILED; then DELETING
+
+Speaks neither gRPC nor protobuf; `queue_service.py` translates. Invariants:
+
+* `step` alone moves a queued resource on, from what the ledger says, so a restart needs nothing but a step.
+* A queued resource is served when its whole capacity is there: all its nodes or none. The oldest is asked first; one
+  that does not fit holds nobody up.
+* FAILED and SUSPENDED are ends: they keep their quota, and their name, until somebody deletes them.
+* It leaves the ledger only after the last of its nodes did.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from bastion.emulators.tpu.capacity import Capacity
+from bastion.emulators.tpu.ledger import OpenLedger, in_location
+from bastion.emulators.tpu.records import (
+    ApiError,
+    Code,
+    NodeRecord,
+    NodeState,
+    OperationRecord,
+    QueuedRecord,
+    QueuedState,
+)
+from bastion.emulators.tpu.requests import NewQueuedResource, check_queued
+
+# What may be deleted without `force`. The client's documentation names ACCEPTED, FAILED and SUSPENDED; the service's
+# own says that WAITING_FOR_RESOURCES took ACCEPTED's place.
+_DELETABLE = {
+    QueuedState.ACCEPTED,
+    QueuedState.WAITING_FOR_RESOURCES,
+    QueuedState.FAILED,
+    QueuedState.SUSPENDED,
+}
+
+
+class NodeKeeper(Protocol):
+    """What the queue needs of whoever keeps the nodes. Called under the ledger's lock; returns at once."""
+
+    def boot(self, name: str) -> None:
+        """Begins to bring up a node that is in the ledger."""
+
+    def reboot(self, name: str) -> None:
+        """Ends a node's hosts and brings up new ones."""
+
+    def end(self, name: str) -> None:
+        """Begins the end of a node; it leaves the ledger when it is gone."""
+
+
+class Queue:
+    """All queued resources of one emulator. Thread-safe.
+
+    Args:
+        wait_seconds: How long each waits for resources at least.
+    """
+
+    def __init__(
+        self, ledger: OpenLedger, capacity: Capacity, keeper: NodeKeeper, *, hosts_max: int, wait_seconds: float
+    ) -> None:
+        self._ledger = ledger
+        self._capacity = capacity
+        self._keeper = keeper
+        self._hosts_max = hosts_max
+        self._wait_seconds = wait_seconds
+
+    # ---- what the API asks
+
+    def create(self, new: NewQueuedResource) -> OperationRecord:
+        """Accepts a queued resource; its operation ends when it waits for resources.
+
+        Raises:
+            ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
+        """
+        check_queued(new, hosts_max=self._hosts_max)
+        node = new.nodes[0]
+        names = tuple(node.name for node in new.nodes)
+        with self._ledger.lock:
+            if self._ledger.find_queued(new.name) is not None:
+                raise ApiError(Code.ALREADY_EXISTS, f"Resource '{new.name}' already exists")
+            for name in names:
+                if self._ledger.find_node(name) is not None:
+                    raise ApiError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
+            self._capacity.require_quota(new.location, node.accelerator_type, len(names), spot=new.spot)
+            operation = self._ledger.begin(new.location, new.name, "create")
+            self._ledger.add_queued(
+                QueuedRecord(
+                    name=new.name,
+                    nodes=names,
+                    accelerator_type=node.accelerator_type,
+                    service_account=node.service_account,
+                    metadata=node.metadata,
+                    sent=new.sent,
+                    node_sent=node.sent,
+                    created=operation.created,
+                    since=operation.created,
+                    create_operation=operation.name,
+                    spot=new.spot,
+                    reserved=new.reserved,
+                    valid_after=new.valid_after,
+                    valid_until=new.valid_until,
+                )
+            )
+            self._ledger.save()
+            return operation
+
+    def get(self, name: str) -> QueuedRecord:
+        """The queued resource of that name.
+
+        Raises:
+            ApiError: NOT_FOUND.
+        """
+        with self._ledger.lock:
+            return self._ledger.queued(name)
+
+    def list(self, location: str) -> list[QueuedRecord]:
+        """Those of a location in order of their names; the zone `-` means every zone of the project."""
+        found = [queued for queued in self._ledger.queued_resources if in_location(queued.location, location)]
+        return sorted(found, key=lambda queued: queued.name)
+
+    def delete(self, name: str, *, force: bool) -> OperationRecord:
+        """Accepts the end of a queued resource and its nodes; one that is being deleted gets the same operation again.
+
+        Raises:
+            ApiError: NOT_FOUND; FAILED_PRECONDITION: it has nodes and `force` is not set, or it is being suspended.
+        """
+        with self._ledger.lock:
+            queued = self._ledger.queued(name)
+            if queued.state is QueuedState.DELETING:
+                return self._ledger.operation(queued.delete_operation)
+            if queued.state is QueuedState.SUSPENDING:
+                raise ApiError(
+                    Code.FAILED_PRECONDITION,
+                    f"Queued resource '{name}' is in state SUSPENDING and cannot be deleted until it is SUSPENDED",
+                )
+            has_nodes = bool(self._ledger.nodes_of(queued)) or queued.state is QueuedState.PROVISIONING
+            if not force and has_nodes and queued.state not in _DELETABLE:
+                raise ApiError(
+                    Code.FAILED_PRECONDITION,
+                    f"Queued resource '{name}' is in state {queued.state.name} and has nodes; delete its nodes first, "
+                    "or set force",
+                )
+            return self._begin_delete(queued)
+
+    def reset(self, name: str) -> OperationRecord:
+        """Accepts a new start of all nodes of an active queued resource: same names, new hosts.
+
+        Raises:
+            ApiError: NOT_FOUND; FAILED_PRECONDITION: it is not active.
+        """
+        with self._ledger.lock:
+            queued = self._ledger.queued(name)
+            if queued.state is not QueuedState.ACTIVE:
+                raise ApiError(
+                    Code.FAILED_PRECONDITION,
+                    f"Queued resource '{name}' is in state {queued.state.name}; only an ACTIVE one can be reset",
+                )
+            operation = self._ledger.begin(queued.location, name, "reset")
+            self._ledger.change_queued(name, state=QueuedState.PROVISIONING, reset_operation=operation.name)
+            for node in self._ledger.nodes_of(queued):
+                self._ledger.change_node(node.name, state=NodeState.RESTARTING, health_description="")
+                self._keeper.reboot(node.name)
+            self._ledger.save()
+            return operation
+
+    def check_node_delete(self, node: NodeRecord) -> None:
+        """Refuses to delete one node of several, or one whose queued resource is on its way to something.
+
+        Raises:
+            ApiError: FAILED_PRECONDITION.
+        """
+        queued = self._ledger.find_queued(node.queued)
+        if queued is None:
+            return
+        if node.slices > 1:
+            raise ApiError(
+                Code.FAILED_PRECONDITION,
+                f"Node '{node.name}' is one of {node.slices} of queued resource '{queued.name}' and cannot be deleted "
+                "alone; delete the queued resource with force",
+            )
+        if queued.state in (QueuedState.PROVISIONING, QueuedState.SUSPENDING, QueuedState.DELETING):
+            raise ApiError(
+                Code.FAILED_PRECONDITION,
+                f"Node '{node.name}' belongs to queued resource '{queued.name}', which is in state {queued.state.name}",
+            )
+
+    # ---- what happens to it
+
+    def fail(self, name: str, code: int, message: str) -> None:
+        """A node of it could not be made: it fails, and its other nodes end. The caller holds the ledger's lock."""
+        queued = self._ledger.find_queued(name)
+        if queued is None or queued.state in (QueuedState.FAILED, QueuedState.DELETING):
+            return
+        self._ledger.change_queued(name, state=QueuedState.FAILED, error_code=code, error_message=message)
+        self._ledger.finish(queued.create_operation)
+        self._ledger.finish(queued.reset_operation, code, message)
+        for node in self._ledger.nodes_of(queued):
+            self._keeper.end(node.name)
+
+    def delete_all(self) -> None:
+        """The emulator's orderly end: everything goes, whatever state it is in."""
+        with self._ledger.lock:
+            for queued in self._ledger.queued_resources:
+                if queued.state is not QueuedState.DELETING:
+                    self._begin_delete(queued)
+
+    def step(self) -> None:
+        """Moves everything on that can move."""
+        with self._ledger.lock:
+            before = self._ledger.queued_resources
+            for queued in sorted(before, key=lambda queued: queued.created):
+                self._move(queued, time.time())
+            if self._ledger.queued_resources != before:
+                self._ledger.save()
+
+    # ---- inside
+
+    def _move(self, queued: QueuedRecord, now: float) -> None:
+        match queued.state:
+            case QueuedState.ACCEPTED:
+                self._ledger.change_queued(queued.name, state=QueuedState.WAITING_FOR_RESOURCES)
+                self._ledger.finish(queued.create_operation)
+            case QueuedState.WAITING_FOR_RESOURCES:
+                self._serve(queued, now)
+            case QueuedState.PROVISIONING:
+                nodes = self._ledger.nodes_of(queued)
+                if len(nodes) == len(queued.nodes) and all(node.state is NodeState.READY for node in nodes):
+                    # In this order: who sees the operation done sees the state, too.
+                    self._ledger.change_queued(queued.name, state=QueuedState.ACTIVE)
+                    self._ledger.finish(queued.reset_operation)
+            case QueuedState.SUSPENDING:
+                # A pre-empted node stays in sight; it is over when its hosts are.
+                nodes = self._ledger.nodes_of(queued)
+                taken = all(node.state is NodeState.PREEMPTED for node in nodes)
+                if taken and not any(host.alive for node in nodes for host in node.hosts):
+                    self._ledger.change_queued(queued.name, state=QueuedState.SUSPENDED)
+            case QueuedState.DELETING:
+                if not self._ledger.nodes_of(queued):
+                    self._ledger.drop_queued(queued.name)
+                    self._ledger.finish(queued.delete_operation)
+            case _:
+                pass  # ACTIVE, FAILED and SUSPENDED last until something happens to them
+
+    def _serve(self, queued: QueuedRecord, now: float) -> None:
+        """Gives a waiting queued resource its nodes, if its time has come and they are there."""
+        if queued.valid_until is not None and now >= queued.valid_until:
+            message = "The queued resource's 'valid until' start timing constraint expired before it was provisioned"
+            return self.fail(queued.name, Code.DEADLINE_EXCEEDED, message)
+        if now < max(queued.since + self._wait_seconds, queued.valid_after or 0.0):
+            return None
+        if not self._capacity.fits(queued.location, queued.accelerator_type, len(queued.nodes)):
+            return None
+        for name in queued.nodes:
+            if self._ledger.find_node(name) is not None:
+                return self.fail(queued.name, Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
+        self._ledger.change_queued(queued.name, state=QueuedState.PROVISIONING)
+        for index, name in enumerate(queued.nodes):
+            self._ledger.add_node(NodeRecord.of_queued(queued, index, now))
+            self._keeper.boot(name)
+        return None
+
+    def _begin_delete(self, queued: QueuedRecord) -> OperationRecord:
+        operation = self._ledger.begin(queued.location, queued.name, "delete")
+        message = "the queued resource was deleted"
+        self._ledger.finish(queued.create_operation, Code.CANCELLED, message)
+        self._ledger.finish(queued.reset_operation, Code.CANCELLED, message)
+        self._ledger.change_queued(queued.name, state=QueuedState.DELETING, delete_operation=operation.name)
+        for node in self._ledger.nodes_of(queued):
+            self._keeper.end(node.name)
+        self._ledger.save()
+        return operation

@@ -1,0 +1,223 @@
+"""One emulated host: `python -m bastion.emulators.tpu.vm --folder=DIR --listen-fd=N`, started by the emulator.
+
+The supervisor serves the host's metadata, runs the node's startup script under bash, and ends everything that belongs
+to the host when the host ends. Its imports are light, because a slice of sixteen hosts starts sixteen of it.
+
+Invariants:
+
+* Every process of the host carries the marker `BASTION_VM=<vm id>`, so that it is found however it detached itself;
+  one that dropped the marker is found as the supervisor's descendant.
+* The supervisor leaves last: it exits only when no other marked process is left.
+* Without an emulator it lives on for `orphan_seconds`, so that a restart adopts it, and no longer, so that a crash
+  leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from bastion import processes
+from bastion.emulators.tpu.address import locate
+from bastion.emulators.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
+from bastion.emulators.tpu.metadata import MetadataServer
+
+_SERIAL_MAX_BYTES = 1024 * 1024
+_LINE_MAX_BYTES = 4096
+# How the startup script begins what it says, and what it says before the agent.
+_SAYS = b"bastion: "
+_BEGINS = "starting the agent"
+
+
+class SerialLog:
+    """What the startup script printed: at most two files of `max_bytes`, the older one with the ending `.1`.
+
+    On a full disk output is lost. It never raises and never stops reading: a full pipe would stop the whole host.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int = _SERIAL_MAX_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._stream: BinaryIO = path.open("ab", buffering=0)
+        self._size = path.stat().st_size
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            if self._size and self._size + len(data) > self._max_bytes:
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                following = self._path.open("ab", buffering=0)
+                self._stream.close()
+                self._stream = following
+                self._size = 0
+            self._size += self._stream.write(data) or 0
+
+
+class LastWords:
+    """The lines by which the startup script says what it is at; see `agent/startup.sh`.
+
+    Args:
+        note: Told each problem; told the empty text when the agent is started.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._rest = b""
+
+    def heed(self, data: bytes) -> None:
+        """Look at what the script printed."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:_LINE_MAX_BYTES]
+        said = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
+        words = [each for each in said if not each.startswith(b"the agent ended")]
+        if words:
+            text = "".join(c if c.isprintable() else " " for c in words[-1].decode("utf-8", "replace"))
+            self._note("" if text == _BEGINS else text)
+
+
+class Supervisor:
+    """The life of one host, from its boot to the end of its last process."""
+
+    def __init__(self, spec: HostSpec, folder: HostFolder, listener: socket.socket) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._metadata = MetadataServer(spec, folder, listener)
+        self._serial = SerialLog(folder.serial_log)
+        self._boot_id = str(uuid.uuid4())
+        self._ending = False
+        self._script: subprocess.Popen[bytes] | None = None
+        self._pump: threading.Thread | None = None
+        self._wakeup, self._waker = socket.socketpair()
+
+    def run(self) -> None:
+        """Boots, waits until the host must end, ends it."""
+        self._listen_to_signals()
+        self._metadata.start()
+        self._start_script()
+        self._wait()
+        processes.end_marked(MARKER, self._spec.vm_id, grace_seconds=self._spec.grace_seconds)
+        self._reap()
+        if self._pump is not None:
+            self._pump.join(timeout=1.0)
+
+    def _listen_to_signals(self) -> None:
+        """A signal wakes the waiting loop at once: a terminated host must not sit out its period."""
+        self._wakeup.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._on_end)
+        signal.signal(signal.SIGINT, self._on_end)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+
+    def _on_end(self, _number: int, _frame: FrameType | None) -> None:
+        self._ending = True
+
+    def _start_script(self) -> None:
+        if not self._spec.metadata.get("startup-script"):
+            self._serial.write(b"bastion: the node has no startup-script; the VM idles\n")
+            return
+        self._script = subprocess.Popen(
+            ["/bin/bash", str(self._folder.startup_script)],
+            cwd=self._folder.home,
+            env=environment(self._spec, self._folder, self._boot_id),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert self._script.stdout is not None
+        self._pump = threading.Thread(target=self._copy, args=(self._script.stdout.fileno(),), daemon=True)
+        self._pump.start()
+
+    def _copy(self, descriptor: int) -> None:
+        # Ends when the last process that inherited the pipe is gone; a daemon started by the script keeps it open.
+        words = LastWords(self._folder.note_problem)
+        while data := os.read(descriptor, 65536):
+            words.heed(data)
+            self._serial.write(data)
+
+    def _wait(self) -> None:
+        """Returns when the host was told to end, or has had no emulator for too long."""
+        period = min(2.0, self._spec.orphan_seconds / 4)
+        alone_since: float | None = None
+        while not self._ending:
+            select.select([self._wakeup], [], [], period)
+            with contextlib.suppress(BlockingIOError):
+                self._wakeup.recv(4096)
+            self._reap()
+            if self._has_emulator():
+                alone_since = None
+            elif alone_since is None:
+                alone_since = time.monotonic()
+            elif time.monotonic() - alone_since > self._spec.orphan_seconds:
+                self._serial.write(b"bastion: no emulator serves this VM any more; it ends\n")
+                return
+
+    def _has_emulator(self) -> bool:
+        return self._folder.spec.exists() and locate(Path(self._spec.state_dir)) is not None
+
+    def _reap(self) -> None:
+        """Collects dead children, also those that a startup script left to us as their new parent."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if self._script is not None and pid == self._script.pid:
+                    code = os.waitstatus_to_exitcode(status)
+                    self._script.returncode = code
+                    self._serial.write(f"bastion: startup-script exit status {code}\n".encode())
+
+
+def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, str]:
+    """What a startup script finds: nothing of this user's own environment, and the emulator's Python first on PATH.
+
+    HOME is the host's own folder: no credentials or settings of this user leak in, as on a real VM.
+    """
+    metadata = f"{spec.address}:{spec.port}"
+    return {
+        # One for all hosts: sixteen of them should not each unpack the same agent.
+        "BASTION_AGENT_DIR": str(Path(spec.state_dir) / "agents"),
+        "BASTION_EMULATED_BOOT_ID": boot_id,
+        "BASTION_EMULATED_TPU": "1",
+        "BASTION_STATE_DIR": str(folder.disk),
+        "GCE_METADATA_HOST": metadata,
+        "GCE_METADATA_IP": metadata,
+        "GCE_METADATA_ROOT": metadata,
+        "HOME": str(folder.home),
+        "LANG": "C.UTF-8",
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "SHELL": "/bin/bash",
+        MARKER: spec.vm_id,
+        **{name: os.environ[name] for name in INHERITED if name in os.environ},
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bastion.emulators.tpu.vm", description="One emulated TPU host.")
+    parser.add_argument("--folder", type=Path, required=True, help="the host's folder, with host.json")
+    parser.add_argument("--listen-fd", type=int, required=True, help="listening socket for the metadata server")
+    arguments = parser.parse_args(argv)
+    os.set_inheritable(arguments.listen_fd, False)
+    listener = socket.socket(fileno=arguments.listen_fd)
+    folder = HostFolder(arguments.folder)
+    processes.become_subreaper()
+    Supervisor(folder.read(), folder, listener).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""Files as objects: folders opened without following links, generations from times, reads that hang together.
+
+Layer: directory.
+
+A file's generation is computed from its status alone, so that a file changed by `cp`, `cp -p`, `mv` or an editor has a
+new one without anybody's help:
+
+* the upper bits, the *stamp*, are the later of its modification and change time in units of 1024 ns. `cp -p` and
+  `touch` can set the first but not the second; our writers set the first, so as to go up even if the clock does not;
+* the lower ten bits are a mixture of everything else that changes with the content: inode, size and both times. Older
+  kernels move a file's times every few milliseconds only, so `cp` can truncate and fill a file within one step.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.errors import AccessDenied, StoreError, StoreFull, StoreUnavailable
+
+STAMP_BITS = 10
+# A modification time beyond the year 2116 is a mistake or an attack: counting on from it would hit the end of time.
+_TIME_HORIZON_NS = 1 << 62
+
+# Search permission is enough to reach what lies below a folder; where the system cannot say so, it takes reading too.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Never waits (a fifo would), never follows a link.
+FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+# What the system says when a name is not there, or cannot be there because of its spelling or of what is.
+BARRED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
+ABSENT = BARRED | {errno.ENOENT}
+
+# What may be done with what we make, before the umask takes its part: nothing by others. Specs hold environments, and
+# orders and claims the tokens of runs. A team shares a bucket's folder by its group.
+FILE_MODE = 0o660
+FOLDER_MODE = 0o770
+
+# Looks that a file which is replaced at this very moment gets before we call the store unavailable.
+_LOOKS = 100
+
+
+def stamp(generation: int) -> int:
+    """The time part of a generation, in units of 1024 ns since the epoch."""
+    return generation >> STAMP_BITS
+
+
+def stamp_of(status: os.stat_result) -> int:
+    """The stamp of the file with that status."""
+    return stamp(generation_of(status))
+
+
+def stamp_time_ns(value: int) -> int:
+    """The modification time that yields a stamp, also on a file system that rounds down to microseconds."""
+    return (value << STAMP_BITS) | ((1 << STAMP_BITS) - 1)
+
+
+def next_stamp(now_ns: int, mark: int, generation: int) -> int:
+    """The stamp of a new file: greater than that of the object it replaces, than that of any earlier object of its key.
+
+    Args:
+        now_ns: The time, which it is if possible; nanoseconds since the epoch.
+        mark: The highest stamp ever given to the key (`lock.HighWaterMark`).
+        generation: Of the object that it replaces; 0: of none.
+    """
+    return max(stamp(now_ns), stamp(generation) + 1, mark + 1)
+
+
+def set_stamp(file: int, value: int, *, path: str) -> os.stat_result:
+    """Gives an open file a stamp; returns its status then.
+
+    Raises:
+        StoreError: the file system of the bucket `path` cannot keep it.
+    """
+    time_ns = stamp_time_ns(value)
+    os.utime(file, ns=(time_ns, time_ns))
+    status = os.fstat(file)
+    if stamp_of(status) < value:
+        raise StoreError(
+            f"the file system of {path} cannot keep a file's time to the microsecond, or the times in it lie "
+            "beyond the year 2116; use a folder on another file system"
+        )
+    return status
+
+
+def generation_of(status: os.stat_result) -> int:
+    """The generation of the file with that status; see the module's docstring."""
+    modified, changed = status.st_mtime_ns, status.st_ctime_ns
+    latest = modified if changed < modified < _TIME_HORIZON_NS else changed
+    mixture = (
+        status.st_size * 0x9E3779B97F4A7C15
+        ^ status.st_ino * 0xC2B2AE3D27D4EB4F
+        ^ modified * 0x165667B19E3779F9
+        ^ changed
+    )
+    return (latest >> STAMP_BITS << STAMP_BITS) | ((mixture ^ (mixture >> 23) ^ (mixture >> 47)) & 0x3FF)
+
+
+def meta_of(key: str, status: os.stat_result) -> ObjectMeta:
+    """An object's metadata. `updated` is the change time: the kernel's own, which nobody can set to 1970."""
+    return ObjectMeta(
+        key=key, size=status.st_size, generation=generation_of(status), updated=status.st_ctime_ns / 1_000_000_000
+    )
+
+
+def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync: bool = False) -> int:
+    """Opens the folder `names` below an open folder, following no link; the caller closes it.
+
+    Args:
+        parent: Stays open.
+        names: May be empty: the parent itself.
+        create: Makes what is missing.
+        sync: Makes it durable, too.
+
+    Raises:
+        OSError: with a number of `ABSENT` if it is not there; with `create`, ENOENT means that somebody removed it
+            meanwhile.
+    """
+    if not names:
+        return os.dup(parent)
+    folder = parent
+    for name in names:
+        above = folder
+        try:
+            try:
+                folder = os.open(name, _FOLDER, dir_fd=above)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                _make_folder(above, name, sync=sync)
+                folder = os.open(name, _FOLDER, dir_fd=above)
+        finally:
+            if above != parent:
+                os.close(above)
+    return folder
+
+
+def _make_folder(above: int, name: str, *, sync: bool) -> None:
+    try:
+        os.mkdir(name, FOLDER_MODE, dir_fd=above)
+    except FileExistsError:
+        return
+    if sync:
+        sync_folder(above)
+
+
+def close_to_others(path: str) -> None:
+    """Take what is not the owner's or the group's to do from a folder of this user; do nothing to another's.
+
+    What lies below cannot be reached then. The files keep their modes: a change of mode is a change of the file's
+    status, and so of its generation.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(folder)
+        if status.st_uid == os.geteuid() and status.st_mode & 0o007:
+            os.fchmod(folder, stat.S_IMODE(status.st_mode) & ~0o007)
+    finally:
+        os.close(folder)
+
+
+def open_listing(folder: int) -> int:
+    """The folder once more, for reading its entries or for fsync; the caller closes it."""
+    return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+
+
+def sync_folder(folder: int) -> None:
+    """Makes what was created, renamed and removed in a folder durable."""
+    readable = open_listing(folder)
+    try:
+        os.fsync(readable)
+    finally:
+        os.close(readable)
+
+
+def status_of(folder: int, name: str) -> os.stat_result | None:
+    """The status of a regular file; None if there is none of that name.
+
+    A file that loses its name to another (a put) gets a new change time just before. The kernel does not read a status
+    in one piece, so one look may show that time and still a name; a second look cannot.
+
+    Raises:
+        StoreUnavailable: it was being changed each time we looked.
+    """
+    seen = 0
+    for _ in range(_LOOKS):
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return None
+            raise
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        generation = generation_of(status)
+        if status.st_nlink and generation == seen:
+            return status
+        seen = generation
+    raise StoreUnavailable(f"the file {name!r} is being changed all the time; try again")
+
+
+def read_file(folder: int, name: str, status: os.stat_result, start: int) -> bytes | None:
+    """The bytes from `start` on of the regular file that `status_of` has just looked up.
+
+    Returns:
+        None if it is no longer what it was then: look again.
+    """
+    try:
+        file = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise
+    try:
+        data = _read_range(file, start, status.st_size)
+        after = os.fstat(file)
+    finally:
+        os.close(file)
+    if generation_of(after) == generation_of(status) or (not after.st_nlink and is_same_content(after, status)):
+        return data
+    return None
+
+
+def is_same_content(after: os.stat_result, before: os.stat_result) -> bool:
+    """Whether only the name went, by a put or a deletion: that changes the change time, but not the bytes."""
+    return (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+
+
+def _read_range(file: int, start: int, end: int) -> bytes:
+    pieces = []
+    while start < end:
+        piece = os.pread(file, end - start, start)
+        if not piece:
+            break
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Writes every byte; a single system call unless the system takes only a part."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def append_all(file: int, data: bytes, size: int) -> None:
+    """Adds bytes to a file of `size` bytes that is open for appending: all of them, or, with an OSError, none."""
+    try:
+        write_all(file, data)
+    except OSError:
+        # Out of space half-way. Cut off what we added, unless somebody else has added to it.
+        if os.fstat(file).st_size <= size + len(data):
+            os.ftruncate(file, size)
+        raise
+
+
+def explain(error: OSError, *, doing: str, path: str, needs: str) -> StoreError:
+    """The error of our tree for what the operating system said.
+
+    Args:
+        error: What it said.
+        doing: A verb in its `-ing` form.
+        path: Of the file or folder, as the user knows it.
+        needs: The permissions that this takes.
+    """
+    said = os.strerror(error.errno) if error.errno else str(error)
+    what = f"{doing} {path} failed: {said}"
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return AccessDenied(f"{what}; it needs {needs}")
+        case errno.ENOSPC | errno.EDQUOT:
+            return StoreFull(f"{what}; free some space (or raise the quota) on its file system, then try again")
+        case errno.EIO | errno.ESTALE:
+            return StoreUnavailable(f"{what}; check the disk or remount the file system, then try again")
+        case errno.EMFILE | errno.ENFILE:
+            return StoreUnavailable(f"{what}; raise the limit of open files (ulimit -n), then try again")
+        case errno.EXDEV:
+            return StoreError(f"{what}; another file system is mounted inside the bucket's folder: unmount it")
+    return StoreUnavailable(f"{what}; try again")

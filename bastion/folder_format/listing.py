@@ -1,0 +1,280 @@
+"""Listing a folder as a bucket: every object under a prefix, in the order of the keys' UTF-8 bytes.
+
+Layer: directory.
+
+A folder `a` sorts as `a/`, so that `a.b` comes before `a/b` and after `a`. Only folders that can hold a wanted key are
+read, and a file's status only when its turn comes. What cannot be an object is left out: links, special files, names
+that are not UTF-8 or hold CR or LF, and our own hidden folder. Nothing stays open between two objects.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import NamedTuple
+
+from bastion.core import limits
+from bastion.core.bucket.objects import ObjectMeta, can_begin_key
+from bastion.folder_format import files
+from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
+
+_log = logging.getLogger(__name__)
+_KEY_FILE_MAX_BYTES = limits.OBJECT_KEY_MAX_BYTES
+# Files of one folder whose statuses are read together: few enough that a page of a large folder costs about a page.
+_BATCH = 128
+
+
+class Found(NamedTuple):
+    """An object: its key, and the status of its file."""
+
+    key: str
+    status: os.stat_result
+
+
+class Fold(NamedTuple):
+    """All wanted objects whose keys begin with `key`, which ends with the delimiter.
+
+    Attributes:
+        own: The object whose key is just that, if it is wanted.
+    """
+
+    key: str
+    own: Found | None
+
+
+class _Files(NamedTuple):
+    """Names of files in the folder with that key prefix, in key order, of which nothing is known yet."""
+
+    base: str
+    names: list[str]
+
+
+def natural_entries(
+    root: str, prefix: str, start_after: str, end_before: str, delimiter: str = ""
+) -> Iterator[Found | Fold]:
+    """Objects that lie at their natural paths below the folder `root`; folded are those with the delimiter.
+
+    Raises:
+        OSError: the folder that the prefix names cannot be read. Folders below it that cannot be read are left out
+            with a warning: one stranger's folder must not hide everybody's objects.
+    """
+    base = prefix[: prefix.rfind("/") + 1]
+    if base and natural_path(base[:-1]) is None:
+        return
+    folded = ""
+    # What is still to be given out, the next on top: files, and folders (as key prefixes) not yet read.
+    pending: list[_Files | str] = [base]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, _Files):
+            for found in _statuses(root, item, prefix, folded, delimiter):
+                yield found
+                if isinstance(found, Fold):
+                    folded = found.key
+            continue
+        fold = _fold_of(item, prefix, delimiter)
+        if fold:
+            # One object is enough to know that the fold is there.
+            if fold != folded and any(natural_entries(root, item, start_after, end_before)):
+                folded = fold
+                yield Fold(fold, None)
+            continue
+        try:
+            pending.extend(reversed(_read_folder(root, item, prefix, start_after, end_before)))
+        except PermissionError:
+            if item == base:
+                raise
+            _log.warning("the folder %s/%s cannot be read: its objects are not listed", root, item)
+
+
+def _fold_of(key: str, prefix: str, delimiter: str) -> str:
+    """What a key is folded to; empty if it is listed itself."""
+    if not delimiter:
+        return ""
+    position = key.find(delimiter, len(prefix))
+    return "" if position < 0 else key[: position + len(delimiter)]
+
+
+def _statuses(root: str, item: _Files, prefix: str, folded: str, delimiter: str) -> list[Found | Fold]:
+    """The files as entries, without those that are gone; nothing of the fold that was given out already."""
+    folder = _open_for_reading(root, item.base)
+    if folder is None:
+        return []
+    entries: list[Found | Fold] = []
+    try:
+        for name in item.names:
+            key = item.base + name
+            fold = _fold_of(key, prefix, delimiter)
+            if fold and fold == folded:
+                continue
+            status = files.status_of(folder, name)
+            if status is None:
+                continue
+            found = Found(key, status)
+            if fold:
+                folded = fold
+                entries.append(Fold(fold, found if key == fold else None))
+            else:
+                entries.append(found)
+    finally:
+        os.close(folder)
+    return entries
+
+
+def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before: str) -> list[_Files | str]:
+    """One folder's wanted files and subfolders, in key order; nothing if it is gone.
+
+    Args:
+        root: The bucket's folder.
+        base: The folder's key prefix: empty or ending in `/`.
+        prefix: Of the wanted keys.
+        start_after: Wanted keys are greater.
+        end_before: Wanted keys are less, unless it is empty.
+    """
+    wanted = prefix[len(base) :]
+    rows: list[str] = []
+    folder = _open_for_reading(root, base)
+    if folder is None:
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if not name.startswith(wanted):
+                    continue
+                key = base + name
+                if not can_begin_key(key) or key == HIDDEN_FOLDER or (end_before and key >= end_before):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    key += "/"
+                    # Either every key in there is greater, or the start lies in there.
+                    if (key > start_after or start_after.startswith(key)) and not (end_before and key >= end_before):
+                        rows.append(name + "/")
+                elif key > start_after and key.startswith(prefix) and entry.is_file(follow_symlinks=False):
+                    rows.append(name)
+    finally:
+        os.close(folder)
+    rows.sort()
+    return _batches(base, rows)
+
+
+def _batches(base: str, rows: list[str]) -> list[_Files | str]:
+    """Sorted names, those of folders ending in `/`, as folders and batches of files."""
+    batches: list[_Files | str] = []
+    names: list[str] = []
+    for row in rows:
+        if row[-1] == "/":
+            names = []
+            batches.append(base + row)
+            continue
+        if not names or len(names) == _BATCH:
+            names = []
+            batches.append(_Files(base, names))
+        names.append(row)
+    return batches
+
+
+def _open_for_reading(root: str, base: str) -> int | None:
+    top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not base:
+        return top
+    try:
+        folder = files.open_folder(top, base[:-1].split("/"))
+    except OSError as error:
+        if error.errno in files.ABSENT:
+            return None
+        raise
+    finally:
+        os.close(top)
+    try:
+        return files.open_listing(folder)
+    finally:
+        os.close(folder)
+
+
+def hidden_entries(root: str, prefix: str, start_after: str, end_before: str) -> list[Found]:
+    """Objects whose keys cannot be files, in key order; reads the key of each, so they had better be few."""
+    found = []
+    folder = _open_for_reading(root, HIDDEN_FOLDER + "/")
+    if folder is None:
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+        for name in names:
+            if not name.endswith(KEY_SUFFIX):
+                continue
+            key = _stored_key(folder, name)
+            if key is None or not key.startswith(prefix) or key <= start_after or (end_before and key >= end_before):
+                continue
+            status = files.status_of(folder, name.removesuffix(KEY_SUFFIX))
+            if status is not None:
+                found.append(Found(key, status))
+    finally:
+        os.close(folder)
+    return sorted(found, key=itemgetter(0))
+
+
+def _stored_key(folder: int, name: str) -> str | None:
+    """The key that a hidden object has; None if the file is not one of ours."""
+    try:
+        file = os.open(name, os.O_RDONLY | files.FILE, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        data = os.read(file, _KEY_FILE_MAX_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    try:
+        key = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return key if hidden_name(key) == name.removesuffix(KEY_SUFFIX) else None
+
+
+def entries(root: str, prefix: str, start_after: str, end_before: str, delimiter: str = "") -> Iterator[Found | Fold]:
+    """All objects under a prefix; where a key has a natural file and a hidden one, the natural one counts.
+
+    Args:
+        root: The bucket's folder.
+        prefix: Of the wanted keys.
+        start_after: Wanted keys are greater.
+        end_before: Wanted keys are less, unless it is empty.
+        delimiter: If given, keys that hold it after the prefix come as one `Fold` each; folders are not read for it.
+    """
+    if not can_begin_key(prefix):
+        return
+    hidden = hidden_entries(root, prefix, start_after, end_before)
+    natural = natural_entries(root, prefix, start_after, end_before, delimiter)
+    if not hidden:
+        yield from natural
+        return
+    last: Found | Fold | None = None
+    for entry in heapq.merge(natural, _folded(hidden, prefix, delimiter), key=itemgetter(0)):
+        if last is not None and entry.key == last.key:
+            if isinstance(last, Fold) and isinstance(entry, Fold):
+                last = Fold(last.key, last.own or entry.own)
+            continue
+        if last is not None:
+            yield last
+        last = entry
+    if last is not None:
+        yield last
+
+
+def _folded(found: list[Found], prefix: str, delimiter: str) -> Iterator[Found | Fold]:
+    for item in found:
+        fold = _fold_of(item.key, prefix, delimiter)
+        yield Fold(fold, item if item.key == fold else None) if fold else item
+
+
+def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
+    """As `entries`, without folding: what every object's metadata is."""
+    for entry in entries(root, prefix, start_after, end_before):
+        if isinstance(entry, Found):
+            yield files.meta_of(entry.key, entry.status)

@@ -1,0 +1,258 @@
+"""The one or two places in a folder where the object of a key can lie: finding it, filling it, emptying it.
+
+Layer: directory. Writers hold the key's lock.
+
+A key's place does not change while its object lives. So a reader that finds the natural place empty and then the
+hidden one has seen a moment at which the object did not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from bastion.core.errors import StoreUnavailable
+from bastion.folder_format import files
+from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
+
+_TEMPORARY_FOLDER = "tmp"
+# A folder that we made may be removed, being empty, before we put a file into it.
+_TRIES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the object of a key lies; owns `folder`, which is open until the `with` block ends.
+
+    Attributes:
+        folder: The open folder.
+        name: Of the file in it.
+        natural: Whether it is the key's own path.
+        status: Of the file when it was looked up.
+    """
+
+    folder: int
+    name: str
+    natural: bool
+    status: os.stat_result
+
+    @property
+    def generation(self) -> int:
+        return files.generation_of(self.status)
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temporary:
+    """A complete file without a place: `name` in the open folder `folder`, itself open as `file`."""
+
+    folder: int
+    name: str
+    file: int
+
+    def discard(self) -> None:
+        """Closes it, and removes it unless it was moved away."""
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.name, dir_fd=self.folder)
+        finally:
+            os.close(self.file)
+            os.close(self.folder)
+
+
+def find(root: int, key: str) -> Place | None:
+    """Where the object lies, if it exists; the caller enters the place, which closes it."""
+    names = natural_path(key)
+    found = None if names is None else _look(root, names[:-1], names[-1], natural=True)
+    return found or _look(root, [HIDDEN_FOLDER], hidden_name(key), natural=False)
+
+
+def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place | None:
+    try:
+        folder = files.open_folder(root, folders)
+    except OSError as error:
+        if error.errno in files.ABSENT:
+            return None
+        raise
+    status = None
+    try:
+        status = files.status_of(folder, name)
+    finally:
+        if status is None:
+            os.close(folder)
+    return None if status is None else Place(folder=folder, name=name, natural=natural, status=status)
+
+
+def new_temporary(objects: int) -> Temporary:
+    """A new empty file in the hidden folder `objects`; the caller discards it, moved away or not."""
+    folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
+    name = f"{os.getpid()}-{secrets.token_hex(8)}"
+    try:
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | files.FILE, files.FILE_MODE, dir_fd=folder)
+    except BaseException:
+        os.close(folder)
+        raise
+    return Temporary(folder=folder, name=name, file=file)
+
+
+@contextlib.contextmanager
+def temporary(objects: int, data: bytes, *, sync: bool) -> Iterator[Temporary]:
+    """A new file with these bytes in the hidden folder `objects`; removed at the end unless it was moved away."""
+    content = new_temporary(objects)
+    try:
+        files.write_all(content.file, data)
+        if sync:
+            os.fsync(content.file)
+        yield content
+    finally:
+        content.discard()
+
+
+def fill(root: int, objects: int, key: str, content: Temporary, present: Place | None, *, sync: bool) -> None:
+    """Moves a complete file to the place of a key, over what it held.
+
+    Args:
+        root: The bucket's folder, open.
+        objects: The hidden folder, open.
+        key: The object's key.
+        content: The file.
+        present: Where the object lies now; None if there is none.
+        sync: Whether the file's new name must survive a power cut.
+    """
+    if present is not None and present.natural and _replace(content, present, sync=sync):
+        _empty_hidden(objects, key)
+        return
+    stays_hidden = present is not None and not present.natural
+    if stays_hidden or not _fill_natural(root, key, content, sync=sync):
+        _fill_hidden(objects, key, content, sync=sync)
+    elif present is not None:
+        # What lay there before somebody copied a file to the natural path.
+        _empty_hidden(objects, key)
+
+
+def _replace(content: Temporary, present: Place, *, sync: bool) -> bool:
+    """Moves a complete file over the present one; False if its folder is gone, or another thing took its name."""
+    try:
+        _move(content, present.folder, present.name, sync=sync)
+    except OSError as error:
+        if error.errno in files.ABSENT:
+            return False
+        raise
+    return True
+
+
+def _fill_natural(root: int, key: str, content: Temporary, *, sync: bool) -> bool:
+    """As `fill`; False if something bars the natural path."""
+    names = natural_path(key)
+    if names is None:
+        return False
+    for _ in range(_TRIES):
+        try:
+            folder = files.open_folder(root, names[:-1], create=True, sync=sync)
+            try:
+                if _is_barred(folder, names[-1]):
+                    return False
+                _move(content, folder, names[-1], sync=sync)
+            finally:
+                os.close(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno in files.BARRED:
+                return False
+            raise
+        return True
+    raise StoreUnavailable(f"the folder of {key!r} was removed {_TRIES} times while we wrote into it; try again")
+
+
+def _is_barred(folder: int, name: str) -> bool:
+    """Whether something lies there that is not a file: it is not ours to replace."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(status.st_mode)
+
+
+def _fill_hidden(objects: int, key: str, content: Temporary, *, sync: bool) -> None:
+    name = hidden_name(key)
+    # The key first: a listing needs it to know the object.
+    if files.status_of(objects, name + KEY_SUFFIX) is None:
+        with temporary(objects, key.encode(), sync=sync) as key_content:
+            _move(key_content, objects, name + KEY_SUFFIX, sync=False)
+    _move(content, objects, name, sync=sync)
+
+
+def _move(content: Temporary, folder: int, name: str, *, sync: bool) -> None:
+    os.rename(content.name, name, src_dir_fd=content.folder, dst_dir_fd=folder)
+    if sync:
+        files.sync_folder(folder)
+
+
+def _empty_hidden(objects: int, key: str) -> None:
+    """Removes the hidden object of a key, if there is one."""
+    name = hidden_name(key)
+    for file in (name, name + KEY_SUFFIX):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file, dir_fd=objects)
+
+
+def empty(objects: int, key: str, place: Place, *, sync: bool) -> None:
+    """Removes the object from wherever it lies."""
+    # The hidden one first: in the other order, dying in between would let an old one show again.
+    _empty_hidden(objects, key)
+    if place.natural:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(place.name, dir_fd=place.folder)
+    if sync:
+        files.sync_folder(place.folder)
+
+
+def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> None:
+    """Removes the folders of a key from the innermost outwards, as far as they are empty and not to be kept."""
+    names = natural_path(key) or []
+    for depth in range(len(names) - 2, -1, -1):
+        if "/".join(names[: depth + 1]) in kept:
+            return
+        try:
+            above = files.open_folder(root, names[:depth])
+        except OSError:
+            return
+        try:
+            os.rmdir(names[depth], dir_fd=above)
+        except OSError:
+            # Not empty, gone already, or not ours to remove; an empty folder that stays is no object.
+            return
+        finally:
+            os.close(above)
+
+
+def remove_leftovers(objects: int, *, before_ns: int, name: str = _TEMPORARY_FOLDER) -> None:
+    """Removes temporary files in the folder `name` last changed before an instant: their writers are dead."""
+    try:
+        folder = files.open_folder(objects, [name])
+    except OSError:
+        return
+    try:
+        listing = files.open_listing(folder)
+        try:
+            with os.scandir(listing) as entries:
+                names = [entry.name for entry in entries]
+        finally:
+            os.close(listing)
+        for leftover in names:
+            status = files.status_of(folder, leftover)
+            if status is not None and status.st_ctime_ns < before_ns:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(leftover, dir_fd=folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,305 @@
+"""What comes in on a connection: heads, and the bodies between them.
+
+Layer: http1. Nothing is read past what was asked for unless it stays in the buffer for the next request, so clients may
+pipeline. A peer that is gone, broken or silent for too long is all the same here: nothing more comes.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+
+from bastion.net.http1.head import chunk_length, end_of_head
+from bastion.net.http1.messages import PIECE_BYTES, BadRequest, Body, BodyTruncated
+
+_RECEIVE_BYTES = 64 * 1024
+# What one call can yield of TLS. Room for more would only be made and given back each time.
+_RECORD_BYTES = 16 * 1024
+# From here on a reader's own memory is filled directly; below, reading ahead saves system calls.
+_DIRECT_BYTES = 4 * 1024
+_LINE_MAX_BYTES = 1024
+
+
+class Incoming:
+    """A connection's receiving side.
+
+    Args:
+        connection: Open; its timeouts are set from here.
+        idle_seconds: How long the peer may be silent between requests or within a body.
+
+    Attributes:
+        before_waiting: Called once, before the peer is waited for the next time; where `100 Continue` is sent.
+    """
+
+    def __init__(self, connection: socket.socket, *, idle_seconds: float) -> None:
+        self._connection = connection
+        self._idle_seconds = idle_seconds
+        self._piece_bytes = _RECORD_BYTES if isinstance(connection, ssl.SSLSocket) else PIECE_BYTES
+        self._data = b""
+        self._at = 0
+        self.before_waiting: Callable[[], None] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has come that was not read."""
+        return self._at == len(self._data)
+
+    def head(self, *, max_bytes: int, seconds: float) -> bytes | None:
+        """The next request's head with its empty line; None: nothing more comes.
+
+        Args:
+            max_bytes: Longest head.
+            seconds: From its first byte to its last; a client that trickles must not hold a thread for long.
+
+        Raises:
+            BadRequest: it is too long (431) or too slow (408).
+        """
+        deadline = 0.0
+        while True:
+            # Empty lines before a request are ignored: old clients send one after a body.
+            while self._at < len(self._data) and self._data[self._at] in b"\r\n":
+                self._at += 1
+            end = -1 if self.empty else end_of_head(self._data, self._at)
+            if (end if end >= 0 else len(self._data)) - self._at > max_bytes:
+                raise BadRequest(f"the head is longer than {max_bytes} bytes", status=431)
+            if end >= 0:
+                head = self._data[self._at : end]
+                self._at = end
+                if deadline:
+                    set_receive_timeout(self._connection, self._idle_seconds)
+                return head
+            if not self.empty:
+                now = time.monotonic()
+                deadline = deadline or now + seconds
+                set_receive_timeout(self._connection, max(deadline - now, 0.001))
+            if not self._fill():
+                if deadline and time.monotonic() >= deadline:
+                    raise BadRequest(f"the head was not complete within {seconds:g} s", status=408)
+                return None
+
+    def rest(self) -> bytes:
+        """What has come and was not read; from now on it is the caller's."""
+        rest, self._data, self._at = self._data[self._at :], b"", 0
+        return rest
+
+    def take(self, max_bytes: int) -> bytes:
+        """The next 1 to `max_bytes` bytes; empty: nothing more comes."""
+        if self.empty:
+            if max_bytes >= self._piece_bytes:
+                return self._receive(self._piece_bytes)
+            if not self._fill():
+                return b""
+        piece = self._data[self._at : self._at + max_bytes]
+        self._at += len(piece)
+        return piece
+
+    def take_into(self, view: memoryview) -> int:
+        """The next bytes into a reader's memory, as many as there are; 0: nothing more comes."""
+        if self.empty:
+            if len(view) >= _DIRECT_BYTES:
+                try:
+                    self._before_waiting()
+                    return self._connection.recv_into(view)
+                except OSError:
+                    return 0
+            if not self._fill():
+                return 0
+        count = min(len(view), len(self._data) - self._at)
+        view[:count] = self._data[self._at : self._at + count]
+        self._at += count
+        return count
+
+    def fill(self, view: memoryview) -> int:
+        """Fills a reader's memory, fewer bytes only where nothing more comes; returns how many.
+
+        A loop of its own, because TLS gives 16 KiB at a time: of what Python does between two of them, the other
+        threads' share is lost to all connections.
+        """
+        wanted, filled = len(view), 0
+        if not self.empty:
+            filled = min(wanted, len(self._data) - self._at)
+            view[:filled] = self._data[self._at : self._at + filled]
+            self._at += filled
+        connection = self._connection
+        try:
+            if filled < wanted:
+                self._before_waiting()
+            while filled < wanted:
+                if isinstance(connection, ssl.SSLSocket):
+                    # What `recv_into` of TLS ends up in; every call less between two records is a wait less for others.
+                    count: int = connection.read(wanted - filled, view[filled:])  # type: ignore[assignment]
+                else:
+                    count = connection.recv_into(view[filled:])
+                if not count:
+                    break
+                filled += count
+        except OSError:
+            # Reset, timed out, or not TLS at all.
+            pass
+        return filled
+
+    def gather(self) -> bool:
+        """Takes in what has come already, without waiting; whether there is something to read, be it the end."""
+        if not self.empty:
+            return True
+        before = self._connection.gettimeout()
+        self._connection.settimeout(0.0)
+        try:
+            self._data, self._at = self._connection.recv(min(self._piece_bytes, _RECEIVE_BYTES)), 0
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            # Of TLS, something may have come that is no data.
+            return False
+        except OSError:
+            return True
+        finally:
+            self._connection.settimeout(before)
+        return True
+
+    def line(self) -> bytes:
+        """The next line with its end.
+
+        Raises:
+            BadRequest: it is too long.
+            BodyTruncated: nothing more comes.
+        """
+        while True:
+            end = self._data.find(b"\n", self._at) + 1
+            if (end or len(self._data)) - self._at > _LINE_MAX_BYTES:
+                raise BadRequest(f"a line among the chunks is longer than {_LINE_MAX_BYTES} bytes")
+            if end:
+                line = self._data[self._at : end]
+                self._at = end
+                return line
+            if not self._fill():
+                raise BodyTruncated
+
+    def _fill(self) -> bool:
+        """Waits for more; False: nothing more comes."""
+        piece = self._receive(min(self._piece_bytes, _RECEIVE_BYTES))
+        self._data = self._data[self._at :] + piece
+        self._at = 0
+        return bool(piece)
+
+    def _receive(self, max_bytes: int) -> bytes:
+        try:
+            self._before_waiting()
+            return self._connection.recv(max_bytes)
+        except OSError:
+            # Reset, timed out, or not TLS at all.
+            return b""
+
+    def _before_waiting(self) -> None:
+        if self.before_waiting is not None:
+            before, self.before_waiting = self.before_waiting, None
+            before()
+
+
+def set_receive_timeout(connection: socket.socket, seconds: float) -> None:
+    """How long a receiving call waits.
+
+    Python's own timeout polls before each call; the kernel's costs nothing. TLS does not know the kernel's.
+    """
+    if isinstance(connection, ssl.SSLSocket):
+        connection.settimeout(seconds)
+    else:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(seconds))
+
+
+def timeval(seconds: float) -> bytes:
+    """A span of time as the socket options take it; never zero, which would mean forever."""
+    micros = max(1, round(seconds * 1_000_000))
+    return struct.pack("@ll", micros // 1_000_000, micros % 1_000_000)
+
+
+class SizedBody(Body):
+    """A body whose length was announced."""
+
+    def __init__(self, incoming: Incoming, length: int) -> None:
+        super().__init__(length)
+        self._incoming = incoming
+        self.missing = length
+
+    @property
+    def finished(self) -> bool:
+        return self.missing == 0
+
+    def receive(self, max_bytes: int) -> bytes:
+        if not self.missing:
+            return b""
+        piece = self._incoming.take(min(max_bytes, self.missing))
+        if not piece:
+            raise BodyTruncated
+        self.missing -= len(piece)
+        return piece
+
+    def receive_into(self, view: memoryview) -> int:
+        if not self.missing or not view:
+            return 0
+        count = self._incoming.take_into(view[: self.missing])
+        if not count:
+            raise BodyTruncated
+        self.missing -= count
+        return count
+
+    def readinto(self, view: memoryview) -> int:
+        wanted = view if len(view) <= self.missing else view[: self.missing]
+        filled = self._incoming.fill(wanted)
+        self.missing -= filled
+        if filled < len(wanted):
+            raise BodyTruncated
+        return filled
+
+
+class ChunkedBody(Body):
+    """A body in chunks; extensions and trailers are read and forgotten."""
+
+    def __init__(self, incoming: Incoming, *, trailers_max_bytes: int) -> None:
+        super().__init__(None)
+        self._incoming = incoming
+        self._trailers_max_bytes = trailers_max_bytes
+        self._chunk_missing = 0
+        self._within = False
+        self._finished = False
+
+    @property
+    def finished(self) -> bool:
+        return self._finished
+
+    def receive(self, max_bytes: int) -> bytes:
+        if not self._chunk_missing and not self._finished:
+            self._next_chunk()
+        if self._finished:
+            return b""
+        piece = self._incoming.take(min(max_bytes, self._chunk_missing))
+        if not piece:
+            raise BodyTruncated
+        self._chunk_missing -= len(piece)
+        return piece
+
+    def receive_into(self, view: memoryview) -> int:
+        if not self._chunk_missing and not self._finished and view:
+            self._next_chunk()
+        if self._finished or not view:
+            return 0
+        count = self._incoming.take_into(view[: self._chunk_missing])
+        if not count:
+            raise BodyTruncated
+        self._chunk_missing -= count
+        return count
+
+    def _next_chunk(self) -> None:
+        if self._within and self._incoming.line().strip(b"\r\n"):
+            raise BadRequest("a chunk is longer than its size says")
+        self._within = True
+        self._chunk_missing = chunk_length(self._incoming.line())
+        if self._chunk_missing:
+            return
+        left = self._trailers_max_bytes
+        while trailer := self._incoming.line().strip(b"\r\n"):
+            left -= len(trailer)
+            if left < 0:
+                raise BadRequest(f"the trailers are longer than {self._trailers_max_bytes} bytes", status=431)
+        self._finished = True

@@ -1,0 +1,243 @@
+"""What a handler gets and gives: requests, responses, their headers and bodies.
+
+Layer: http1. No I/O of its own but for `FileSlice.close`. Header values are text of one character per byte (Latin-1),
+so that any byte a client sends survives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from bastion.net.http1.takeover import Takeover
+
+PIECE_BYTES = 256 * 1024
+
+
+class BadRequest(Exception):
+    """The client broke the protocol; answered with `status`, after which the connection ends."""
+
+    def __init__(self, message: str, *, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class BodyTruncated(Exception):
+    """The peer went away, or fell silent for too long, in the middle of a body; nobody waits for an answer."""
+
+
+class Disconnect(Exception):
+    """Raised by a handler, or by the iterator of a response's body: the connection is dropped without another byte.
+
+    Attributes:
+        reset: Whether the peer sees a reset (RST) rather than an end (FIN).
+    """
+
+    def __init__(self, *, reset: bool = False) -> None:
+        super().__init__("reset" if reset else "dropped")
+        self.reset = reset
+
+
+class Headers:
+    """Header fields in their order; names compare without regard to case and may repeat."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
+        self._items = list(items)
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of that name."""
+        wanted = name.lower()
+        for present, value in self._items:
+            if present.lower() == wanted:
+                return value
+        return default
+
+    def get_all(self, name: str) -> list[str]:
+        wanted = name.lower()
+        return [value for present, value in self._items if present.lower() == wanted]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and any(present.lower() == name.lower() for present, _ in self._items)
+
+    def add(self, name: str, value: str) -> None:
+        """One more field, whether or not there is one of that name."""
+        self._items.append((name, value))
+
+    def set(self, name: str, value: str) -> None:
+        """The only field of that name from now on."""
+        self.remove(name)
+        self._items.append((name, value))
+
+    def remove(self, name: str) -> None:
+        """Removes every field of that name, if there is any."""
+        wanted = name.lower()
+        self._items = [item for item in self._items if item[0].lower() != wanted]
+
+    def items(self) -> list[tuple[str, str]]:
+        """Names as they were written, and values."""
+        return list(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"Headers({self._items!r})"
+
+
+class Body:
+    """The bytes of a request's body, once, in order.
+
+    Attributes:
+        length: Of the whole body in bytes; None: the client does not say (chunked).
+
+    Every reading method raises:
+        BodyTruncated: the peer went away, or did not send for too long.
+        BadRequest: the chunks are not chunks; the server answers that.
+    """
+
+    def __init__(self, length: int | None) -> None:
+        self.length = length
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last byte has been read; an empty body is finished from the beginning."""
+        raise NotImplementedError
+
+    def receive(self, max_bytes: int) -> bytes:
+        """The next 1 to `max_bytes` bytes, as soon as there are any; empty only at the end."""
+        raise NotImplementedError
+
+    def receive_into(self, view: memoryview) -> int:
+        """The next bytes into a reader's memory, as soon as there are any; 0 only at the end."""
+        piece = self.receive(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def readinto(self, view: memoryview) -> int:
+        """Fills the whole view, fewer bytes only at the end; returns how many. Large bodies are read fastest so."""
+        filled = 0
+        while filled < len(view):
+            count = self.receive_into(view[filled:])
+            if not count:
+                break
+            filled += count
+        return filled
+
+    def read(self, size: int = -1) -> bytes:
+        """Exactly `size` bytes, fewer only at the end; without `size`, all that is left."""
+        pieces = []
+        missing = size
+        while size < 0 or missing > 0:
+            piece = self.receive(PIECE_BYTES if size < 0 else missing)
+            if not piece:
+                break
+            pieces.append(piece)
+            missing -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def pieces(self, max_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
+        """All that is left, in pieces of 1 to `max_bytes` bytes, each as soon as it is there."""
+        while piece := self.receive(max_bytes):
+            yield piece
+
+
+class BytesBody(Body):
+    """A body that is here already: of a part of a batch, or of a test's request."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        super().__init__(len(data))
+        self._data = data
+        self._position = 0
+
+    @property
+    def finished(self) -> bool:
+        return self._position == len(self._data)
+
+    def receive(self, max_bytes: int) -> bytes:
+        piece = self._data[self._position : self._position + max_bytes]
+        self._position += len(piece)
+        return piece
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """A request whose head has been read.
+
+    Attributes:
+        target: As it was sent: `/path?query`, or `http://host/path?query`.
+        path: Before the `?`, still percent-encoded; of an absolute target without scheme and host.
+        query: After the `?`, raw.
+        authority: The host (and port) that is meant: of an absolute target, else of the Host header.
+        secure: Whether it came over TLS.
+        version: `HTTP/1.1` or `HTTP/1.0`.
+    """
+
+    method: str
+    target: str
+    path: str
+    query: str = ""
+    headers: Headers = field(default_factory=Headers)
+    body: Body = field(default_factory=BytesBody)
+    authority: str = ""
+    secure: bool = False
+    version: str = "HTTP/1.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSlice:
+    """Part of an open file as a body; it owns the descriptor, which is closed after sending.
+
+    Attributes:
+        descriptor: Readable; its position is neither used nor moved.
+        start: Offset of the first byte.
+        length: Bytes; a file that turns out shorter ends the connection.
+    """
+
+    descriptor: int
+    start: int
+    length: int
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+@dataclass(slots=True, kw_only=True)
+class Response:
+    """What a handler answers.
+
+    Content-Length is added where the length is known; an iterable without a Content-Length of its own is sent in
+    chunks. To HEAD, and with 204 and 304, no body is sent; a Content-Length that the handler set stays in an answer to
+    HEAD. Values are Latin-1: a handler that means UTF-8 writes `text.encode().decode("latin-1")`.
+
+    Attributes:
+        reason: The words after the status; empty: the usual ones.
+        takeover: What the connection becomes after this answer, to CONNECT; such an answer has no body.
+    """
+
+    status: int
+    headers: Headers = field(default_factory=Headers)
+    body: bytes | Iterable[bytes] | FileSlice = b""
+    reason: str = ""
+    takeover: Takeover | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body: what the handler's Content-Length says, or what the body has; None: nobody knows.
+
+        Raises:
+            ValueError: the Content-Length is not a number.
+        """
+        if text := self.headers.get("content-length"):
+            return int(text)
+        if isinstance(self.body, FileSlice):
+            return self.body.length
+        return len(self.body) if isinstance(self.body, bytes) else None
+
+    def close(self) -> None:
+        """Gives back what the body holds; for a response that is not sent. The server closes what it sends."""
+        close = getattr(self.body, "close", None)
+        if close is not None:
+            close()

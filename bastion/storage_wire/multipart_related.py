@@ -1,0 +1,127 @@
+"""The body of a multipart upload: a small JSON part, then the object's bytes, which are never held as a whole.
+
+Layer: storage_api. Real clients end lines with CRLF or LF; the first line of the body decides which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bastion.net.http1 import Body
+from bastion.storage_wire.documents import json_document
+from bastion.storage_wire.refusals import invalid
+
+_HEAD_MAX_BYTES = 1024 * 1024
+_HEADER_BYTES = 16 * 1024
+_PIECE_BYTES = 256 * 1024
+# What makes a boundary the last one.
+_CLOSING = b"--"
+_QUOTES = ('"', "'")
+
+
+def boundary_of(content_type: str) -> bytes:
+    """The boundary that a `multipart/...` content type names.
+
+    It may stand bare, in double quotes, or in single quotes. No standard knows single quotes, but apitools (gsutil,
+    `gcloud storage`) writes them, and Cloud Storage accepts them.
+
+    Raises:
+        Refusal: 400, it names none.
+    """
+    _, *options = content_type.split(";")
+    for option in options:
+        name, _, value = option.strip().partition("=")
+        if name.strip().lower() == "boundary":
+            value = value.strip()
+            if len(value) > 1 and value[0] in _QUOTES and value[-1] == value[0]:
+                value = value[1:-1]
+            if value:
+                return value.encode("latin-1")
+    raise invalid("The Content-Type of a multipart body must name its boundary.")
+
+
+class MultipartRelated:
+    """Both parts of an upload's body; the constructor reads up to where the object's bytes begin.
+
+    Attributes:
+        document: The JSON of the first part.
+        content_type: Of the second part; empty if it names none.
+    """
+
+    def __init__(self, body: Body, boundary: bytes) -> None:
+        """
+        Raises:
+            Refusal: 400, the body does not begin as it must.
+        """
+        self._body = body
+        self._buffer = b""
+        marker = b"--" + boundary
+        self._until(marker)
+        self._newline = b"\r\n" if self._line().endswith(b"\r") else b"\n"
+        self._delimiter = self._newline + marker
+        self._part_headers()
+        self.document = json_document(self._until(self._delimiter))
+        self._line()
+        self.content_type = self._part_headers().get(b"content-type", b"").decode("latin-1")
+
+    def _more(self) -> None:
+        piece = self._body.receive(_PIECE_BYTES)
+        if not piece:
+            raise invalid("The multipart body ends before its closing boundary.")
+        if len(self._buffer) > _HEAD_MAX_BYTES:
+            raise invalid(f"The metadata part is larger than {_HEAD_MAX_BYTES} bytes.")
+        self._buffer += piece
+
+    def _until(self, mark: bytes) -> bytes:
+        """What comes before a mark; the buffer goes on after it."""
+        searched = 0
+        while (at := self._buffer.find(mark, searched)) < 0:
+            searched = max(0, len(self._buffer) - len(mark) + 1)
+            self._more()
+        before, self._buffer = self._buffer[:at], self._buffer[at + len(mark) :]
+        return before
+
+    def _line(self) -> bytes:
+        return self._until(b"\n")
+
+    def _part_headers(self) -> dict[bytes, bytes]:
+        headers: dict[bytes, bytes] = {}
+        left = _HEADER_BYTES
+        while line := self._line().strip():
+            left -= len(line)
+            if left < 0:
+                raise invalid(f"The headers of a part are longer than {_HEADER_BYTES} bytes.")
+            name, _, value = line.partition(b":")
+            headers[name.strip().lower()] = value.strip()
+        return headers
+
+    def pieces(self) -> Iterator[bytes]:
+        """The object's bytes, once.
+
+        Raises (while reading):
+            Refusal: 400, the closing boundary does not come, or another one; what was read so far must not be stored.
+        """
+        delimiter = self._delimiter
+        kept = len(delimiter) - 1
+        buffer = self._buffer
+        while (at := buffer.find(delimiter)) < 0:
+            if len(buffer) > kept:
+                yield buffer[:-kept]
+                buffer = buffer[-kept:]
+            piece = self._body.receive(_PIECE_BYTES)
+            if not piece:
+                raise invalid("The multipart body ends before its closing boundary.")
+            buffer += piece
+        closing = buffer[at + len(delimiter) :]
+        while len(closing) < len(_CLOSING) and (piece := self._body.receive(_PIECE_BYTES)):
+            closing += piece
+        if not closing.startswith(_CLOSING):
+            # Taken for the end, it would cut off what follows.
+            raise invalid(
+                "A boundary follows the object's bytes that is not the closing one; only two parts are taken."
+            )
+        if at:
+            yield buffer[:at]
+        # Whatever follows the closing boundary means nothing, but must leave the connection.
+        for _ in self._body.pieces():
+            pass

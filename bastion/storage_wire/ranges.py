@@ -1,0 +1,96 @@
+"""The two range headers: `Range` of a read, `Content-Range` of a chunk of an upload.
+
+Layer: storage_api. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bastion.storage_wire.refusals import invalid, not_satisfiable
+
+_RANGE = re.compile(r"bytes\s*=\s*([0-9]*)\s*-\s*([0-9]*)\s*", re.IGNORECASE)
+_OFFSET_DIGITS = 18
+_OFFSET_MAX = 2**63 - 1
+_CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|\*)\s*", re.IGNORECASE)
+
+
+def read_range(header: str, size: int) -> tuple[int, int] | None:
+    """Which bytes of an object a read asks for.
+
+    Args:
+        header: The value of `Range`; empty: none.
+        size: Of the object, in bytes.
+
+    Returns:
+        Offset and length in bytes, length at least 1; None: the whole object. A header that is no single range of
+        bytes (another unit, several ranges, an end before the beginning) counts as none, as the service does it.
+
+    Raises:
+        Refusal: 416, the range lies past the end; nothing of an empty object can be asked for by range.
+    """
+    matched = _RANGE.fullmatch(header.strip()) if header else None
+    if matched is None:
+        return None
+    first, last = map(_offset, matched.groups())
+    if first is not None:
+        if last is not None and last < first:
+            return None
+        if first >= size:
+            raise not_satisfiable(size)
+        end = size if last is None else min(last + 1, size)
+        return first, end - first
+    if last is None:
+        return None
+    length = min(last, size)
+    if length == 0:
+        raise not_satisfiable(size)
+    return size - length, length
+
+
+def _offset(digits: str) -> int | None:
+    """A number of any length; what no 64 bits hold counts as the largest that they hold, beyond every object's end."""
+    digits = digits.lstrip("0") or digits[:1]
+    if not digits:
+        return None
+    return int(digits) if len(digits) <= _OFFSET_DIGITS else _OFFSET_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRange:
+    """What a request of a resumable session says about the bytes it brings.
+
+    Attributes:
+        start: Offset of its first byte; None: it brings none and only asks, or only ends the upload.
+        length: Of its bytes; None: as many as come.
+        total: Size of the whole object; None: not known yet.
+    """
+
+    start: int | None
+    length: int | None
+    total: int | None
+
+
+def chunk_range(header: str) -> ChunkRange:
+    """Reads `Content-Range`.
+
+    A request without it brings the whole object.
+
+    Raises:
+        Refusal: 400, it cannot be read, or contradicts itself.
+    """
+    if not header:
+        return ChunkRange(start=0, length=None, total=None)
+    matched = _CONTENT_RANGE.fullmatch(header.strip())
+    if matched is None:
+        raise invalid(f"Failed to parse the Content-Range header {header[:80]!r}.")
+    first, last, whole = matched.groups()
+    total = None if whole == "*" else int(whole)
+    if first is None:
+        return ChunkRange(start=None, length=None, total=total)
+    start = int(first)
+    length = None if last == "*" else int(last) + 1 - start
+    if length is not None and (length <= 0 or (total is not None and start + length > total)):
+        raise invalid(f"The Content-Range header {header[:80]!r} contradicts itself.")
+    return ChunkRange(start=start, length=length, total=total)

@@ -1,0 +1,1 @@
+"""Entry points and wiring: the only place that knows which adapter serves what."""

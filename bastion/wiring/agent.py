@@ -1,0 +1,85 @@
+"""The worker agent: `python -m bastion.wiring.agent --metadata` on a VM, `--arguments-file=FILE` on the VM itself.
+
+Layer: wiring; finds out who this host is, opens the bucket, and hands over to `bastion.agent.host`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from bastion import processes
+from bastion.adapters.system_clock import SystemClock
+from bastion.agent.backoff import Backoff
+from bastion.agent.host import Host, state_dir_of
+from bastion.agent.identity import HostIdentity
+from bastion.agent.metadata_server import MetadataServer, wait_for_identity
+from bastion.agent.vm_notices import HostSignals
+from bastion.core.bucket import protocol
+from bastion.core.bucket.protocol import AgentArguments
+from bastion.core.errors import EXIT_REFUSED, BastionError, InvalidDocument
+from bastion.wiring.roots import fetch_asset, open_root
+
+
+def read_arguments_file(path: Path) -> HostIdentity:
+    """The identity of the only host of a job without a slice.
+
+    Raises:
+        InvalidDocument: the file is missing or not what the provisioner writes.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        # The node was deleted while this agent was starting.
+        raise InvalidDocument(f"the agent's arguments cannot be read: {error}") from error
+    return HostIdentity(arguments=protocol.read(AgentArguments, data), worker=0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bastion.wiring.agent", description="Runs one host of one attempt.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--metadata", action="store_true", help="ask the VM's metadata server who this host is")
+    source.add_argument("--arguments-file", type=Path, metavar="FILE", help="one host, described by this file")
+    options = parser.parse_args(argv)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    clock = SystemClock()
+    rng = Random()
+    signals: HostSignals | None = None
+    try:
+        if options.metadata:
+            server = MetadataServer.from_environment(os.environ)
+            identity = wait_for_identity(server, Backoff(rng, last_seconds=10.0), clock.sleep)
+            signals = HostSignals(server, clock=clock, rng=rng)
+        else:
+            identity = read_arguments_file(options.arguments_file)
+        store = open_root(identity.arguments.root)
+    except BastionError as error:
+        logging.error("%s", error)
+        return EXIT_REFUSED
+    processes.reset_signals()
+    # The agent starts nothing but the command, so what it adopts was the command's and ends with it.
+    processes.become_subreaper()
+    state_dir = state_dir_of(os.environ)
+    host = Host(
+        identity,
+        store,
+        clock=clock,
+        rng=rng,
+        environ=os.environ,
+        state_dir=state_dir,
+        fetch=fetch_asset,
+        signals=signals,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: host.shut_down())
+    return host.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""From a ROOT to a `Daemon`: which stores, which provisioners, which intervals.
+
+Layer: wiring. google and grpc are loaded when the first slice is asked for, not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.resources
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bastion import processes
+from bastion.adapters import agent_packer
+from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.adapters.no_slices import NoSlices
+from bastion.adapters.reconnecting_provisioner import ReconnectingProvisioner
+from bastion.adapters.system_clock import SystemClock
+from bastion.core.bucket import keys
+from bastion.core.errors import Refused
+from bastion.core.model.provisioning import BUILT_IN, Provisioning
+from bastion.core.model.world import Settings
+from bastion.daemon.act.agents import Agents
+from bastion.daemon.observe.observer import Provisioners
+from bastion.daemon.tick import Daemon, DaemonSettings
+from bastion.emulators.tpu.address import EmulatorAddress, locate
+from bastion.ports import ObjectStore, Provisioner
+from bastion.wiring.local import LocalHome, start_emulator
+from bastion.wiring.local_disk import DiskWatch
+from bastion.wiring.roots import Root, make_folders, open_root, parse_root, storage_emulator
+from bastion.wiring.tpu_slices import CloudApi, CloudSlices
+
+# An emulator that will not start is not tried again in every tick.
+_EMULATOR_RETRY_SECONDS = 15.0
+
+
+# The most that the files of one job may take on this machine, in MiB.
+JOB_DISK_VARIABLE = "BASTION_JOB_DISK_MIB"
+
+# Where slices come from; the settings `config/daemon.toml` say what from the cloud.
+SLICES = ("cloud", "emulated", "none")
+
+
+_SLICES_IN_WORDS = {
+    "cloud": f"slices come from the Cloud TPU API, as {keys.DAEMON_SETTINGS} says",
+    "emulated": "slices are emulated on this machine",
+    "none": "this daemon provisions no slices: jobs without one run on this machine, others are refused",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pace:
+    """How often things are looked at: requests to a bucket in the cloud cost money, and there one object takes about
+    one write a second."""
+
+    tick_seconds: float
+    busy_tick_seconds: float
+    poll_seconds: float
+    lease_ttl_seconds: float
+
+
+_LOCAL_PACE = _Pace(tick_seconds=1.0, busy_tick_seconds=0.2, poll_seconds=1.0, lease_ttl_seconds=5.0)
+_CLOUD_PACE = _Pace(tick_seconds=10.0, busy_tick_seconds=2.0, poll_seconds=5.0, lease_ttl_seconds=60.0)
+
+
+def build_daemon(
+    root: Root,
+    *,
+    home: LocalHome,
+    owner: str,
+    slices: str | None = None,
+    quota_root: str | None = None,
+    tick_seconds: float | None = None,
+    idle_exit_seconds: float = 0.0,
+    narrate: Callable[[str], None],
+    wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+) -> Daemon:
+    """The daemon of a ROOT.
+
+    Args:
+        slices: Where slices come from, one of `SLICES`; None: from the emulator of `home`, if the bucket is on this
+            machine, too.
+        wrap: Put around the store, to watch or disturb what the daemon does to the bucket.
+
+    Raises:
+        Refused: this version cannot serve such a ROOT.
+    """
+    near = root.local or bool(storage_emulator())
+    slices = slices or ("emulated" if near else "none")
+    if slices == "emulated" and not near:
+        raise Refused(
+            f"emulated slices have no credentials for {root.url}; use --slices=none, or a bucket on this machine: a "
+            "folder, or `bastion emulator gcs` and STORAGE_EMULATOR_HOST"
+        )
+    narrate = _unfailing(narrate)
+    narrate(_SLICES_IN_WORDS[slices])
+    pace = _LOCAL_PACE if near else _CLOUD_PACE
+    store = wrap(open_root(root.url))
+    make_folders(root)
+    quota_store = open_root(quota_root) if quota_root else store
+    cloud = CloudSlices(_connect_to(root), bucket_is_near=near) if slices == "cloud" else None
+    me = processes.ProcessId.of(os.getpid())
+    tick = tick_seconds or pace.tick_seconds
+    clock = SystemClock()
+    agents = Agents(store, lambda: agent_packer.pack(home.agent_dir), clock, narrate=narrate)
+    return Daemon(
+        store=store,
+        quota_store=quota_store,
+        provisioners=Provisioners(
+            slices=cloud.provisioner
+            if cloud
+            else _emulated_slices(root, home, narrate)
+            if slices == "emulated"
+            else NoSlices(),
+            bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
+        ),
+        clock=clock,
+        agents=None if slices == "none" else agents,
+        settings=DaemonSettings(
+            world=Settings(
+                root=root.url,
+                bastion=root.bastion,
+                host_identity=processes.host_identity(),
+                poll_seconds=pace.poll_seconds,
+                interpreter=sys.executable,
+            ),
+            owner=owner,
+            process=str(me),
+            tick_seconds=tick,
+            busy_tick_seconds=min(pace.busy_tick_seconds, tick),
+            lease_ttl_seconds=pace.lease_ttl_seconds,
+            idle_exit_seconds=idle_exit_seconds,
+            without_file=None if cloud else BUILT_IN,
+            quota_root=parse_root(quota_root).url if quota_root else root.url,
+        ),
+        entropy=lambda: os.urandom(16),
+        narrate=narrate,
+        heed=cloud.heed if cloud else lambda _: "",
+        machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
+    )
+
+
+def _job_limit_bytes() -> int:
+    """How much of this machine's disk one job's files may take.
+
+    Raises:
+        Refused: the variable is not a number.
+    """
+    text = os.environ.get(JOB_DISK_VARIABLE, "").strip() or "0"
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise Refused(f"{JOB_DISK_VARIABLE}={text!r} is not a valid number of MiB; use digits only, 0 for no limit")
+    return int(text) * 1024 * 1024
+
+
+def open_slices(
+    root: Root, *, home: LocalHome, slices: str | None = None, settings: Provisioning | None
+) -> Provisioner:
+    """The slices of a ROOT, for whoever is not its daemon: starts no emulator.
+
+    Args:
+        slices: `cloud` or `emulated`; None: `emulated` if the bucket is on this machine, too, else `cloud`.
+        settings: The operator's, which say where the cloud is.
+
+    Raises:
+        Refused: there are no settings, or they cannot be heeded.
+    """
+    near = root.local or bool(storage_emulator())
+    if (slices or ("emulated" if near else "cloud")) == "emulated":
+        return _emulated_slices(root, home, narrate=None)
+    if settings is None:
+        raise Refused(f"there is no {keys.DAEMON_SETTINGS} to say where slices are; is {root.url} the right bastion?")
+    cloud = CloudSlices(_connect_to(root), bucket_is_near=near)
+    problem = cloud.heed(settings)
+    if problem:
+        raise Refused(problem)
+    return cloud.provisioner
+
+
+def _unfailing(narrate: Callable[[str], None]) -> Callable[[str], None]:
+    """A full disk, or a terminal that is gone, costs the daemon its words and not its life."""
+
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):
+            narrate(text)
+
+    return say
+
+
+def node_label(root: Root) -> str:
+    """What marks a node as this bastion's: two bastions of one name in different buckets are not the same."""
+    return f"{root.bastion[:50]}-{hashlib.sha256(root.url.encode()).hexdigest()[:8]}"
+
+
+def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
+    startup_script = importlib.resources.files("bastion.agent").joinpath("startup.sh").read_text("utf-8")
+
+    def connect(api: CloudApi) -> Provisioner:
+        from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
+
+        return CloudTpuProvisioner(
+            CloudTpuSettings(
+                project=api.project,
+                zone="local",  # of an emulator's gangs that name none; in the cloud each has its own
+                bastion=node_label(root),
+                startup_script=startup_script,
+                endpoint=api.endpoint,
+                token=api.token,
+            )
+        )
+
+    return connect
+
+
+def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None] | None) -> Provisioner:
+    """`narrate`: told when the emulator is started; None: it is not, whoever wants to look finds it or does not."""
+    connect = _connect_to(root)
+    failed_at = float("-inf")
+
+    def find() -> EmulatorAddress | None:
+        nonlocal failed_at
+        address = locate(home.emulator_dir)
+        if address is None and narrate is not None and time.monotonic() - failed_at > _EMULATOR_RETRY_SECONDS:
+            narrate("starting the Cloud TPU emulator")
+            address = start_emulator(home.emulator_dir, home.run_dir / "emulator.log")
+            if address is None:
+                failed_at = time.monotonic()
+        return address
+
+    return ReconnectingProvisioner(
+        locate=find,
+        connect=lambda address: connect(CloudApi(project="local", endpoint=address.endpoint, token=address.token)),
+        absent=f"the Cloud TPU emulator is not running; see {home.run_dir / 'emulator.log'}",
+    )

@@ -1,0 +1,366 @@
+"""The local bastion: a daemon, an emulated Cloud TPU and a Cloud Storage on this machine, with a folder as the bucket.
+
+Everything lives under one home folder:
+
+    buckets/permanent/local-bastion/   the bastion's ROOT, quota file included
+    emulator/                          the Cloud TPU emulator's state and its VMs
+    hosts/                             jobs without a slice, one folder each
+    agent/                             the agent that slices run, as it was last packed
+    run/                               pid files and output of the daemon, the emulator and the storage endpoint
+
+The storage endpoint serves the folders in `buckets/` as `gs://` buckets: jobs use them with the libraries they use in
+the cloud, and `gs://permanent/...` is the bastion's own bucket.
+
+Layer: wiring. The processes are detached: they outlive the command that started them, and find each other again by pid
+and start time. `down` ends all of them and everything they started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bastion.core.bucket import keys
+from bastion.core.errors import BastionError, NotFound, PreconditionFailed
+from bastion.emulators.gcs.address import StorageAddress
+from bastion.emulators.gcs.address import locate as locate_storage
+from bastion.emulators.tpu.address import EmulatorAddress, locate
+from bastion.processes import ProcessId, end_marked, marked
+from bastion.wiring.roots import Root, open_root, parse_root, storage_emulator
+
+BASTION_NAME = "local-bastion"
+IDLE_EXIT_SECONDS = 3600.0
+_START_SECONDS = 20.0
+_STOP_SECONDS = 30.0
+# A status of a hundred thousand jobs is smaller; what is larger is not ours, and may not fit into memory.
+_SIGN_MAX_BYTES = 256 * 1024 * 1024
+# All processes of one home carry this in their environment, so that `down` finds whatever is left.
+HOME_MARKER = "BASTION_LOCAL_HOME"
+
+
+class LocalBastionError(BastionError):
+    """The local bastion could not be started or stopped."""
+
+    exit_code = 75
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHome:
+    """The folders of one local bastion."""
+
+    path: Path
+
+    @property
+    def root(self) -> Root:
+        return parse_root(str(self.path / "buckets" / "permanent" / BASTION_NAME))
+
+    @property
+    def emulator_dir(self) -> Path:
+        return self.path / "emulator"
+
+    @property
+    def buckets_dir(self) -> Path:
+        return self.path / "buckets"
+
+    @property
+    def agent_dir(self) -> Path:
+        return self.path / "agent"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.path / "run"
+
+    def hosts_dir(self, root: Root) -> Path:
+        """Where jobs without a slice live; one folder per bastion, so that two never take each other's for strays."""
+        digest = hashlib.sha256(root.url.encode()).hexdigest()[:12]
+        return self.path / "hosts" / f"{root.bastion}-{digest}"
+
+    @property
+    def marker(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalStatus:
+    """What runs now. `vms` counts the processes of emulated hosts and of jobs without a slice."""
+
+    root: str
+    daemon: ProcessId | None
+    emulator: EmulatorAddress | None
+    storage: StorageAddress | None
+    processes: int
+
+    @property
+    def up(self) -> bool:
+        return self.daemon is not None
+
+
+STARTER_QUOTA = """\
+# Who may use what. Change it and save: the daemon reads it again within a second.
+# `bastion quota check FILE` tells what it means and what is wrong with it.
+[toml-schema]
+version = "1"
+
+# Units as in the instance type's name: tpu-v4-32 takes 32 of v4. Each emulated host is a process of this machine,
+# so the pool is small: at most 16 hosts of one type.
+[total_resources]
+v2 = 128
+v3 = 128
+v4 = 128
+v5litepod = 64
+v5p = 128
+v6e = 64
+
+# Regular expressions; the whole user id must match.
+[project_membership]
+default = [{user}]
+
+# On one machine nobody minds a restart: what a project gives back is lent at once.
+[project_rules]
+keep_idle_seconds = 0.0
+
+[project_resources.default]
+v2 = 1.0
+v3 = 1.0
+v4 = 1.0
+v5litepod = 1.0
+v5p = 1.0
+v6e = 1.0
+"""
+
+
+def starter_quota(user: str) -> bytes:
+    """A quota file that lets `user` run in the project `default`."""
+    pattern = re.escape(user).replace("\\", "\\\\").replace('"', '\\"')
+    return STARTER_QUOTA.format(user=f'"{pattern}"').encode()
+
+
+def status(home: LocalHome) -> LocalStatus:
+    """What of the local bastion runs now."""
+    return LocalStatus(
+        root=home.root.url,
+        daemon=_daemon(home),
+        emulator=locate(home.emulator_dir),
+        storage=locate_storage(home.buckets_dir),
+        processes=len(marked(HOME_MARKER, home.marker)),
+    )
+
+
+def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
+    """Starts what does not run yet and waits until the daemon acts.
+
+    Args:
+        user: Who gets into the starter quota file, if there is no quota file yet.
+        say: Told about each step, for a person who waits.
+
+    Raises:
+        LocalBastionError: it did not come up; the message holds the last lines of its output.
+    """
+    try:
+        for folder in (home.path, home.run_dir, home.emulator_dir):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        Path(home.root.bucket).mkdir(parents=True, exist_ok=True)
+        with _exclusive(home):
+            storage = _begin_storage(home)
+            _write_starter_quota(home, user)
+            daemon = _daemon(home)
+            # One that ran before renews its lease all the time, but its status only when there is news.
+            signs = [keys.STATUS, keys.LEASE]
+            if daemon is None:
+                say(f"starting the local bastion in {home.path}")
+                daemon = _start_daemon(home, _await_storage(home, storage, say))
+                signs = [keys.STATUS]
+            _await_daemon(home, daemon, signs)
+    except OSError as error:
+        raise LocalBastionError(
+            f"the local bastion cannot use the folder {home.path}: {error}; make it a folder that you may write to "
+            "and that has room, or set BASTION_HOME to another"
+        ) from error
+    return home.root
+
+
+def down(home: LocalHome, *, say: Callable[[str], None]) -> None:
+    """Ends the daemon, the emulator with its VMs, and every job they run; the bucket stays as it is.
+
+    Raises:
+        LocalBastionError: a process did not end.
+    """
+    if not home.run_dir.exists():
+        return
+    with _exclusive(home):
+        daemon = _daemon(home)
+        if daemon is not None:
+            say("stopping the daemon")
+            daemon.signal(signal.SIGTERM)
+            _await_end(daemon)
+        stop_emulator(home.emulator_dir)
+        stop_storage(home.buckets_dir)
+        if not end_marked(HOME_MARKER, home.marker, grace_seconds=5.0):
+            left = ", ".join(str(process.pid) for process in marked(HOME_MARKER, home.marker))
+            raise LocalBastionError(f"these processes of {home.path} did not end: {left}; kill them by hand")
+        (home.run_dir / "daemon.pid").unlink(missing_ok=True)
+
+
+def stop_emulator(state_dir: Path) -> None:
+    """Ends the emulator of a state folder, and with it all its VMs."""
+    address = locate(state_dir)
+    if address is not None:
+        address.process.signal(signal.SIGTERM)
+        _await_end(address.process)
+
+
+def stop_storage(buckets_dir: Path) -> None:
+    """Ends the storage endpoint of a folder of buckets."""
+    address = locate_storage(buckets_dir)
+    if address is not None:
+        address.process.signal(signal.SIGTERM)
+        _await_end(address.process)
+
+
+def _begin_storage(home: LocalHome) -> ProcessId | None:
+    """Starts the storage endpoint unless there is one, or the user has chosen another; it comes up meanwhile."""
+    if storage_emulator() or locate_storage(home.buckets_dir) is not None:
+        return None
+    environment = {**os.environ, HOME_MARKER: home.marker}
+    command = [sys.executable, "-m", "bastion.emulators.gcs", f"--dir={home.buckets_dir}"]
+    return _detach(command, home.run_dir / "storage.log", environment)
+
+
+def _await_storage(home: LocalHome, starting: ProcessId | None, say: Callable[[str], None]) -> dict[str, str]:
+    """What the environment of jobs needs in order to use it; without an endpoint jobs run all the same."""
+    if storage_emulator():
+        return {}
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        address = locate_storage(home.buckets_dir)
+        if address is not None:
+            return address.environment
+        if starting is None or not starting.alive:
+            break
+        time.sleep(0.02)
+    say(f"gs:// is not available to jobs: the storage endpoint did not start, see {home.run_dir / 'storage.log'}")
+    return {}
+
+
+def start_emulator(state_dir: Path, log: Path) -> EmulatorAddress | None:
+    """Starts the Cloud TPU emulator, detached; None if it is not ready in time (its output says why)."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir.chmod(0o700)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    process = _detach(
+        [sys.executable, "-m", "bastion.emulators.tpu", f"--state-dir={state_dir}"], log, dict(os.environ)
+    )
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        address = locate(state_dir)
+        if address is not None:
+            return address
+        if process is None or not process.alive:
+            return locate(state_dir)  # another one was faster: it holds the folder's lock
+        time.sleep(0.02)
+    return None
+
+
+def _start_daemon(home: LocalHome, storage: Mapping[str, str]) -> ProcessId:
+    command = [
+        sys.executable, "-m", "bastion.cli.main", "daemon", "run", f"--root={home.root.url}",
+        f"--idle_exit_seconds={IDLE_EXIT_SECONDS:.0f}", "--stop_emulator_when_idle",
+    ]  # fmt: skip
+    environment = {**os.environ, **storage, "BASTION_HOME": str(home.path), HOME_MARKER: home.marker}
+    process = _detach(command, home.run_dir / "daemon.log", environment)
+    if process is None:
+        raise LocalBastionError(f"the daemon ended at once:\n{_tail(home.run_dir / 'daemon.log')}")
+    try:
+        (home.run_dir / "daemon.pid").write_text(str(process))
+    except OSError:
+        # A daemon that nobody finds again would act beside the next one's back.
+        process.signal(signal.SIGKILL)
+        raise
+    return process
+
+
+def _detach(command: list[str], log: Path, environment: dict[str, str]) -> ProcessId | None:
+    """Starts a process that outlives us, with its output in a file."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=environment,
+            cwd="/",
+        )
+    return ProcessId.of(process.pid)
+
+
+def _daemon(home: LocalHome) -> ProcessId | None:
+    try:
+        process = ProcessId.parse((home.run_dir / "daemon.pid").read_text())
+    except OSError:
+        return None
+    return process if process is not None and process.alive else None
+
+
+def _await_daemon(home: LocalHome, daemon: ProcessId, signs: Sequence[str]) -> None:
+    """Waits until the daemon's name stands in one of these objects; in the status: then it has made a whole tick."""
+    store = open_root(home.root.url)
+    deadline = time.monotonic() + _START_SECONDS
+    needle = f'"process":"{daemon}"'.encode()
+    while time.monotonic() < deadline:
+        for sign in signs:
+            with contextlib.suppress(NotFound):
+                meta = store.head(sign)
+                if meta is not None and meta.size <= _SIGN_MAX_BYTES and needle in store.get(sign).data:
+                    return
+        if not daemon.alive:
+            break
+        time.sleep(0.05)
+    raise LocalBastionError(
+        f"the local daemon did not come up within {_START_SECONDS:.0f} s; its last words:\n"
+        f"{_tail(home.run_dir / 'daemon.log')}"
+    )
+
+
+def _await_end(process: ProcessId) -> None:
+    deadline = time.monotonic() + _STOP_SECONDS
+    while process.alive:
+        if time.monotonic() > deadline:
+            process.signal(signal.SIGKILL)
+        if time.monotonic() > deadline + 5:
+            raise LocalBastionError(f"process {process.pid} did not end; kill it by hand")
+        time.sleep(0.02)
+
+
+def _write_starter_quota(home: LocalHome, user: str) -> None:
+    store = open_root(home.root.url)
+    # Where one was in force and was removed since, that one goes on.
+    if store.head(keys.PROJECT_QUOTAS) is None and store.head(keys.QUOTAS_IN_FORCE) is None:
+        with contextlib.suppress(PreconditionFailed):  # somebody else's first quota file is as good
+            store.put(keys.PROJECT_QUOTAS, starter_quota(user), generation=0)
+
+
+@contextlib.contextmanager
+def _exclusive(home: LocalHome) -> Iterator[None]:
+    """One `up` or `down` at a time for one home."""
+    with (home.run_dir / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _tail(log: Path, lines: int = 15) -> str:
+    try:
+        return "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"({log} cannot be read: {error})"

@@ -1,0 +1,244 @@
+"""Watches the disk on which this machine's jobs keep their files, and gives the job up that fills it.
+
+Layer: wiring. Jobs without a slice and emulated hosts share a disk with the daemon, and in
+local mode with the bucket. A full disk would stop all of them: no state, result or request could be written.
+
+    every second     free space of the disk; the reserve of a folder bucket is filled up
+    below the floor  the job whose files take the most is told to end (`bastion.core.disk_limit`), one at a time
+    with a limit     so is every job whose files take more than that
+
+Invariants:
+
+* Nothing here needs room on the disk: the notice is a symbolic link.
+* A job is chosen only if its end gives back a part of the floor that matters; else the alarm says that it is not a job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bastion.core import limits
+from bastion.core.disk_limit import NOTICE_NAME, DiskNotice, shown
+from bastion.folder_format.reserve import Reserve, reserve_bytes
+from bastion.wiring.local import LocalHome
+from bastion.wiring.roots import Root
+
+_log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 1.0
+_HURRIED_SECONDS = 0.25
+# Walking through all files costs; a limit per job is looked after less often than the disk.
+_LIMIT_PERIOD_SECONDS = 5.0
+# A job that was told to end is given so long before another one is.
+_PATIENCE_SECONDS = 15.0
+# An alarm can be read for so long after its cause is gone.
+_ALARM_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HostFiles:
+    """The folders of one host.
+
+    Attributes:
+        node: Everything of the host.
+        state: Where its agent looks for a notice.
+        job: The job's name.
+    """
+
+    node: Path
+    state: Path
+    run: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSpace:
+    """Bytes of one file system that this user may use."""
+
+    total: int
+    free: int
+
+    @classmethod
+    def of(cls, folder: Path) -> DiskSpace:
+        """
+        Raises:
+            OSError: the folder is gone.
+        """
+        found = os.statvfs(folder)
+        return cls(total=found.f_blocks * found.f_frsize, free=found.f_bavail * found.f_frsize)
+
+    @property
+    def floor(self) -> int:
+        return min(limits.DISK_FLOOR_BYTES, self.total // 20)
+
+
+class DiskWatch:
+    """Looks after one daemon's disk. Thread-safe.
+
+    Args:
+        home: Where the hosts of jobs are.
+        root: Whose bucket gets a reserve, if it is a folder.
+        job_limit_bytes: The most that the files of one job may take; 0: only the disk's floor counts.
+        space_of: Measures the file system of a folder.
+    """
+
+    def __init__(
+        self,
+        home: LocalHome,
+        root: Root,
+        *,
+        job_limit_bytes: int = 0,
+        space_of: Callable[[Path], DiskSpace] = DiskSpace.of,
+    ) -> None:
+        self._home = home
+        self._root = root
+        self._job_limit = job_limit_bytes
+        self._space_of = space_of
+        self._thread: threading.Thread | None = None
+        self._told: dict[str, float] = {}
+        self._alarms: dict[str, tuple[float, str]] = {}
+        self._measured_at = float("-inf")
+        self._low = False
+        self._reserve_trouble = ""
+
+    def watch(self) -> Sequence[str]:
+        """Start the watch, unless it runs; it lasts as long as the process. Return the alarms."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="disk-watch", daemon=True)
+            self._thread.start()
+        return self.alarms()
+
+    def alarms(self) -> Sequence[str]:
+        """Return what people must know."""
+        now = time.monotonic()
+        return [text for until, text in list(self._alarms.values()) if now < until]
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                self.look()
+            except OSError as error:
+                _log.warning("the disk of %s could not be looked at: %s", self._home.path, error)
+            time.sleep(_HURRIED_SECONDS if self._low else _PERIOD_SECONDS)
+
+    def look(self) -> None:
+        """Make one pass.
+
+        Raises:
+            OSError: the disk cannot be looked at.
+        """
+        self._fill_reserve()
+        if not self._home.path.is_dir():
+            return  # no job has been here
+        disk = self._space_of(self._home.path)
+        full = disk.free < disk.floor
+        self._low = disk.free < 4 * disk.floor
+        now = time.monotonic()
+        if not full and not (self._job_limit and now - self._measured_at >= _LIMIT_PERIOD_SECONDS):
+            return
+        self._measured_at = now
+        held = self._held_by_run()
+        for run, (size, hosts) in held.items():
+            if self._job_limit and size > self._job_limit and run not in self._told:
+                notice = DiskNotice(held=size, limit=self._job_limit, free=disk.free, total=disk.total)
+                self._tell(run, hosts, notice)
+        if full:
+            self._make_room(disk, held)
+        self._told = {run: at for run, at in self._told.items() if run in held}
+
+    def _make_room(self, disk: DiskSpace, held: dict[str, tuple[int, list[_HostFiles]]]) -> None:
+        now = time.monotonic()
+        if any(now - at < _PATIENCE_SECONDS for at in self._told.values()):
+            return
+        run, (size, hosts) = max(held.items(), key=lambda item: item[1][0], default=("", (0, [])))
+        if size < disk.floor // 2:
+            text = (
+                f"no space left on device: {shown(disk.free)} of {shown(disk.total)} are free on the disk of "
+                f"{self._home.path}, and no job's files take much; jobs cannot start or store anything until you free "
+                "some space"
+            )
+            self._alarm("disk", text)
+            return
+        self._tell(run, hosts, DiskNotice(held=size, limit=0, free=disk.free, total=disk.total))
+
+    def _tell(self, run: str, hosts: Sequence[_HostFiles], notice: DiskNotice) -> None:
+        """Tell a job's hosts to end it, or tell them again."""
+        self._told[run] = time.monotonic()
+        for host in hosts:
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                (host.state / NOTICE_NAME).symlink_to(notice.to_text())
+        self._alarm(run, f"job {hosts[0].job} is ended ({run}, disk of {self._home.path}): {notice}")
+        _log.warning("%s of job %s is ended: %s", run, hosts[0].job, notice)
+
+    def _alarm(self, what: str, text: str) -> None:
+        now = time.monotonic()
+        self._alarms = {key: alarm for key, alarm in self._alarms.items() if now < alarm[0]}
+        # The figures change all the time; an alarm that stands is not changed for them.
+        if what in self._alarms:
+            text = self._alarms[what][1]
+        self._alarms[what] = (now + _ALARM_SECONDS, text)
+
+    def _fill_reserve(self) -> None:
+        if not self._root.local:
+            return
+        bucket = Path(self._root.bucket)
+        try:
+            disk, reserve = self._space_of(bucket), Reserve(bucket)
+            wanted = reserve_bytes(disk.total, most=limits.DISK_RESERVE_BYTES)
+            if reserve.held_bytes != wanted and disk.free - (wanted - reserve.held_bytes) >= disk.floor:
+                reserve.fill(wanted)
+            trouble = ""
+        except OSError as error:
+            trouble = str(error)
+        if trouble and trouble != self._reserve_trouble:
+            _log.warning("the bucket %s has no reserve for a full disk: %s", bucket, trouble)
+        self._reserve_trouble = trouble
+
+    def _held_by_run(self) -> dict[str, tuple[int, list[_HostFiles]]]:
+        found: dict[str, tuple[int, list[_HostFiles]]] = {}
+        for host in self._hosts():
+            size, hosts = found.get(host.run, (0, []))
+            found[host.run] = (size + disk_usage(host.node), [*hosts, host])
+        return found
+
+    def _hosts(self) -> Iterator[_HostFiles]:
+        """Every host on this machine that has begun with a run."""
+        alone = self._home.hosts_dir(self._root).glob("[!.]*/state/*")
+        emulated = self._home.emulator_dir.glob("vms/*/*/state/*")
+        for state in (*alone, *emulated):
+            run = state.name.rpartition(".")[0]
+            if run and state.is_dir() and not state.is_symlink():
+                node = state.parent.parent
+                yield _HostFiles(node=node, state=state, run=run, job=_job_of(node))
+
+
+def _job_of(node: Path) -> str:
+    """The job's name, from what the node was told when it was created."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        file = node / "arguments.json"
+        if file.exists():
+            return str(json.loads(file.read_bytes())["job"])
+        return str(json.loads(json.loads((node / "host.json").read_bytes())["metadata"]["bastion-agent"])["job"])
+    return "of an unknown name"
+
+
+def disk_usage(folder: Path) -> int:
+    """Return how many bytes of disk everything below a folder takes, without following links."""
+    size = 0
+    pending = [str(folder)]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+    return size

@@ -1,0 +1,297 @@
+"""What a pass has decided so far about the pool: who starts, who goes, and which room is promised to whom.
+
+Layer: `scheduler`, pure, internal to one pass. The pool is kept three times. `physical` holds what is taken this
+instant, stopping jobs included; `now` besides the free part that belongs to promises. `later` shows the pool when every
+stopping job is gone and every promise is kept. A job starts only if it fits in all, so it never takes chips that are
+not free yet, and never chips that were freed for another.
+
+Invariant: what runs, stops and starts in this pass never exceeds a limit that it did not exceed before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from quota import Policy
+from scheduler.decide.capacity import Amounts, Capacity, amounts_of
+from scheduler.decide.holders import Incumbents
+from scheduler.decide.lending import KeptBack
+from scheduler.decide.replicas import Replica, as_stopping, units_of
+from scheduler.decide.shares import Shares
+from scheduler.decide.waiting_jobs import Request
+from scheduler.model import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Room kept for a job until it fits.
+
+    A claim has, or had, victims of its own, and survives from pass to pass (`Job.promised`). The other promises only
+    count on what is being freed anyway, and are made anew in each pass.
+    """
+
+    job: Job
+    claim: bool
+    tier: int
+    amounts: Amounts
+    # What its own victims do not bring: that was free, or became free, or comes from elsewhere.
+    rest: Amounts
+    # The part of the rest that is kept for the job out of what is free now.
+    kept: Amounts
+    # The part that comes from stopping jobs which make room for nobody in particular.
+    awaited: Amounts
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The pool during one pass."""
+
+    physical: Capacity
+    now: Capacity
+    later: Capacity
+    shares: Shares
+    # Slots of the bastion's own host that are free; None means without limit.
+    slots: int | None
+    # How many slots each user holds, in all projects together.
+    slots_of: Counter[str] = field(default_factory=Counter)
+    # Who holds something: running, stopping and starting jobs.
+    holders: dict[str, Job] = field(default_factory=dict)
+    # Stopping and just evicted jobs by the name of the job that they make room for.
+    leaving_for: dict[str, list[Job]] = field(default_factory=dict)
+    # Units that stopping jobs hold which make room for nobody, as far as no promise counts on them.
+    unclaimed: Counter[str] = field(default_factory=Counter)
+    # The same before any promise counted on them.
+    coming: Counter[str] = field(default_factory=Counter)
+    # What each claim's victims bring beyond its demand; part of `coming`.
+    spare: dict[str, Counter[str]] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
+    evictions: dict[str, str] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    # Per type, the projects that do not lend all their share.
+    lending_little: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # What `hold_back` keeps for each project and type.
+    kept_back: dict[tuple[str, str], KeptBack] = field(default_factory=dict)
+    # Units that running, stopping and starting jobs hold.
+    taken: Counter[str] = field(default_factory=Counter)
+    # Extra replicas of elastic jobs that run or start, by scaling, without those that are being given back.
+    extra: dict[str, list[int]] = field(default_factory=dict)
+    # Elastic jobs whose number of replicas changes, and for whom they give some back; "" if they get some.
+    resized: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(incumbents: Incumbents, policy: Policy, bastion_slots: int | None, shares: Shares) -> Ledger:
+        """The pool before any decision; `bastion_slots` is that of the snapshot."""
+        return Ledger(
+            physical=incumbents.holding.copy(),
+            now=incumbents.holding.copy(),
+            later=incumbents.lasting.copy(),
+            shares=shares,
+            slots=None if bastion_slots is None else bastion_slots - incumbents.slots.total(),
+            slots_of=incumbents.slots.copy(),
+            holders={**incumbents.running, **incumbents.stopping},
+            leaving_for=incumbents.by_claimant(),
+            lending_little=_lending_little(policy),
+            taken=incumbents.taken.copy(),
+            extra={name: [scaling.extra for scaling in job.scaling] for name, job in incumbents.elastic.items()},
+        )
+
+    def settle_claims(self, claimants: Mapping[str, Job]) -> None:
+        """Decides for whom the stopping jobs of the snapshot make room.
+
+        What makes room for a job that no longer competes makes room for nobody in particular.
+
+        Args:
+            claimants: The competing jobs with an older claim, by name.
+        """
+        for name in [name for name in self.leaving_for if name not in claimants]:
+            for job in self.leaving_for.pop(name):
+                self.unclaimed.update(dict(amounts_of(job.charged)))
+        self.coming.update(self.unclaimed)
+        for name in self.leaving_for:
+            self._offer_spare(claimants[name])
+
+    def _offer_spare(self, claimant: Job) -> None:
+        """What a claim's victims bring beyond its demand is for nobody in particular."""
+        spare: Counter[str] = Counter()
+        for victim in self.leaving_for.get(claimant.name, ()):
+            spare.update(dict(amounts_of(victim.charged)))
+        spare.subtract(claimant.demand)
+        spare = +spare
+        for ledger in (self.unclaimed, self.coming):
+            ledger.subtract(self.spare.get(claimant.name, Counter()))
+            ledger.update(spare)
+        self.spare[claimant.name] = spare
+
+    def hold_back(self, kept: Mapping[tuple[str, str], KeptBack]) -> None:
+        """Nothing that starts from here on in this pass may take so many units of what is free.
+
+        Args:
+            kept: By the project that they are kept for, and type.
+        """
+        self.kept_back = dict(kept)
+        sums: Counter[str] = Counter()
+        for (_, kind), back in kept.items():
+            sums[kind] += back.units
+        for kind, amount in sums.items():
+            free = max(0, min(self.now.free(kind), self.later.free(kind)))
+            self.now.take(((kind, min(amount, free)),), self.now.last)
+
+    def unlent(self, project: str, kind: str) -> int:
+        """Units that are to stay free for other projects, for they do not lend them.
+
+        Without what `hold_back` keeps for the same projects already.
+        """
+        return sum(
+            max(0, self.shares.unlent(other, kind) - self._kept_units(other, kind))
+            for other in self.lending_little.get(kind, ())
+            if other != project
+        )
+
+    def _kept_units(self, project: str, kind: str) -> int:
+        back = self.kept_back.get((project, kind))
+        return back.units if back is not None else 0
+
+    def leaves_unlent(self, project: str, request: Request) -> bool:
+        """Whether a job of the project that fits leaves free what others never lend."""
+        for kind, amount in request.amounts:
+            if kind in self.lending_little:
+                free = min(self.now.free(kind), self.later.free(kind))
+                if amount > free - self.unlent(project, kind):
+                    return False
+        return True
+
+    def awaiting_projects(self) -> set[str]:
+        """Projects with a job that is promised what is being freed anyway."""
+        return {promise.job.project_id for promise in self.promises.values() if not promise.claim}
+
+    def has_slot(self, request: Request) -> bool:
+        """Whether a job on the bastion's own host may take a slot there: more must be free than its user holds."""
+        return not request.on_bastion or self.slots is None or self.slots > self.slots_of[request.user]
+
+    def fits_now(self, request: Request) -> bool:
+        """Whether a job with that request can start in this pass."""
+        return self.has_slot(request) and self.now.fits(request.amounts) and self.later.fits(request.amounts)
+
+    def claim_fits_now(self, job: Job, request: Request) -> bool:
+        """Whether a claimant can start, its promise undone.
+
+        While its own victims are still going, it may not touch what is kept for others. Once they are gone its part
+        is free, and other claims may look for theirs to what is coming.
+        """
+        if job.name in self.leaving_for:
+            return self.fits_now(request)
+        for kind, amount in request.amounts:
+            others = sum(units for promise in self.promises.values() for other, units in promise.rest if other == kind)
+            if amount > self.physical.free(kind) - max(0, others - self.coming[kind]):
+                return False
+        return self.has_slot(request) and self.later.fits(request.amounts)
+
+    def start(self, job: Job, request: Request, message: str, *, claimed: bool = False) -> None:
+        """Starts a job that fits, on the best tiers it can get; `claimed` where `claim_fits_now` was asked.
+
+        Args:
+            message: Why; what its project then holds is added to it.
+        """
+        tier = (self.physical if claimed else self.now).best_tier(request.amounts, self.later)
+        self.physical.take(request.amounts, tier)
+        self.now.take(request.amounts, tier)
+        self.later.take(request.amounts, tier)
+        self.taken.update(dict(request.amounts))
+        self.messages[job.name] = message + self.shares.holding(job.project_id, request.amounts)
+        self.shares.hold(job.project_id, request.amounts)
+        self._take_slot(request, 1)
+        self.starts[job.name] = tier
+        if job.scaling:
+            self.extra[job.name] = [0] * len(job.scaling)
+        self.holders[job.name] = job
+
+    def evict(self, victim: Job, claimant: Job, message: str) -> None:
+        """Orders a running job to stop for another one; its chips stay taken until its nodes are gone."""
+        charged, leaving = amounts_of(victim.charged), victim
+        if victim.scaling:  # what it gives back already is counted
+            lasting = Counter(victim.owned)
+            lasting.update(dict(units_of(victim, self.extra.pop(victim.name))))
+            charged = amounts_of(lasting)
+            leaving = as_stopping(victim, charged, claimant.name)
+            self.resized.pop(victim.name, None)
+        self.later.give_back(charged, self.later.label(victim.tier))
+        self.shares.release(victim.project_id, amounts_of(victim.owned))
+        self.leaving_for.setdefault(claimant.name, []).append(leaving)
+        self.evictions[victim.name] = claimant.name
+        self.messages[victim.name] = message
+        self._offer_spare(claimant)
+
+    def shrink(self, replica: Replica, claimant: Job, message: str) -> None:
+        """Orders an elastic job to give a replica back; its chips stay taken until its nodes are gone."""
+        job, units = replica.job, replica.units
+        self.later.give_back(units, self.later.label(job.tier))
+        self.extra[job.name][replica.scaling] -= 1
+        self.leaving_for.setdefault(claimant.name, []).append(as_stopping(job, units, claimant.name))
+        self.resized[job.name] = claimant.name
+        self.messages[job.name] = message
+        self._offer_spare(claimant)
+
+    def fits_besides(self, replica: Replica) -> bool:
+        """Whether an elastic job that runs or starts can have the replica now, on its own tier."""
+        tier = self._tier_of(replica.job)
+        rooms = ((self.now.room(kind, tier), self.later.room(kind, tier), amount) for kind, amount in replica.units)
+        return self.now.fits(replica.units) and all(min(now, later) >= amount for now, later, amount in rooms)
+
+    def _tier_of(self, job: Job) -> int:
+        return self.now.label(self.starts.get(job.name, job.tier))
+
+    def grow(self, replica: Replica, message: str) -> None:
+        """Gives an elastic job that runs or starts a replica that fits."""
+        tier = self._tier_of(replica.job)
+        for capacity in (self.physical, self.now, self.later):
+            capacity.take(replica.units, tier)
+        self.taken.update(dict(replica.units))
+        self.extra[replica.job.name][replica.scaling] += 1
+        if replica.job.name not in self.starts:
+            self.resized[replica.job.name] = ""
+            self.messages[replica.job.name] = message
+
+    def promise(self, job: Job, request: Request) -> None:
+        """Keeps room for a job that fits `later`."""
+        tier = self.later.best_tier(request.amounts, self.later)
+        leaving = self.leaving_for.get(job.name, ())
+        claim = bool(leaving) or job.promised
+        rests, kept, awaited = [], [], []
+        for kind, amount in request.amounts:
+            rest = max(0, amount - sum(victim.charged.get(kind, 0) for victim in leaving))
+            # A claim holds on to what its victims do not bring, for that is free already.
+            ours = 0 if claim else max(0, min(rest, self.unclaimed[kind]))
+            self.unclaimed[kind] -= ours
+            rests.append((kind, rest))
+            awaited.append((kind, ours))
+            kept.append((kind, rest - ours))
+        self.promises[job.name] = Promise(job, claim, tier, request.amounts, tuple(rests), tuple(kept), tuple(awaited))
+        self.later.take(request.amounts, tier)
+        self.now.take(tuple(kept), tier)
+        self.shares.order(job.project_id, request.amounts)
+        self._take_slot(request, 1)
+
+    def unpromise(self, job: Job, request: Request) -> None:
+        """Undoes `promise`."""
+        promise = self.promises.pop(job.name)
+        self.unclaimed.update(dict(promise.awaited))
+        self.later.give_back(promise.amounts, promise.tier)
+        self.now.give_back(promise.kept, promise.tier)
+        self.shares.withdraw(job.project_id, request.amounts)
+        self._take_slot(request, -1)
+
+    def _take_slot(self, request: Request, count: int) -> None:
+        if request.on_bastion and self.slots is not None:
+            self.slots -= count
+            self.slots_of[request.user] += count
+
+
+def _lending_little(policy: Policy) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for project in policy.projects:
+        for kind in policy.rules(project).lending_limit:
+            found.setdefault(kind, []).append(project)
+    return {kind: tuple(projects) for kind, projects in found.items()}

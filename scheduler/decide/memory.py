@@ -1,0 +1,54 @@
+"""What outlives a pass: who waits in which line, who holds what, and what the quota refuses.
+
+Layer: `scheduler`, pure.
+
+Invariant: it is what it would be if it were made anew of the same jobs.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from operator import is_not
+
+from quota import Policy
+from scheduler.decide.admission import Admission
+from scheduler.decide.holders import Incumbents
+from scheduler.decide.pending_jobs import Backlog
+from scheduler.model import Job, JobStatus, Snapshot
+
+
+class Remembered:
+    """What outlives a pass, for one quota."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._basis = _basis(snapshot)
+        self.admission = Admission(snapshot.policy, check_membership=snapshot.check_membership, held=snapshot.held)
+        self.backlog = Backlog(self.admission)
+        self.incumbents = Incumbents(self.admission.policy)
+        self.jobs: dict[str, Job] = {}
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        return self._basis == _basis(snapshot)
+
+    def take_over(self, jobs: dict[str, Job]) -> bool:
+        """These are the jobs now, by name; returns whether that changes anything."""
+        before = self.jobs
+        fresh = list(compress(jobs.values(), map(is_not, jobs.values(), map(before.get, jobs))))
+        known = sum(job.name in before for job in fresh)
+        gone = before.keys() - jobs.keys() if len(jobs) - len(fresh) + known < len(before) else ()
+        for name in gone:
+            self._group(before[name]).remove(before[name])
+        for job in fresh:
+            former = before.get(job.name)
+            if former is not None:
+                self._group(former).remove(former)
+            self._group(job).add(job)
+        self.jobs = jobs
+        return bool(fresh or gone)
+
+    def _group(self, job: Job) -> Backlog | Incumbents:
+        return self.backlog if job.status is JobStatus.PENDING else self.incumbents
+
+
+def _basis(snapshot: Snapshot) -> tuple[Policy | None, bool, bool]:
+    return snapshot.policy, snapshot.check_membership, snapshot.held

@@ -1,0 +1,150 @@
+"""The pending jobs, remembered from pass to pass: who competes for capacity, in which line, and who does not.
+
+Layer: `scheduler`, pure. A job is looked at when it comes, goes or becomes another value, and when the quota changes;
+of the rest a pass looks only at those whose place depends on the clock or on other jobs. So a pass costs what changed.
+
+Invariant: what a pass finds is what it would find if the backlog were made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from scheduler.decide.admission import Admission, backs_off
+from scheduler.decide.capacity import amounts_of
+from scheduler.decide.cooldown import rests, rests_until
+from scheduler.decide.shares import Shares
+from scheduler.decide.user_order import Turns
+from scheduler.decide.waiting_jobs import Line, Request
+from scheduler.model import Job, JobStatus
+
+
+class Backlog:
+    """The pending jobs of one quota.
+
+    Attributes:
+        lines: Per project, those that compete without a claim, by what they ask; no line and no project is empty.
+        claimants: By name, those that room was ordered for.
+        backing_off: By name, those that must not start yet; those that must not borrow yet among them, unless their
+            project's share covers them.
+        beyond: By name, those that ask for more than their project may ever hold.
+        too_large: By name, those that ask for more than the whole pool has.
+        refused: By name, those that cannot start whatever is free.
+    """
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.lines: dict[str, dict[Request, Line]] = {}
+        self.claimants: dict[str, Job] = {}
+        self.backing_off: dict[str, Job] = {}
+        self.beyond: dict[str, Job] = {}
+        self.too_large: dict[str, Job] = {}
+        self.refused: dict[str, Job] = {}
+        # Those whose backoff is over.
+        self._awake: dict[str, Job] = {}
+        # Those of the claimants that no earlier pass noted, but whose victims are on their way.
+        self._awaiting_victims: dict[str, Job] = {}
+        self._order = Turns(admission.policy)
+        # What is to be done to the lines: names that leave, and jobs that come.
+        self._gone: dict[tuple[str, Request], set[str]] = {}
+        self._come: dict[tuple[str, Request], dict[str, Job]] = {}
+
+    def add(self, job: Job) -> None:
+        """A pending job that is not in the backlog."""
+        admission = self._admission
+        if admission.refuses(job):
+            self.refused[job.name] = job
+        elif admission.exceeds_pool(job):
+            self.too_large[job.name] = job
+        elif admission.exceeds_project(job):
+            self.beyond[job.name] = job
+        elif job.not_before is not None or rests_until(job) is not None:
+            self.backing_off[job.name] = job
+        else:
+            self._compete(job)
+
+    def remove(self, job: Job) -> None:
+        """Undoes `add` of that very value."""
+        name = job.name
+        self._awake.pop(name, None)
+        self._awaiting_victims.pop(name, None)
+        for group in (self.claimants, self.backing_off, self.refused, self.too_large, self.beyond):
+            if group.pop(name, None) is not None:
+                return
+        self._leave_line(job)
+
+    def settle(
+        self, now: float, order: Turns, leaving_for: Collection[str], jobs: Mapping[str, Job], shares: Shares
+    ) -> None:
+        """Brings everything up to this instant, after all has been added and removed.
+
+        Args:
+            shares: What running jobs hold.
+            order: The order inside the projects.
+            leaving_for: Names of the jobs that others are being stopped for.
+            jobs: By name, all jobs, the backlog's among them.
+        """
+
+        def must_wait(job: Job) -> bool:
+            if backs_off(job, now):
+                return True
+            has_claim = job.promised or job.name in leaving_for
+            return rests(job, now) and not has_claim and not shares.covers(job.project_id, amounts_of(job.demand))
+
+        for job in [job for job in self._awake.values() if must_wait(job)]:
+            self.remove(job)
+            self.backing_off[job.name] = job
+        for job in [job for job in self.backing_off.values() if not must_wait(job)]:
+            del self.backing_off[job.name]
+            self._awake[job.name] = job
+            self._compete(job)
+        for job in [job for name, job in self._awaiting_victims.items() if name not in leaving_for]:
+            del self._awaiting_victims[job.name], self.claimants[job.name]
+            self._join_line(job)
+        for name in leaving_for:
+            claimant = jobs.get(name)
+            if claimant is not None and self._in_line(claimant):
+                self._leave_line(claimant)
+                self._awaiting_victims[name] = self.claimants[name] = claimant
+        self._mend_lines(order)
+
+    def _compete(self, job: Job) -> None:
+        if job.promised:
+            self.claimants[job.name] = job
+        else:
+            self._join_line(job)
+
+    def _in_line(self, job: Job) -> bool:
+        """Whether that job stands in a line, or is about to."""
+        groups = (self.claimants, self.backing_off, self.refused, self.too_large, self.beyond)
+        return job.status is JobStatus.PENDING and not any(job.name in group for group in groups)
+
+    def _join_line(self, job: Job) -> None:
+        self._come.setdefault((job.project_id, Request.of(job)), {})[job.name] = job
+
+    def _leave_line(self, job: Job) -> None:
+        place = job.project_id, Request.of(job)
+        if self._come.get(place, {}).pop(job.name, None) is None:
+            self._gone.setdefault(place, set()).add(job.name)
+
+    def _mend_lines(self, order: Turns) -> None:
+        turned = {p for p in self.lines if order.ranks(p) != self._order.ranks(p)}
+        self._order = order
+        for project in turned:
+            lines = self.lines[project]
+            self.lines[project] = {request: line.sorted_anew(order.place) for request, line in lines.items()}
+        touched = {*self._gone, *self._come}
+        projects = {project for project, _ in touched}
+        # Whoever holds the lines of an earlier pass may keep them.
+        self.lines.update({project: dict(self.lines.get(project, {})) for project in projects})
+        for place in touched:
+            project, request = place
+            before = self.lines[project].pop(request, Line())
+            line = before.changed(self._gone.get(place, ()), [*self._come.get(place, {}).values()], order.place)
+            if line.by_place:
+                self.lines[project][request] = line
+        for project in projects:
+            if not self.lines[project]:
+                del self.lines[project]
+        self._gone.clear()
+        self._come.clear()

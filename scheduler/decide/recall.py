@@ -1,0 +1,171 @@
+"""Room for jobs that have waited too long (`scheduler.decide.deadline`).
+
+Layer: `scheduler`, pure. Room is made for such a job by stopping borrowers, all at once: until enough of them can go
+together nothing is drained or held idle for it. One job in a pass, the oldest of those for which there could be room.
+
+What its own project holds within its share is nobody's loan. Where only that is in the way of such a job, its project's
+jobs of a lower priority do not pass it any more, and so the share empties. Jobs of its own priority do: where a project
+asks for more than it gets, they would all wait for one large job after the other (docs/adr/0010).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+
+from scheduler.decide.capacity import Amounts
+from scheduler.decide.deadline import TOO_LONG, is_overdue, overdue_since
+from scheduler.decide.elastic import given_back, reclaimable, take_back
+from scheduler.decide.holders import Incumbents
+from scheduler.decide.ledger import Ledger
+from scheduler.decide.shares import Shares
+from scheduler.decide.victims import Victims
+from scheduler.decide.waiting_jobs import Line, ProjectQueue, Request, age
+from scheduler.model import Job
+
+
+class Recall:
+    """The recall of one pass."""
+
+    def __init__(
+        self,
+        now: float,
+        ledger: Ledger,
+        shares: Shares,
+        victims: Victims,
+        incumbents: Incumbents,
+        queues: Mapping[str, ProjectQueue],
+        hold_behind: Callable[[Job], None],
+    ) -> None:
+        """`hold_behind` is told of each job that now waits outside its project's queue."""
+        self._now = now
+        self._since = overdue_since(now)
+        self._ledger = ledger
+        self._shares = shares
+        self._victims = victims
+        self._incumbents = incumbents
+        self._queues = queues
+        self._hold_behind = hold_behind
+
+    def let_none_pass_the_overdue(self) -> None:
+        """Finds the overdue jobs that their own projects' jobs of a lower priority may not pass any more.
+
+        Those that would get room if their project held none. Who is kept from starting by other projects' shares is
+        passed: to hold its project back would not help it.
+        """
+        for queue in self._queues.values():
+            if queue.oldest <= self._since and queue.priorities() > 1:
+                queue.overdue = self._not_to_be_passed(queue)
+
+    def _not_to_be_passed(self, queue: ProjectQueue) -> Job | None:
+        found = []
+        for request, line in queue.left().items():
+            job = self._first_overdue(line)
+            if job is not None:
+                found.append((job.priority, age(job), request, job))
+        found.sort()  # ages are unique
+        for _, _, request, job in found:
+            if self._would_fit_alone(job.project_id, request):
+                return job
+        return None
+
+    def _first_overdue(self, line: Line) -> Job | None:
+        """The overdue job of the highest priority, the oldest of these."""
+        highest, found = line.by_place[0].priority, None
+        for job in line.by_age:
+            if job.queued_at > self._since or (found is not None and found.priority == highest):
+                break
+            if (found is None or job.priority < found.priority) and is_overdue(job, self._shares, self._now):
+                found = job
+        return found
+
+    def _would_fit_alone(self, project: str, request: Request) -> bool:
+        """Whether there could be room now for a job of the project if that held nothing within its share."""
+        if not self._ledger.has_slot(request) or not self._shares.permits(project, request.amounts):
+            return False
+        lacking = {
+            kind: amount - min(self._shares.held(project, kind), self._shares.entitlement(project, kind))
+            for kind, amount in self._ledger.later.lacking(request.amounts).items()
+        }
+        lacking = {kind: amount for kind, amount in lacking.items() if amount > 0}
+        _, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        return not rest or self._victims.for_recall(rest, self._asked_by) is not None
+
+    def for_the_oldest(self) -> bool:
+        """Makes room for one job that has waited beyond the deadline, all at once or not at all.
+
+        The one that has waited longest; one for which no eviction at all would make room now is passed.
+
+        Returns:
+            Whether others of its project might not pass it, and now may.
+        """
+        lines = [
+            (request, iter(jobs))
+            for queue in self._queues.values()
+            if queue.oldest <= self._since
+            for request, jobs in queue.candidates()
+        ]
+        line_up: list[tuple[tuple[float, str], int, Job]] = []
+
+        def put_first_of(place: int) -> None:
+            job = next(lines[place][1], None)
+            if job is not None:
+                heapq.heappush(line_up, (age(job), place, job))
+
+        # Of jobs that ask the same only the first one matters, unless it may not be recalled again.
+        for place in range(len(lines)):
+            put_first_of(place)
+        hopeless: set[Request] = set()
+        while line_up and line_up[0][0][0] <= self._since:
+            _, place, job = heapq.heappop(line_up)
+            request = lines[place][0]
+            if request in hopeless or not self._shares.permits(job.project_id, request.amounts):
+                continue
+            queue = self._queues[job.project_id]
+            if not is_overdue(job, self._shares, self._now):
+                put_first_of(place)
+            elif self._make_room(job, request):
+                before = queue.overdue
+                queue.remove(job)
+                return before is not queue.overdue
+            elif self._may_ever_fit(request):
+                return False
+            else:
+                hopeless.add(request)
+        return False
+
+    def _make_room(self, job: Job, request: Request) -> bool:
+        if not self._ledger.has_slot(request):
+            return False
+        if self._ledger.fits_now(request):
+            message = f"has waited for {TOO_LONG}"
+            self._ledger.start(job, request, message)
+            return True
+        lacking = self._ledger.later.lacking(request.amounts)
+        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        victims = self._victims.for_recall(rest, self._asked_by) if rest else ()
+        if victims is None:
+            return False
+        take_back(self._ledger, replicas, victims, job, lacking)
+        for victim in victims:
+            message = (
+                f"makes room for {job.name} of project {job.project_id}, which has waited for {TOO_LONG}; "
+                f"project {victim.project_id} holds more than it is entitled to"
+            )
+            self._victims.evict(self._ledger, victim, job, message)
+        self._ledger.promise(job, request)
+        self._hold_behind(job)
+        return True
+
+    def _may_ever_fit(self, request: Request) -> bool:
+        """Whether there would be room if nobody were spared."""
+        if not self._ledger.has_slot(request):
+            return False
+        lacking = self._ledger.later.lacking(request.amounts)
+        _, lacking = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        return not lacking or self._victims.for_recall(lacking, self._asked_by, spared_too=True) is not None
+
+    def _asked_by(self, project: str) -> list[Amounts]:
+        """What the waiting jobs of the project ask, each amount once."""
+        queue = self._queues.get(project)
+        return [request.amounts for request in queue.requests()] if queue is not None else []

@@ -1,0 +1,39 @@
+"""Extra replicas of elastic jobs, and their units.
+
+Layer: `scheduler`, pure values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from scheduler.decide.capacity import Amounts, amounts_of
+from scheduler.model import Job, JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One extra replica: of which job, and by which of its scalings."""
+
+    job: Job
+    scaling: int
+
+    @property
+    def units(self) -> Amounts:
+        return amounts_of(self.job.scaling[self.scaling].per_replica)
+
+
+def units_of(job: Job, extra: Sequence[int]) -> Amounts:
+    """Units of so many extra replicas by each scaling."""
+    units: Counter[str] = Counter()
+    for scaling, count in zip(job.scaling, extra, strict=True):
+        for kind, amount in scaling.per_replica.items():
+            units[kind] += count * amount
+    return amounts_of(units)
+
+
+def as_stopping(job: Job, units: Amounts, claimant: str | None) -> Job:
+    """Part of what a running job holds, and gives back, as a stopping job of its own."""
+    return replace(job, status=JobStatus.STOPPING, charged=dict(units), evicted_for=claimant, shrinking_for=None)

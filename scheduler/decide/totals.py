@@ -1,0 +1,66 @@
+"""The plan's totals: what each project and each resource type looks like once the plan is carried out.
+
+Layer: `scheduler`, pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from quota import Policy
+from scheduler.decide.ledger import Ledger
+from scheduler.model import Job, JobStatus, PoolUsage, ProjectUsage
+
+
+def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage]:
+    """Every resource type of the policy, sorted."""
+    usages = {}
+    for kind in policy.resource_types:
+        total, used = policy.total(kind), taken.get(kind, 0)
+        usages[kind] = PoolUsage(total=total, used=used, free=max(0, total - used))
+    return usages
+
+
+def project_usages(
+    policy: Policy, jobs: Iterable[Job], ledger: Ledger, impossible: Collection[str]
+) -> dict[str, ProjectUsage]:
+    """Every project of the policy or of a job, sorted.
+
+    Args:
+        ledger: The pool at the end of the pass.
+        impossible: Names of the pending jobs that no capacity could start; they are no demand.
+    """
+    usage: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
+    demand: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
+    for job in jobs:
+        held = usage.setdefault(job.project_id, {})
+        wanted = demand.setdefault(job.project_id, {})
+        if job.status is JobStatus.PENDING:
+            if job.name in ledger.starts:
+                _add(held, job.demand)
+            if job.name not in impossible:
+                _add(wanted, job.demand)
+        else:
+            _add(held, job.charged)
+            if job.status is JobStatus.RUNNING:
+                _add(wanted, job.charged)
+            elif job.evicted_for is not None:
+                _add(wanted, job.demand)  # it comes back
+        for scaling, extra in zip(job.scaling, ledger.extra.get(job.name, ()), strict=False):
+            more = max(0, extra - (scaling.extra if job.status is JobStatus.RUNNING else 0))
+            grown = {kind: more * amount for kind, amount in scaling.per_replica.items() if more}
+            _add(held, grown)
+            _add(wanted, grown)
+    return {
+        project: ProjectUsage(
+            entitlement={kind: policy.entitlement(project, kind) for kind in policy.resource_types},
+            usage=dict(sorted(usage[project].items())),
+            demand=dict(sorted(demand[project].items())),
+        )
+        for project in sorted(usage)
+    }
+
+
+def _add(ledger: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for kind, amount in amounts.items():
+        ledger[kind] = ledger.get(kind, 0) + amount

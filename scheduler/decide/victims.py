@@ -1,0 +1,376 @@
+"""Whom a claim evicts: borrowers, as few as will do, and those whose stop costs least.
+
+Layer: `scheduler`, pure. What is weighed, the more important first:
+
+1. A job that was evicted `EVICTIONS_MAX` times already goes last.
+2. A job whose loss no checkpoint bounds (more than a checkpoint interval of work) goes after the others.
+3. Gangs that their project is never entitled to, jobs whose last evictions saved nothing, and jobs that have not run
+   for their minimum time are spared while others will do.
+4. A job that fits into what its project has borrowed goes before one that takes the project below its entitlement.
+5. A job that would not run either if its project could not borrow goes before one that would.
+6. The least unsaved work per unit that is really needed. It is excused (`LENIENCE`) the longer the job has run and the
+   deeper its project is in debt; but without checkpoints unsaved work alone counts. Among equals the newest.
+
+A restart is not weighed: every victim pays it. A young job is often gone soon by itself; one that has run for hours
+would hold what it borrowed for hours more, and the same loss is a smaller part of its work.
+
+These are orders and no vetoes: an owner is never refused because of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quota import Policy
+from scheduler.decide.capacity import Amounts, amounts_of
+from scheduler.decide.cooldown import FUTILE_MAX
+from scheduler.decide.deadline import started_late
+from scheduler.decide.ledger import Ledger
+from scheduler.decide.loans import covering
+from scheduler.decide.shares import Shares
+from scheduler.decide.user_order import Turns
+from scheduler.model import Job
+
+# What an evicted job pays besides its lost work: nodes are created and the program is loaded anew. No job counts as
+# younger than that.
+RESTART_SECONDS = 300.0
+# Work that a program which checkpoints at all may lose.
+CHECKPOINT_SECONDS = 1800.0
+EVICTIONS_MAX = 7
+# Who had to wait too long runs for so long before a recall may take its place for another one in that plight.
+_TURN_SECONDS = 900.0
+# The power of running time and debt by which unsaved work is divided. The less, the less is wasted and the longer the
+# waits, for those who borrow much keep it (docs/adr/0010).
+LENIENCE = 0.7
+
+# Rules 1 to 3, for those that they tell apart: evicted too often, dear, how far spared.
+_Class = tuple[bool, bool, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """A running job with what does not depend on the claim."""
+
+    job: Job
+    # Unit-seconds that its stop costs, the restart included.
+    loss: float
+    # By what rule 6 weighs it, but for the debt.
+    price: float
+    dear: bool
+    spared: int
+
+
+@dataclass(slots=True)
+class _Borrower:
+    """A project's running jobs that hold the type in question, sorted once for all claims of the pass.
+
+    Attributes:
+        core: Names of those that would run if the project could not borrow.
+        lines: Jobs of one class and amount that stand together, whether they are spared, and of the core; the one whose
+            stop costs least first.
+    """
+
+    entitlement: int
+    core: frozenset[str]
+    lines: dict[_Class, dict[tuple[bool, int, bool], list[_Candidate]]] = field(default_factory=dict)
+
+    def debt(self, over: int) -> float:
+        """What it borrowed in parts of its entitlement; a project without one is deepest in debt."""
+        return over / self.entitlement if self.entitlement else float("inf")
+
+    def strike(self, name: str) -> None:
+        """That job, which is not of the core, is gone."""
+        for line in (line for lines in self.lines.values() for line in lines.values()):
+            for place, candidate in enumerate(line):
+                if candidate.job.name == name:
+                    del line[place]
+                    return
+
+
+class Victims:
+    """Chooses victims for the claims of one pass; `evict` is told of each that goes."""
+
+    def __init__(
+        self, policy: Policy, shares: Shares, running_of: Mapping[str, Mapping[str, Job]], now: float, turns: Turns
+    ) -> None:
+        """`running_of`: the running jobs by project and name."""
+        self._policy = policy
+        self._turns = turns
+        self._shares = shares
+        self._now = now
+        self._running_of = running_of
+        self._gone: set[str] = set()
+        self._candidates: dict[str, list[_Candidate]] = {}
+        self._borrowers: dict[tuple[str, str], _Borrower] = {}
+        self._lower: dict[tuple[str, int], tuple[list[_Candidate], Counter[str]]] = {}
+
+    def evict(self, ledger: Ledger, victim: Job, claimant: Job, message: str) -> None:
+        """Orders the job to stop for another one."""
+        ledger.evict(victim, claimant, message)
+        self._gone.add(victim.name)
+        self._lower = {place: known for place, known in self._lower.items() if place[0] != victim.project_id}
+        for kind in victim.charged:
+            borrower = self._borrowers.get((victim.project_id, kind))
+            if borrower is not None and victim.name in borrower.core:
+                del self._borrowers[victim.project_id, kind]  # others take its place in the core
+            elif borrower is not None:
+                borrower.strike(victim.name)
+
+    def for_owner(self, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
+        """Borrowers whose units cover what a claim within its project's entitlement lacks, or None.
+
+        All or nothing; a victim's project is above its entitlement of a lacking type before each eviction; and no
+        victim can be left out. As every borrower may be taken until its project is down to its entitlement, such a
+        claim always succeeds while the entitlements fit the pool.
+
+        Args:
+            lacking: Units per type, above 0.
+        """
+        return self._choose(lacking, spared_too=True, may_go=None)
+
+    def for_recall(
+        self, lacking: Mapping[str, int], waiting: Callable[[str], Iterable[Amounts]], *, spared_too: bool = False
+    ) -> tuple[Job, ...] | None:
+        """The same for a claim that no share covers: it takes loans, and nothing that would be claimed back at once.
+
+        A project may fall below its entitlement by it only if none of its jobs would then be within its share: that
+        one would stop the job for which all this was done. If one type is lacking and there are loans that cover it,
+        they are found.
+
+        Args:
+            lacking: Units per type, above 0.
+            waiting: What the waiting jobs of a project ask.
+            spared_too: Whether jobs that rule 3 spares may be taken as well.
+        """
+
+        # By project and amounts: what is chosen of a project only grows.
+        known: dict[tuple[str, Amounts, int], bool] = {}
+
+        def may_go(candidate: _Candidate, chosen: Iterable[_Candidate]) -> bool:
+            if not spared_too and self._has_its_turn(candidate.job):
+                return False
+            project = candidate.job.project_id
+            going = [amounts_of(other.job.owned) for other in (*chosen, candidate) if other.job.project_id == project]
+            case = project, going[-1], len(going)
+            answer = known.get(case)
+            if answer is None:
+                answer = known[case] = self._are_loans(project, going, waiting)
+            return answer
+
+        chosen = self._choose(lacking, spared_too=spared_too, may_go=may_go)
+        return self._exactly(lacking, spared_too) if chosen is None and len(lacking) == 1 else chosen
+
+    def _are_loans(self, project: str, going: Sequence[Amounts], waiting: Callable[[str], Iterable[Amounts]]) -> bool:
+        """Whether none of the project's jobs would be within its share if it gave up so much."""
+        below: dict[str, int] = {}
+        for amounts in going:
+            for kind, amount in amounts:
+                below[kind] = below.get(kind, -self._shares.over(project, kind)) + amount
+        if max(below.values()) <= 0:
+            return True
+        return not any(
+            all(amount <= below.get(kind, -self._shares.over(project, kind)) for kind, amount in amounts)
+            for amounts in (*waiting(project), *going)
+        )
+
+    def of_lower_priority(self, claimant: Job, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
+        """Jobs of the claimant's own project in whose place it may run, or None if they do not cover what is lacking.
+
+        Only jobs of a lower priority that have run for the project's minimum runtime; the lowest priority first, of
+        equals the least lost work.
+
+        Args:
+            lacking: Units per type, above 0.
+        """
+        below, units = self._below(claimant.project_id, claimant.priority)
+        if any(amount > units[kind] for kind, amount in lacking.items()):
+            return None
+        need, chosen = dict(lacking), list[_Candidate]()
+        for candidate in below:
+            if not need:
+                break
+            helps = [(kind, amount) for kind, amount in amounts_of(candidate.job.owned) if kind in need]
+            if helps:
+                chosen.append(candidate)
+            for kind, amount in helps:
+                need[kind] -= amount
+                if need[kind] <= 0:
+                    del need[kind]
+        return _without_spare(chosen, lacking)
+
+    def _below(self, project: str, priority: int) -> tuple[list[_Candidate], Counter[str]]:
+        """Who may go for a job of that priority and project, in the order in which they do, and their units."""
+        known = self._lower.get((project, priority))
+        if known is None:
+            latest = self._now - self._policy.rules(project).minimum_runtime_seconds
+            below = [
+                candidate
+                for candidate in (self._candidates_of(project) if project in self._running_of else ())
+                if candidate.job.priority > priority
+                and candidate.job.name not in self._gone
+                and (self._now if candidate.job.started_at is None else candidate.job.started_at) <= latest
+            ]
+            below.sort(key=lambda candidate: -candidate.job.priority)
+            units: Counter[str] = Counter()
+            for candidate in below:
+                units.update(candidate.job.owned)
+            known = self._lower[project, priority] = below, units
+        return known
+
+    def _choose(
+        self,
+        lacking: Mapping[str, int],
+        *,
+        spared_too: bool,
+        may_go: Callable[[_Candidate, Iterable[_Candidate]], bool] | None,
+    ) -> tuple[Job, ...] | None:
+        need = dict(lacking)
+        over = {kind: self._over(kind) for kind in lacking}
+        chosen: dict[str, _Candidate] = {}
+
+        def is_free(candidate: _Candidate) -> bool:
+            return candidate.job.name not in chosen and (may_go is None or may_go(candidate, chosen.values()))
+
+        while need:
+            kind = min(need)
+            found = self._cheapest(kind, need[kind], over[kind], is_free, spared_too=spared_too)
+            if found is None:
+                return None
+            chosen[found.job.name] = found
+            for freed, amount in amounts_of(found.job.owned):
+                if freed in over and found.job.project_id in over[freed]:
+                    over[freed][found.job.project_id] -= amount
+                if freed in need:
+                    need[freed] -= amount
+                    if need[freed] <= 0:
+                        del need[freed]
+        return _without_spare([*chosen.values()], lacking)
+
+    def _exactly(self, lacking: Mapping[str, int], spared_too: bool) -> tuple[Job, ...] | None:
+        """Loans of one type that cover what is lacking, with as little more as can be."""
+        ((kind, need),) = lacking.items()
+        over = sorted(self._over(kind).items(), key=lambda item: (self._borrower(item[0], kind).debt(item[1]), item[0]))
+        loans = [
+            [
+                candidate.job
+                for candidate in self._candidates_of(project)
+                if candidate.job.owned.keys() == {kind}
+                and candidate.job.name not in self._gone
+                and (spared_too or not (candidate.spared or self._has_its_turn(candidate.job)))
+            ]
+            for project, _ in over
+        ]
+        units = [[job.owned[kind] for job in jobs] for jobs in loans]
+        found = covering([(limit, of) for (_, limit), of in zip(over, units, strict=True)], need)
+        return None if found is None else tuple(loans[borrower][loan] for borrower, loan in found)
+
+    def _over(self, kind: str) -> dict[str, int]:
+        """What each project has borrowed of the type, of those that have."""
+        over = {project: self._shares.over(project, kind) for project in self._running_of}
+        return {project: amount for project, amount in over.items() if amount > 0}
+
+    def _cheapest(
+        self,
+        kind: str,
+        need: int,
+        over: Mapping[str, int],
+        is_free: Callable[[_Candidate], bool],
+        *,
+        spared_too: bool,
+    ) -> _Candidate | None:
+        borrowers = [(self._borrower(project, kind), amount) for project, amount in over.items() if amount > 0]
+        for rank in sorted({rank for borrower, _ in borrowers for rank in borrower.lines}):
+            dear = rank[1]
+            best = None
+            for borrower, amount in borrowers:
+                lenience = 1.0 if dear else borrower.debt(amount) ** LENIENCE
+                for (spared, units, core), line in borrower.lines.get(rank, {}).items():
+                    head = None if spared and not spared_too else next(filter(is_free, line), None)
+                    if head is not None:
+                        price, started = head.price / min(units, need) / lenience, head.job.started_at or 0.0
+                        key = units > amount, core and not dear, price, -started, head.job.name
+                        if best is None or key < best[0]:
+                            best = key, head
+            if best is not None:
+                return best[1]
+        return None
+
+    def _borrower(self, project: str, kind: str) -> _Borrower:
+        borrower = self._borrowers.get((project, kind))
+        if borrower is None:
+            borrower = _Borrower(self._shares.entitlement(project, kind), self._core_of(project, kind))
+            for candidate in self._candidates_of(project):
+                name, units = candidate.job.name, candidate.job.owned.get(kind, 0)
+                if units > 0 and name not in self._gone:
+                    rank = candidate.job.evictions >= EVICTIONS_MAX, candidate.dear, _level(candidate)
+                    place = candidate.spared > 0, units, name in borrower.core
+                    borrower.lines.setdefault(rank, {}).setdefault(place, []).append(candidate)
+            self._borrowers[project, kind] = borrower
+        return borrower
+
+    def _candidates_of(self, project: str) -> list[_Candidate]:
+        """The project's jobs, the one whose stop costs least first."""
+        candidates = self._candidates.get(project)
+        if candidates is None:
+            candidates = [self._candidate(job) for job in self._running_of[project].values()]
+            candidates.sort(
+                key=lambda candidate: (candidate.price, -(candidate.job.started_at or 0.0), candidate.job.name)
+            )
+            self._candidates[project] = candidates
+        return candidates
+
+    def _candidate(self, job: Job) -> _Candidate:
+        units, unsaved, age = sum(job.owned.values()), self._unsaved(job), self._age(job)
+        dear = unsaved > CHECKPOINT_SECONDS
+        price = units * unsaved / (1.0 if dear else (RESTART_SECONDS + age + job.evicted_seconds) ** LENIENCE)
+        return _Candidate(job, units * (unsaved + RESTART_SECONDS), price, dear, self._spared(job, age))
+
+    def _unsaved(self, job: Job) -> float:
+        """Seconds of work that no checkpoint holds."""
+        started = self._now if job.started_at is None else job.started_at
+        return max(0.0, self._now - max(started, job.checkpointed_at or started))
+
+    def _spared(self, job: Job, age: float) -> int:
+        for kind, amount in job.owned.items():
+            if amount > self._shares.entitlement(job.project_id, kind):
+                return 3
+        if job.futile_evictions >= FUTILE_MAX or job.evictions >= EVICTIONS_MAX:
+            return 2
+        return 1 if age < self._policy.rules(job.project_id).minimum_runtime_seconds else 0
+
+    def _has_its_turn(self, job: Job) -> bool:
+        """Whether a recall may not take its place, for it was made room for by one itself."""
+        return started_late(job) and self._age(job) < _TURN_SECONDS
+
+    def _age(self, job: Job) -> float:
+        """Seconds since it was started."""
+        return 0.0 if job.started_at is None else max(0.0, self._now - job.started_at)
+
+    def _core_of(self, project: str, kind: str) -> frozenset[str]:
+        """The project's running jobs that would fit its entitlement, in its own order."""
+        room, names = self._shares.entitlement(project, kind), []
+        for job in sorted(self._running_of[project].values(), key=self._turns.place):
+            amount = job.owned.get(kind, 0)
+            if 0 < amount <= room and job.name not in self._gone:
+                room -= amount
+                names.append(job.name)
+        return frozenset(names)
+
+
+def _level(candidate: _Candidate) -> int:
+    return 0 if candidate.dear else candidate.spared
+
+
+def _without_spare(chosen: Sequence[_Candidate], lacking: Mapping[str, int]) -> tuple[Job, ...]:
+    """Leaves out, dearest first, whoever the others make unnecessary."""
+    spare = {kind: sum(c.job.owned.get(kind, 0) for c in chosen) - amount for kind, amount in lacking.items()}
+    kept = list(chosen)
+    for candidate in sorted(chosen, key=lambda c: (-c.loss, c.job.name)):
+        charged = candidate.job.owned
+        if all(charged.get(kind, 0) <= amount for kind, amount in spare.items()):
+            kept.remove(candidate)
+            for kind in spare:
+                spare[kind] -= charged.get(kind, 0)
+    return tuple(candidate.job for candidate in kept)

@@ -1,0 +1,1 @@
+"""Why jobs wait, and in which order."""

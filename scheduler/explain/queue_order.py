@@ -1,0 +1,134 @@
+"""The order of the whole queue: in which waiting jobs would start if the pool grew.
+
+Layer: `scheduler`, pure. First those within their project's share, the least served project first; then those that
+borrow (`scheduler.decide.lending`); at last those for which their project would have to hold more than it may.
+
+A project without rules of its own borrows in an order that does not depend on the others, so that its jobs are sorted
+once; only the projects are weighed against each other job by job.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+
+from quota import Policy
+from scheduler.decide.lending import LendingKey, TurnToBorrow, first_borrower, turn_to_borrow
+from scheduler.decide.shares import Shares, Standing
+from scheduler.decide.user_order import Turns, order_across
+from scheduler.decide.waiting_jobs import ProjectQueue, Request
+from scheduler.model import Job
+
+Queued = tuple[str, Request, Job]
+
+
+def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Policy, turns: Turns) -> Iterator[Queued]:
+    """All jobs of the queues, each with its project and request. It takes the queues apart.
+
+    Args:
+        shares: What projects hold and have ordered when the queue begins.
+    """
+    lines: list[_SortedLine | _WeighedLine] = []
+    owners = []
+    for number, (project, queue) in enumerate(queues.items()):
+        rules = policy.rules(project)
+        strict = rules.fifo or bool(rules.borrowing_limit)
+        line = (_WeighedLine if strict else _SortedLine)(project, queue, shares, turns)
+        lines.append(line)
+        owners.append((line.standing.rank(), queue.oldest, project, number))
+    heapq.heapify(owners)
+    while owners:
+        _, oldest, project, number = heapq.heappop(owners)
+        line = lines[number]
+        found = line.queue.first(line.covers)
+        if found is not None:
+            request, job = found
+            line.queue.remove_first(request)
+            line.standing.grant(request.amounts)
+            yield project, request, job
+            heapq.heappush(owners, (line.standing.rank(), oldest, project, number))
+
+    heads = []
+    for number, line in enumerate(lines):
+        if line.advance():
+            heads.append((line.key, number))
+    heapq.heapify(heads)
+    while heads:
+        line = lines[heads[0][1]]
+        yield line.project, line.request, line.job
+        if line.advance():
+            heapq.heapreplace(heads, (line.key, heads[0][1]))
+        else:
+            heapq.heappop(heads)
+    for line in lines:
+        if isinstance(line, _WeighedLine):
+            line.lift_limits()
+            while line.advance():
+                yield line.project, line.request, line.job
+
+
+class _Line:
+    """A project's jobs on their way into the order; `job`, its `request`, and its `key` among all projects."""
+
+    key: LendingKey
+    request: Request
+    job: Job
+
+    def __init__(self, project: str, queue: ProjectQueue, shares: Shares, turns: Turns) -> None:
+        self.project = project
+        self.queue = queue
+        self.standing = Standing(shares, project)
+        self._turns = turns
+
+    def covers(self, request: Request) -> bool:
+        """Whether the project's share covers so much more."""
+        return self.standing.covers(request.amounts)
+
+
+class _SortedLine(_Line):
+    """A project of which anybody may pass anybody."""
+
+    _left: Iterator[tuple[TurnToBorrow, Request, Job]] | None = None
+
+    def advance(self) -> bool:
+        """Goes on to the next job; returns whether there is one."""
+        if self._left is None:
+            place = self._turns.place
+            left = [
+                (turn_to_borrow(request, job, place(job)), request, job)
+                for request, line in self.queue.left().items()
+                for job in line.by_place
+            ]
+            left.sort()
+            self._left = iter(left)
+        found = next(self._left, None)
+        if found is None:
+            return False
+        turn, self.request, self.job = found
+        self.standing.grant(self.request.amounts)
+        self.key = turn[2], turn[3], self.standing.rank(), order_across(self.job)
+        return True
+
+
+class _WeighedLine(_Line):
+    """A project in which a job may be forbidden to start, or to pass others."""
+
+    _limited = True
+
+    def lift_limits(self) -> None:
+        """From now on jobs may start beyond the project's borrowing limit."""
+        self._limited = False
+
+    def advance(self) -> bool:
+        """As above."""
+        fits = self._permits if self._limited else None
+        found = first_borrower(self.project, self.queue, fits, self.standing, self._turns)
+        if found is None:
+            return False
+        self.key, _, self.request, self.job = found
+        self.queue.remove_first(self.request)
+        self.standing.grant(self.request.amounts)
+        return True
+
+    def _permits(self, _project: str, request: Request) -> bool:
+        return self.standing.permits(request.amounts)

@@ -1,0 +1,1 @@
+"""The scheduler run forward in time: forecasts, what-if, replays of traces."""

@@ -1,0 +1,233 @@
+"""When waiting jobs start: this same scheduler run forward many times, each time with other durations drawn.
+
+Layer: `scheduler`, pure; the caller brings the randomness. Assumed: nobody submits, cancels or changes anything
+meanwhile, the pool stays, and no node is lost. A job whose duration nobody knows is taken to run for ever, so what it
+blocks is "unknown" rather than guessed, and what starts all the same starts at the latest then.
+
+Cost: a decision of the scheduler for each moment at which something changes, and no more of them than grow with the
+logarithm of the time looked ahead (`_affordable_at`): some 210 for a draw over 30 days. A draw with more moments takes
+several in one, each late by a twentieth of the time until then at most. All draws together take at most
+`decisions_max`: where the first one shows that they would take more, decisions count double, or up to `_COARSEST`-fold,
+and lateness with them.
+Of the waiting jobs those ahead of the asked ones in the queue
+take part, at most `AHEAD_MAX`, and the `BEHIND_MAX` behind them: smaller ones pass, and leaving them out made every
+answer too early.
+
+Invariant: the same arguments and the same sequence of draws give the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scheduler.model import JobStatus, ReasonCode, Snapshot, Verdict
+from scheduler.scheduling import schedule
+from scheduler.simulation.durations import Durations, Remaining
+from scheduler.simulation.future import NEVER, Future
+
+# Waiting jobs ahead of the asked ones that take part. Behind so many, an answer would be a guess about guesses.
+AHEAD_MAX = 1000
+# Fewer draws do not tell the tails.
+DRAWS_MIN = 20
+# Waiting jobs behind the asked ones that take part.
+BEHIND_MAX = 200
+# So many decisions are free, so many come one every `_STEP_SECONDS`, and the rest each `_STEP_PART` of the time later.
+_FREE_STEPS = 20
+_EVEN_STEPS = 20
+_STEP_SECONDS = 30.0
+_STEP_PART = 0.05
+_COARSEST = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eta:
+    """When a job starts; instants in seconds since the epoch.
+
+    Attributes:
+        p10, p50, p90: In so many percent of the draws it has started by then; None: that is not known.
+        why: Why one of them is not known; empty if all are.
+        draws: How many times it was tried.
+        unknown: How many jobs that may have to end first are of unknown duration.
+    """
+
+    p10: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    why: str = ""
+    draws: int = 0
+    unknown: int = 0
+
+
+def forecast(
+    snapshot: Snapshot,
+    now: float,
+    durations: Durations,
+    asked: Collection[str],
+    *,
+    draws: int,
+    draw: Callable[[], float],
+    horizon_seconds: float,
+    decisions_max: int,
+) -> Mapping[str, Eta]:
+    """When the asked jobs start for the first time from now.
+
+    Args:
+        asked: Names; those that are not waiting in the snapshot get no answer.
+        draws: How many times to try, as long as `decisions_max` allows; below `DRAWS_MIN` no answer is given.
+        draw: Numbers from 0 to below 1, evenly spread; give them a seed that follows from the snapshot.
+        horizon_seconds: What is later counts as never.
+        decisions_max: Of the scheduler, over all draws.
+    """
+    waiting = {job.name: job for job in snapshot.jobs if job.status is JobStatus.PENDING and job.name in asked}
+    if not waiting:
+        return {}
+    plan = schedule(snapshot, now)
+    answers: dict[str, Eta] = {}
+    queue: list[str] = []
+    ahead = 0
+    for decision in plan.decisions:
+        if decision.verdict is Verdict.START:
+            queue.append(decision.name)
+        elif decision.verdict is Verdict.WAIT and decision.reason is not None:
+            stuck = decision.position is None and decision.reason.code not in (ReasonCode.BACKOFF, ReasonCode.STOCKOUT)
+            if stuck or decision.reason.code is ReasonCode.STOCKOUT:
+                if decision.name in waiting:
+                    answers[decision.name] = Eta(why=f"it waits for something else ({decision.reason.code.value})")
+                continue
+            queue.append(decision.name)
+        if decision.name in waiting:
+            ahead = len(queue) - 1
+    left = [name for name in waiting if name not in answers]
+    if not left:
+        return answers
+    if ahead > AHEAD_MAX:
+        why = f"{ahead} jobs are ahead of it; behind more than {AHEAD_MAX} nobody can tell"
+        return answers | dict.fromkeys(left, Eta(why=why))
+    names = {*queue[: ahead + 1 + BEHIND_MAX], *left}
+    jobs = [job for job in snapshot.jobs if job.status is not JobStatus.PENDING or job.name in names]
+    starts, tried, unknown = _draw_all(
+        replace(snapshot, jobs=tuple(sorted(jobs, key=lambda job: job.name))),
+        now,
+        durations,
+        left,
+        draws=draws,
+        draw=draw,
+        horizon_seconds=horizon_seconds,
+        decisions_max=decisions_max,
+    )
+    return answers | {
+        name: _eta(starts[name], tried, unknown, horizon_seconds, decisions_max=decisions_max) for name in left
+    }
+
+
+def _draw_all(
+    snapshot: Snapshot,
+    now: float,
+    durations: Durations,
+    asked: Sequence[str],
+    *,
+    draws: int,
+    draw: Callable[[], float],
+    horizon_seconds: float,
+    decisions_max: int,
+) -> tuple[dict[str, list[float]], int, int]:
+    """First starts of the asked jobs by draw, the number of complete draws, and of jobs of unknown duration."""
+    remaining = {}
+    for job in snapshot.jobs:
+        if job.status is not JobStatus.STOPPING or job.evicted_for is not None:
+            running = job.status is JobStatus.RUNNING and job.started_at is not None
+            age = max(0.0, now - (job.started_at or 0.0)) if running else 0.0
+            most = snapshot.policy.rules(job.project_id).maximum_runtime_seconds if snapshot.policy else None
+            left = durations.remaining(job, age)
+            if most is not None:  # then it is stopped for good
+                totals = (most,) if left is None else tuple(min(total, most) for total in left.totals)
+                left = Remaining(totals=totals, age=min(age, most))
+            remaining[job.name] = left
+    unknown = sum(left is None and name not in asked for name, left in remaining.items())
+    drawing = _Drawing(remaining)
+    starts: dict[str, list[float]] = {name: [] for name in asked}
+    until, coarseness = now + horizon_seconds, 1.0
+    pilot = Future(snapshot, now, drawing.once(draw), watched=asked)
+    if not _run(pilot, until, decisions_max, coarseness):
+        return starts, 0, unknown
+    decisions, tried = decisions_max - pilot.decisions, 0
+    if pilot.decisions * draws > decisions:
+        coarseness = min(_COARSEST, pilot.decisions * draws / max(1, decisions))
+    while tried < draws:
+        future = Future(snapshot, now, drawing.once(draw), watched=asked)
+        if not _run(future, until, decisions, coarseness):
+            break
+        decisions -= future.decisions
+        tried += 1
+        for name in asked:
+            starts[name].append(future.started.get(name, NEVER))
+    return starts, tried, unknown
+
+
+class _Drawing:
+    """Draws how much longer each job runs.
+
+    Jobs that share a history share its error: five durations seen say little about the next ten. So a draw first draws
+    a history of the same size out of the one there is, and then the jobs' durations out of that.
+    """
+
+    def __init__(self, remaining: Mapping[str, Remaining | None]) -> None:
+        alike: dict[tuple[float, ...], list[tuple[str, float]]] = {}
+        self._unknown = [name for name, left in remaining.items() if left is None]
+        for name, left in remaining.items():
+            if left is not None:
+                alike.setdefault(left.totals, []).append((name, left.age))
+        self._alike = list(alike.items())
+
+    def once(self, draw: Callable[[], float]) -> dict[str, float]:
+        """Seconds left by name; infinite where nobody knows."""
+        left = dict.fromkeys(self._unknown, NEVER)
+        for totals, jobs in self._alike:
+            count = len(totals)
+            history = [totals[int(draw() * count)] for _ in range(count)] if count > 1 < len(jobs) else totals
+            for name, age in jobs:
+                left[name] = history[int(draw() * count)] - age
+        return left
+
+
+def _run(future: Future, until: float, decisions_max: int, coarseness: float) -> bool:
+    """Goes on until the watched jobs have started, or never will; False: that takes more decisions."""
+    began = future.now
+    while future.decisions < decisions_max:
+        future.decide()
+        if future.all_started or not future.advance(began + _affordable_at(future.decisions * coarseness), until):
+            return True
+    return False
+
+
+def _affordable_at(decisions: float) -> float:
+    """Seconds from now after which another decision may follow so many."""
+    paid = decisions - _FREE_STEPS
+    if paid <= _EVEN_STEPS:
+        return max(0, paid) * _STEP_SECONDS
+    return _EVEN_STEPS * _STEP_SECONDS * math.exp(_STEP_PART * (paid - _EVEN_STEPS))
+
+
+def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: float, *, decisions_max: int) -> Eta:
+    if tried < DRAWS_MIN:
+        return Eta(why=f"it would take more than {decisions_max} steps to tell", draws=tried, unknown=unknown)
+    ordered = sorted(starts)
+    # One more start drawn would be at or before the k-th of n with probability k / (n + 1).
+    p10 = ordered[math.floor(0.1 * (tried + 1)) - 1]
+    p50 = ordered[math.ceil(0.5 * (tried + 1)) - 1]
+    p90 = ordered[math.ceil(0.9 * (tried + 1)) - 1]
+    why = ""
+    if p90 == NEVER:
+        late = f"it may not start within {horizon_seconds / 86_400.0:.0f} days"
+        jobs = "a job that has" if unknown == 1 else f"{unknown} jobs that have"
+        why = f"nobody knows how long {jobs} to end first take{'s' if unknown == 1 else ''}" if unknown else late
+    return Eta(
+        p10=None if p10 == NEVER else p10,
+        p50=None if p50 == NEVER else p50,
+        p90=None if p90 == NEVER else p90,
+        why=why,
+        draws=tried,
+        unknown=unknown,
+    )

@@ -1,0 +1,259 @@
+"""Jobs carried forward in time by the scheduler itself: it decides, jobs start, are stopped and end, others come.
+
+Layer: `scheduler`, pure. How long each job runs is given; nobody cancels, no node is lost, the pool stays. A stopped
+job keeps its capacity for its project's grace period and until its nodes are gone. Then it waits again, and does
+everything anew that is not known to be saved.
+
+Invariant: between two decisions jobs only end and come. The same arguments give the same future.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from quota import Policy
+from scheduler.decide.capacity import amounts_of
+from scheduler.decide.cooldown import rests_until
+from scheduler.decide.deadline import DEADLINE_SECONDS
+from scheduler.decide.lending import RESTART_SECONDS, RecentHoldings
+from scheduler.model import HeldOfLate, Job, JobStatus, Plan, Reason, Snapshot, Verdict
+from scheduler.scheduling import Scheduler
+from scheduler.usage_history import UsageHistory
+
+NEVER = math.inf
+# Beyond the grace period, until an evicted job's nodes are gone.
+_DELETION_SECONDS = 30.0
+_MOMENT_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A job held its `charged` from one instant to another, the time until its nodes were gone included."""
+
+    job: Job
+    begin: float
+    end: float
+
+
+class Future:
+    """One future of a snapshot. Alternate `decide` and `advance`.
+
+    Attributes:
+        now: How far it has come, in seconds since the epoch.
+        decisions: How often the scheduler was asked.
+        started: By name, when a watched job started for the first time.
+        refused: Why jobs never start (again), by name; they are no longer looked at.
+        evicted: Who was stopped when, once for each time.
+        holdings: Of attempts that are over.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        now: float,
+        left: Mapping[str, float],
+        *,
+        watched: Collection[str],
+        arrivals: Iterable[Job] = (),
+        usage: UsageHistory | None = None,
+    ) -> None:
+        """Begins with the snapshot.
+
+        Args:
+            left: By name, how many seconds a job runs once it runs; of running jobs how many more. May be infinite.
+            watched: Names of the jobs whose starts matter.
+            arrivals: Jobs that come later, at their `queued_at`; their names differ from all others.
+            usage: Goes on accounting who used what; None: users' usage stays as the snapshot has it.
+        """
+        self.now = self._began = now
+        self._snapshot = snapshot
+        self._jobs = {job.name: job for job in snapshot.jobs}
+        self._left = dict(left)
+        self._ends: list[tuple[float, str]] = []
+        self._arrivals = deque(sorted(arrivals, key=lambda job: (job.queued_at, job.name)))
+        self._watched = watched
+        # Watched jobs that have not come yet.
+        self._unseen = set(watched)
+        self._scheduler = Scheduler()
+        self._promised = frozenset(job.name for job in snapshot.jobs if job.promised)
+        self._recent = RecentHoldings(snapshot.held_recently)
+        self._usage = usage
+        self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
+        self.decisions = 0
+        self.started: dict[str, float] = {}
+        self.refused: dict[str, Reason] = {}
+        self.evicted: list[tuple[str, float]] = []
+        self.holdings: list[Holding] = []
+        for job in snapshot.jobs:
+            if job.status is JobStatus.RUNNING:
+                self._end(job.name, now + self._left[job.name])
+            elif job.status is JobStatus.STOPPING:
+                self._end(job.name, now + self._stopping_seconds(job))
+            elif job.not_before is not None and job.not_before > now:
+                self._end("", job.not_before)
+            elif (rested := rests_until(job)) is not None and rested > now:
+                self._end("", rested)
+        for kinds in snapshot.held_recently.values():
+            for steps in kinds.values():
+                for until, _ in steps:
+                    self._end("", until + _MOMENT_SECONDS)
+
+    @property
+    def jobs(self) -> Collection[Job]:
+        """Those that wait, run or stop now."""
+        return self._jobs.values()
+
+    @property
+    def all_started(self) -> bool:
+        """Whether every watched job has started."""
+        return len(self.started) == len(self._watched)
+
+    def decide(self) -> None:
+        """One plan, carried out. Deciding again at once would change nothing: that is the scheduler's own promise."""
+        self.decisions += 1
+        held = self._note_holdings(self.now)
+        used = self._snapshot.user_usage
+        if self._usage is not None:
+            used = self._usage.note(self._jobs.values(), self.now, self._policy)
+        snapshot = replace(self._snapshot, jobs=tuple(self._jobs.values()), held_recently=held, user_usage=used)
+        plan = self._scheduler.schedule(snapshot, self.now)
+        for decision in plan.acting:
+            job = self._jobs[decision.name]
+            if decision.verdict is Verdict.START:
+                self._start(job, decision.tier)
+            elif decision.verdict is Verdict.EVICT:
+                self._evict(job, decision.evicted_for)
+        if plan.impossible:
+            self._refuse(plan)
+        for name in plan.promised ^ self._promised:
+            waiting = self._jobs.get(name)
+            if waiting is not None and waiting.status is JobStatus.PENDING:
+                self._jobs[name] = replace(waiting, promised=name in plan.promised)
+        self._promised = plan.promised
+        self._watch_deadlines()
+
+    def advance(self, earliest: float, until: float) -> bool:
+        """Goes on to the next moment at which something changes; False: that is after `until`, or there is none.
+
+        Args:
+            earliest: Not before this instant: what changes earlier is late then.
+        """
+        soonest = min(
+            self._ends[0][0] if self._ends else NEVER, self._arrivals[0].queued_at if self._arrivals else NEVER
+        )
+        now = max(soonest, earliest)
+        if now > until or soonest == NEVER:
+            return False
+        self.now = now
+        # A tick of the daemon saw them a moment before they ended.
+        self._note_holdings(now - _MOMENT_SECONDS)
+        if self._usage is not None:
+            self._usage.note(self._jobs.values(), now, self._policy)
+        while self._ends and self._ends[0][0] <= now:
+            instant, name = heapq.heappop(self._ends)
+            self._over(name, instant)
+        while self._arrivals and self._arrivals[0].queued_at <= now:
+            job = self._arrivals.popleft()
+            self._jobs[job.name] = job
+        return True
+
+    def held_until(self, end: float) -> list[Holding]:
+        """All holdings, those that have not ended yet up to `end`."""
+        begun = (
+            Holding(job=job, begin=self.now if job.started_at is None else job.started_at, end=end)
+            for job in self._jobs.values()
+            if job.status is not JobStatus.PENDING
+        )
+        return [*self.holdings, *begun]
+
+    def _note_holdings(self, now: float) -> Mapping[str, Mapping[str, HeldOfLate]]:
+        return self._recent.note(self._jobs.values(), now, self._policy, self._snapshot.restart_seconds)
+
+    def _end(self, name: str, instant: float) -> None:
+        if instant < NEVER:
+            heapq.heappush(self._ends, (instant, name))
+
+    def _refuse(self, plan: Plan) -> None:
+        """Takes out the jobs that nothing but another quota file could start."""
+        for decision in plan.waiting:
+            if decision.reason is not None and decision.name in plan.impossible:
+                self.refused[decision.name] = decision.reason
+                del self._jobs[decision.name]
+
+    def _watch_deadlines(self) -> None:
+        """The instants at which time alone changes the scheduler's answer, for the watched jobs that wait now."""
+        for name in [name for name in self._unseen if name in self._jobs]:
+            self._unseen.remove(name)
+            job = self._jobs[name]
+            if job.status is JobStatus.PENDING and job.queued_at + DEADLINE_SECONDS > self.now:
+                self._end("", job.queued_at + DEADLINE_SECONDS)
+
+    def _start(self, job: Job, tier: int | None) -> None:
+        self._jobs[job.name] = replace(
+            job,
+            status=JobStatus.RUNNING,
+            tier=tier,
+            charged=job.demand,
+            started_at=self.now,
+            checkpointed_at=None,
+            promised=False,
+        )
+        self._end(job.name, self.now + self._left[job.name])
+        if job.name in self._watched:
+            self.started.setdefault(job.name, self.now)
+
+    def _evict(self, job: Job, claimant: str | None) -> None:
+        started = self.now if job.started_at is None else job.started_at
+        ran = max(0.0, self.now - started)
+        # What it does from now on is lost with it, and so is what it had done since the last checkpoint that is known.
+        self._left[job.name] += max(0.0, self._began - max(started, job.checkpointed_at or started))
+        self._jobs[job.name] = replace(
+            job,
+            status=JobStatus.STOPPING,
+            evicted_for=claimant or "",
+            evictions=job.evictions + 1,
+            futile_evictions=0 if job.checkpointed_at is not None else job.futile_evictions + 1,
+            evicted_at=self.now,
+            evicted_seconds=job.evicted_seconds + ran,
+        )
+        self.evicted.append((job.name, self.now))
+        self._ends = [entry for entry in self._ends if entry[1] != job.name]
+        heapq.heapify(self._ends)
+        self._end(job.name, self.now + self._stopping_seconds(job))
+
+    def _over(self, name: str, instant: float) -> None:
+        """A moment has come: a job is over, or only time has passed."""
+        job = self._jobs.get(name)
+        if job is None:
+            return
+        self.holdings.append(Holding(job=job, begin=instant if job.started_at is None else job.started_at, end=instant))
+        # What a project gave back is lent to others only then.
+        kept = self._policy.rules(job.project_id).keep_idle_seconds
+        if kept is None:
+            costs = (self._snapshot.restart_seconds.get(kind, RESTART_SECONDS) for kind, _ in amounts_of(job.demand))
+            kept = min(max(costs, default=0.0), RESTART_SECONDS)
+        if kept:
+            self._end("", self.now + kept + _MOMENT_SECONDS)
+        if job.status is JobStatus.STOPPING and job.evicted_for is not None:
+            # It competes again.
+            if (rested := rests_until(job)) is not None:
+                self._end("", rested)
+            self._jobs[name] = replace(
+                job,
+                status=JobStatus.PENDING,
+                tier=None,
+                charged={},
+                started_at=None,
+                checkpointed_at=None,
+                evicted_for=None,
+                waiting_since=self.now,
+            )
+        else:
+            del self._jobs[name]
+
+    def _stopping_seconds(self, job: Job) -> float:
+        return self._policy.rules(job.project_id).grace_seconds + _DELETION_SECONDS

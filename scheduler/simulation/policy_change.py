@@ -1,0 +1,202 @@
+"""What another quota file would do to the jobs of this moment, told before it is in force.
+
+Layer: `scheduler`, pure. Nothing is modelled a second time: `schedule` decides once under each of the two policies, and
+the answers are compared.
+
+What a smaller policy does, and what it does not: jobs that run are stopped for two reasons only: an owner within its
+entitlement asks for capacity which their project borrows, or they ran longer than their project's maximum runtime. A
+job whose user is no longer a member, whose type is gone, whose project is held, or whose pool or project's ceiling is
+too small by now, runs on; but once it is stopped, or its machine lost, it does not start again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from quota import Policy
+from scheduler.decide.admission import Admission
+from scheduler.model import Job, JobStatus, Snapshot, Verdict
+from scheduler.scheduling import schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A running job that would be stopped at once.
+
+    Attributes:
+        claimant: The job that it makes room for; empty for one that is stopped for good, having run for too long.
+        message: Why, with the arithmetic.
+    """
+
+    job: Job
+    claimant: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barred:
+    """A job that no capacity could start any more. `message` says why."""
+
+    job: Job
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borrowing:
+    """A project that will hold more than it is entitled to, and more beyond it than before: its jobs may be stopped
+    when owners ask."""
+
+    project: str
+    resource_type: str
+    held: int
+    entitlement_before: int
+    entitlement: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overfull:
+    """A resource type of which more is in use than the pool will have: nothing of it starts until usage fits."""
+
+    resource_type: str
+    used: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEffect:
+    """The difference that the new policy makes, each part sorted by name.
+
+    Attributes:
+        stopped: Running jobs that the new policy stops and the old one does not.
+        barred_running: Jobs that run on, yet could not start again.
+        barred_waiting: Waiting jobs that could start some day under the old policy, and cannot under the new one.
+        starting: Names of the waiting jobs that start at once under the new policy and not under the old one.
+        borrowing: Without the jobs that are stopped.
+        overfull: Without the jobs that are stopped.
+    """
+
+    stopped: tuple[Stopped, ...] = ()
+    barred_running: tuple[Barred, ...] = ()
+    barred_waiting: tuple[Barred, ...] = ()
+    starting: tuple[str, ...] = ()
+    borrowing: tuple[Borrowing, ...] = ()
+    overfull: tuple[Overfull, ...] = ()
+
+
+def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
+    """What changes for the jobs of the snapshot if `policy` takes the place of its own.
+
+    Jobs that back off count as if they asked now: they will within minutes.
+
+    Args:
+        snapshot: The jobs, with the policy in force; None: nothing is started or stopped under it.
+        policy: The new one.
+        now: The present instant, in seconds since the epoch.
+    """
+    jobs = tuple(replace(job, not_before=None, stockout=False) for job in snapshot.jobs)
+    before, after = replace(snapshot, jobs=jobs), replace(snapshot, jobs=jobs, policy=policy)
+    old_plan, new_plan = schedule(before, now), schedule(after, now)
+    by_name = {job.name: job for job in jobs}
+    evicted_anyway = {decision.name for decision in old_plan.acting if decision.verdict is Verdict.EVICT}
+    evicted = {
+        decision.name: Stopped(
+            job=by_name[decision.name], claimant=decision.evicted_for or "", message=decision.message
+        )
+        for decision in new_plan.acting
+        if decision.verdict is Verdict.EVICT and decision.name not in evicted_anyway
+    }
+    overtime = {stop.job.name: stop for stop in _overtime(jobs, snapshot.policy, policy, now)}
+    stopped = tuple(stop for _, stop in sorted({**evicted, **overtime}.items()))
+    going = {stop.job.name for stop in stopped}
+    staying = [job for job in jobs if job.status is JobStatus.RUNNING and job.name not in going]
+    running_on = {job.name for job in staying}
+    barred = _barred(before, after, now)
+    started = {decision.name for decision in old_plan.acting if decision.verdict is Verdict.START}
+    return PolicyEffect(
+        stopped=stopped,
+        barred_running=tuple(bar for bar in barred if bar.job.name in running_on),
+        barred_waiting=tuple(bar for bar in barred if bar.job.status is JobStatus.PENDING),
+        starting=tuple(sorted(d.name for d in new_plan.acting if d.verdict is Verdict.START and d.name not in started)),
+        borrowing=_borrowing(staying, snapshot.policy, policy),
+        overfull=_overfull(staying, policy),
+    )
+
+
+def _overtime(jobs: Iterable[Job], before: Policy | None, after: Policy, now: float) -> Iterable[Stopped]:
+    """Running jobs that are too old for the new policy and were not for the former; their nodes' creation counts."""
+    for job in jobs:
+        most = after.rules(job.project_id).maximum_runtime_seconds
+        if job.status is not JobStatus.RUNNING or most is None or not job.started_at:
+            continue
+        former = before.rules(job.project_id).maximum_runtime_seconds if before is not None else None
+        ran = now - job.started_at
+        if ran >= most and (former is None or ran < former):
+            message = f"ran longer than the maximum runtime of project {job.project_id}, {most / 3600:g} h"
+            yield Stopped(job=job, claimant="", message=f"{message}, and would be stopped for good")
+
+
+def _barred(before: Snapshot, after: Snapshot, now: float) -> tuple[Barred, ...]:
+    old, new = _admission(before), _admission(after)
+    found = []
+    for job in sorted(after.jobs, key=lambda job: job.name):
+        message = _bar(new, job, now)
+        if message and (before.policy is None or not _bar(old, job, now)):
+            found.append(Barred(job=job, message=message))
+    return tuple(found)
+
+
+def _admission(snapshot: Snapshot) -> Admission:
+    return Admission(snapshot.policy, check_membership=snapshot.check_membership, held=snapshot.held)
+
+
+def _bar(admission: Admission, job: Job, now: float) -> str:
+    """Why no capacity could start the job; empty if some could."""
+    if admission.refuses(job):
+        return admission.refusal(job, now).message
+    policy = admission.policy
+    if not admission.exceeds_pool(job):
+        return admission.beyond_project(job, now).message if admission.exceeds_project(job) else ""
+    parts = (
+        f"{amount} {kind} of {policy.total(kind)}"
+        for kind, amount in sorted(job.demand.items())
+        if amount > policy.total(kind)
+    )
+    return f"asks for more than the whole pool: {', '.join(parts)}"
+
+
+def _held(jobs: Iterable[Job]) -> dict[tuple[str, str], int]:
+    held: dict[tuple[str, str], int] = {}
+    for job in jobs:
+        for kind, amount in job.charged.items():
+            held[job.project_id, kind] = held.get((job.project_id, kind), 0) + amount
+    return held
+
+
+def _borrowing(staying: Iterable[Job], before: Policy | None, after: Policy) -> tuple[Borrowing, ...]:
+    found = []
+    for (project, kind), held in sorted(_held(staying).items()):
+        entitlement = after.entitlement(project, kind)
+        former = before.entitlement(project, kind) if before is not None else 0
+        if held > entitlement and entitlement < former:
+            found.append(
+                Borrowing(
+                    project=project,
+                    resource_type=kind,
+                    held=held,
+                    entitlement_before=former,
+                    entitlement=entitlement,
+                )
+            )
+    return tuple(found)
+
+
+def _overfull(staying: Iterable[Job], after: Policy) -> tuple[Overfull, ...]:
+    used: dict[str, int] = {}
+    for (_, kind), held in _held(staying).items():
+        used[kind] = used.get(kind, 0) + held
+    return tuple(
+        Overfull(resource_type=kind, used=amount, total=after.total(kind))
+        for kind, amount in sorted(used.items())
+        if amount > after.total(kind)
+    )
