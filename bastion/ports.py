@@ -12,22 +12,21 @@ from typing import Protocol
 
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
-from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangStatus, Place
 
 __all__ = [
     "CapacityModel",
     "Clock",
     "DescribedObject",
+    "GangRef",
+    "GangRequest",
+    "GangStatus",
     "Kms",
     "ObjectMeta",
     "ObjectMetadata",
     "ObjectStore",
     "Place",
     "Provisioner",
-    "SliceRef",
-    "SliceRequest",
-    "SliceState",
-    "SliceStatus",
     "StoredObject",
     "WrappedKey",
 ]
@@ -164,17 +163,17 @@ class Provisioner(Protocol):
     * Errors: `ProvisionerUnavailable` (look again), `ProvisionerRefused` (never), `Stockout` (wait), `SliceExists`.
     """
 
-    def create(self, request: SliceRequest) -> None: ...
+    def create(self, request: GangRequest) -> None: ...
 
-    def failure(self, ref: SliceRef) -> Exception | None:
+    def failure(self, ref: GangRef) -> Exception | None:
         """Why the last creation of that gang failed (`Stockout`, `ProvisionerRefused`, ...); None: it did not."""
         ...
 
-    def get(self, ref: SliceRef) -> SliceStatus | None: ...
+    def get(self, ref: GangRef) -> GangStatus | None: ...
 
-    def list(self, zone: str = "") -> Sequence[SliceStatus]: ...
+    def list(self, zone: str = "") -> Sequence[GangStatus]: ...
 
-    def delete(self, ref: SliceRef) -> None: ...
+    def delete(self, ref: GangRef) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from pathlib import Path
 from bastion import processes
 from bastion.core import limits
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus
 from bastion.processes import ProcessId
 
 MARKER = "BASTION_VM"
@@ -94,7 +94,7 @@ class BastionHostProvisioner:
         if gone:
             threading.Thread(target=_remove_all, args=(gone,), name="remove-gone", daemon=True).start()
 
-    def create(self, request: SliceRequest) -> None:
+    def create(self, request: GangRequest) -> None:
         if request.accelerator_type:
             raise ProvisionerRefused(
                 f"{request.ref.name} asks for {request.accelerator_type}, but the bastion's own host has no accelerator"
@@ -107,15 +107,15 @@ class BastionHostProvisioner:
         except OSError as error:
             raise ProvisionerUnavailable(f"{self._directory}: {name} was not created: {error}") from error
 
-    def failure(self, ref: SliceRef) -> Exception | None:  # noqa: ARG002 - the port's signature
+    def failure(self, ref: GangRef) -> Exception | None:  # noqa: ARG002 - the port's signature
         """Always None: here a creation fails at once or not at all."""
         return None
 
-    def get(self, ref: SliceRef) -> SliceStatus | None:
+    def get(self, ref: GangRef) -> GangStatus | None:
         self._reap()
         return self._look(self._directory / ref.name)
 
-    def list(self, zone: str = "") -> Sequence[SliceStatus]:  # noqa: ARG002 - the port's signature
+    def list(self, zone: str = "") -> Sequence[GangStatus]:  # noqa: ARG002 - the port's signature
         self._reap()
         try:
             folders = sorted(path for path in self._directory.iterdir() if not path.name.startswith("."))
@@ -125,7 +125,7 @@ class BastionHostProvisioner:
             raise ProvisionerUnavailable(f"{self._directory} cannot be listed: {error}") from error
         return [status for status in map(self._look, folders) if status is not None]
 
-    def delete(self, ref: SliceRef) -> None:
+    def delete(self, ref: GangRef) -> None:
         if not self._directory.is_dir():
             return
         try:
@@ -140,7 +140,7 @@ class BastionHostProvisioner:
             raise ProvisionerUnavailable(f"{ref.name} could not be marked as deleted: {error}") from error
         self._end_in_background(node)
 
-    def _create(self, request: SliceRequest) -> None:
+    def _create(self, request: GangRequest) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = self._directory / request.ref.name
         if folder.exists():
@@ -200,7 +200,7 @@ class BastionHostProvisioner:
         temporary.write_text(str(identity) if identity else f"{child.pid}:0", "utf-8")
         temporary.replace(folder / "process")
 
-    def _look(self, folder: Path) -> SliceStatus | None:
+    def _look(self, folder: Path) -> GangStatus | None:
         """The node in that folder; None if there is none."""
         node = self._read(folder)
         if node is None:
@@ -209,8 +209,8 @@ class BastionHostProvisioner:
         # What is removed while it is looked at has no process any more, and would pass for one that has none yet.
         if self._read(folder) != node:
             return None
-        return SliceStatus(
-            ref=SliceRef(name=node.node_id),
+        return GangStatus(
+            ref=GangRef(name=node.node_id),
             run=node.run,
             token=node.token,
             state=state,
@@ -218,31 +218,31 @@ class BastionHostProvisioner:
             labels={"bastion": node.bastion, "bastion-run": node.run},
         )
 
-    def _state(self, node: _Node) -> tuple[SliceState, str]:
+    def _state(self, node: _Node) -> tuple[GangState, str]:
         folder = self._directory / node.node_id
         if (folder / "deleting").exists():
             self._end_in_background(node)
-            return SliceState.DELETING, ""
+            return GangState.DELETING, ""
         if node.host_identity != self._identity:
-            return SliceState.LOST, f"it was started on another machine or before a reboot ({node.host_identity})"
+            return GangState.LOST, f"it was started on another machine or before a reboot ({node.host_identity})"
         process = self._process(folder)
         if process is None:
             return self._state_before_start(node)
         if process.alive:
-            return SliceState.READY, ""
+            return GangState.READY, ""
         if any(folder.glob("state/*/reported")):
             # Its last word is in the bucket; that it ended then is no loss.
-            return SliceState.READY, "the agent has reported the command's end, and ended"
-        return SliceState.LOST, f"the agent died{self._last_words(folder)}"
+            return GangState.READY, "the agent has reported the command's end, and ended"
+        return GangState.LOST, f"the agent died{self._last_words(folder)}"
 
-    def _state_before_start(self, node: _Node) -> tuple[SliceState, str]:
+    def _state_before_start(self, node: _Node) -> tuple[GangState, str]:
         """The folder is there, and nobody noted a process: its creator is at it, or died at it."""
         if processes.marked(MARKER, node.marker):
-            return SliceState.READY, ""
+            return GangState.READY, ""
         creator = ProcessId.parse(node.creator)
         if creator is not None and creator.alive:
-            return SliceState.CREATING, ""
-        return SliceState.LOST, "the daemon died before it had started the agent"
+            return GangState.CREATING, ""
+        return GangState.LOST, "the daemon died before it had started the agent"
 
     def _end_in_background(self, node: _Node) -> None:
         with self._lock:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bastion.core.errors import ProvisionerRefused
-from bastion.ports import SliceRef, SliceRequest, SliceStatus
+from bastion.ports import GangRef, GangRequest, GangStatus
 
 
 class NoSlices:
     """`bastion.ports.Provisioner` that has no gangs and never will."""
 
-    def create(self, request: SliceRequest) -> None:
+    def create(self, request: GangRequest) -> None:
         raise ProvisionerRefused(
             f"this bastion provisions no slices (its daemon runs with --slices=none), so it cannot create "
             f"{request.accelerator_type}; launch without --instance_type to run on the bastion itself"
         )
 
-    def failure(self, ref: SliceRef) -> Exception | None:  # noqa: ARG002 - the port names it
+    def failure(self, ref: GangRef) -> Exception | None:  # noqa: ARG002 - the port names it
         return None
 
-    def get(self, ref: SliceRef) -> SliceStatus | None:  # noqa: ARG002 - the port names it
+    def get(self, ref: GangRef) -> GangStatus | None:  # noqa: ARG002 - the port names it
         return None
 
-    def list(self, zone: str = "") -> Sequence[SliceStatus]:  # noqa: ARG002 - the port names it
+    def list(self, zone: str = "") -> Sequence[GangStatus]:  # noqa: ARG002 - the port names it
         return ()
 
-    def delete(self, ref: SliceRef) -> None:  # noqa: ARG002 - the port names it
+    def delete(self, ref: GangRef) -> None:  # noqa: ARG002 - the port names it
         return

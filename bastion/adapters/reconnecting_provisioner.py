@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.ports import Provisioner, SliceRef, SliceRequest, SliceStatus
+from bastion.ports import GangRef, GangRequest, GangStatus, Provisioner
 
 A = TypeVar("A")
 
@@ -35,17 +35,17 @@ class ReconnectingProvisioner(Generic[A]):
             self._provisioner, self._address = self._connect(address), address
         return self._provisioner
 
-    def create(self, request: SliceRequest) -> None:
+    def create(self, request: GangRequest) -> None:
         self._current().create(request)
 
-    def failure(self, ref: SliceRef) -> Exception | None:
+    def failure(self, ref: GangRef) -> Exception | None:
         return self._current().failure(ref)
 
-    def get(self, ref: SliceRef) -> SliceStatus | None:
+    def get(self, ref: GangRef) -> GangStatus | None:
         return self._current().get(ref)
 
-    def list(self, zone: str = "") -> Sequence[SliceStatus]:
+    def list(self, zone: str = "") -> Sequence[GangStatus]:
         return self._current().list(zone)
 
-    def delete(self, ref: SliceRef) -> None:
+    def delete(self, ref: GangRef) -> None:
         self._current().delete(ref)

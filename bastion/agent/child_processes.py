@@ -21,7 +21,7 @@ from bastion import processes
 _REAP_SECONDS = 0.005
 
 
-class Attendants:
+class ChildProcesses:
     """Those of one agent."""
 
     def __init__(self) -> None:

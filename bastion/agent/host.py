@@ -26,7 +26,7 @@ from bastion import processes
 from bastion.agent import coordinator, power
 from bastion.agent.backoff import Backoff, jittered
 from bastion.agent.bucket_link import BucketLink
-from bastion.agent.child_processes import Attendants
+from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
 from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, Attempt
 from bastion.agent.command.ending import may_be_followed
@@ -100,7 +100,7 @@ class Host:
         emulated = environ.get(EMULATED_TPU) == "1"
         # Not the whole token: environments show up in process listings.
         marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
-        attendants = Attendants()
+        child_processes = ChildProcesses()
         self._parts = HostParts(
             identity=identity,
             store=store,
@@ -119,13 +119,13 @@ class Host:
             interpreter=arguments.interpreter or sys.executable,
             fetch=fetch,
             open_log=self._new_log,
-            attendants=attendants,
+            child_processes=child_processes,
             sidecar=Sidecar(
                 place.place_of(identity, state.folder.absolute(), emulated=emulated),
                 program=proxy_program,
                 environ=dict(environ),
                 marker=marker,
-                attendants=attendants,
+                child_processes=child_processes,
                 open_log=self._new_proxy_log,
                 rng=rng,
                 on_change=wakeup.set,

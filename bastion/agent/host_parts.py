@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from bastion.agent.bucket_link import BucketLink
-from bastion.agent.child_processes import Attendants
+from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
 from bastion.agent.host_state import HostState
 from bastion.agent.identity import HostIdentity
@@ -58,5 +58,5 @@ class HostParts:
     interpreter: str
     fetch: Fetch
     open_log: Callable[[], HostLog]
-    attendants: Attendants
+    child_processes: ChildProcesses
     sidecar: Sidecar

@@ -11,7 +11,7 @@ the bucket; no call talks to the daemon.
 
 from __future__ import annotations
 
-from bastion.client.jobs.client import BastionRoot, Cancelled, Client, Sight, Stage, Submitted
+from bastion.client.jobs.client import BastionRoot, Cancelled, Client, JobInfo, Stage, Submitted
 from bastion.client.jobs.follow import (
     CaughtUp,
     Ended,
@@ -39,6 +39,7 @@ __all__ = [
     "Ended",
     "Event",
     "Followed",
+    "JobInfo",
     "LogPiece",
     "LogWindow",
     "Logged",
@@ -48,7 +49,6 @@ __all__ = [
     "Quiet",
     "Result",
     "RunLogs",
-    "Sight",
     "Stage",
     "StartedAttempt",
     "Submitted",

@@ -20,14 +20,14 @@ from bastion.core.bucket.keys import Run
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.bucket.protocol import Claim
 from bastion.core.errors import BastionError, InvalidDocument, NotFound, PreconditionFailed
-from bastion.core.model.gangs import SliceState, SliceStatus
+from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.provisioning import Provisioning
 from bastion.daemon.observe.gangs import is_named_for
 from bastion.daemon.observe.observer import zones_needed
 from bastion.daemon.sweep import urgency
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore, Provisioner
 
 _READERS = 16
@@ -38,13 +38,13 @@ _REASON = "nobody owns this node"
 class Leftover:
     """A gang with our label that no job needs; `why` says so."""
 
-    status: SliceStatus
+    status: GangStatus
     why: str
 
     @property
     def going(self) -> bool:
         """Whether its deletion is under way already."""
-        return self.status.state is SliceState.DELETING
+        return self.status.state is GangState.DELETING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +82,10 @@ class _Records:
         listed = {meta.key[len(keys.JOBS_STATES) :]: meta for meta in self.store.list(keys.JOBS_STATES)}
         self.values = {name: record for name, record in self.values.items() if name in listed}
         self.unreadable = {name: problem for name, problem in self.unreadable.items() if name in listed}
-        crew = Crew(_READERS)
+        threads = ThreadPool(_READERS)
         try:
             changed = [name for name, meta in listed.items() if self.generations.get(name) != meta.generation]
-            for name, generation, value in crew.each(lambda name: self._read_one(name, listed[name]), changed):
+            for name, generation, value in threads.each(lambda name: self._read_one(name, listed[name]), changed):
                 self.generations[name] = generation
                 self.values.pop(name, None)
                 self.unreadable.pop(name, None)
@@ -94,7 +94,7 @@ class _Records:
                 elif value:
                     self.unreadable[name] = value
         finally:
-            crew.dismiss()
+            threads.dismiss()
         return list(self.values.values())
 
     def _read_one(self, name: str, meta: ObjectMeta) -> tuple[str, int, JobRecord | str]:
@@ -173,7 +173,7 @@ def delete_leftover(store: ObjectStore, slices: Provisioner, leftover: Leftover)
     return ""
 
 
-def _list(slices: Provisioner, zone: str, problems: list[str]) -> Sequence[SliceStatus]:
+def _list(slices: Provisioner, zone: str, problems: list[str]) -> Sequence[GangStatus]:
     try:
         return slices.list(zone)
     except BastionError as error:

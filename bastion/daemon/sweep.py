@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bastion.core import limits
 from bastion.core.bucket.keys import Run
-from bastion.core.model.gangs import SliceState, SliceStatus
+from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.world import World
-from bastion.core.reconcile.effects import CloseGate, DeleteSlice, DropRun, DropRuns, DropWish, Effect
+from bastion.core.reconcile.effects import CloseGate, DeleteGang, DropRun, DropRuns, DropUserRequest, Effect
 from bastion.daemon.observe.observer import Observer
 
 _ORPHAN_TICKS = 5
@@ -18,9 +18,9 @@ _ORPHAN_TICKS = 5
 PAST_RUNS_KEPT_SECONDS = 3600.0
 
 
-def urgency(status: SliceStatus) -> tuple[int, str]:
+def urgency(status: GangStatus) -> tuple[int, str]:
     """Sorts what is to be swept: what only holds quota first."""
-    return (0 if status.state in (SliceState.FAILED, SliceState.LOST) else 1), status.ref.name
+    return (0 if status.state in (GangState.FAILED, GangState.LOST) else 1), status.ref.name
 
 
 class Sweeper:
@@ -50,20 +50,20 @@ class Sweeper:
             seen[what] = self._since.get(what, tick)
             return tick - seen[what] + 1 >= ticks
 
-        for name, meta in self._observer.folders.wishes.listed.items():
+        for name, meta in self._observer.folders.user_requests.listed.items():
             view = world.jobs.get(name)
             known = view is not None and (view.record is not None or view.spec_meta is not None)
             if not known and old_enough(f"wish {name}", limits.UNKNOWN_WISH_TICKS):
-                turns[f"wish {name}"] = [DropWish(name=name, generation=meta.generation)]
+                turns[f"wish {name}"] = [DropUserRequest(name=name, generation=meta.generation)]
         # A state that cannot be read may own anything: sweep nothing until it is mended.
         blind = any(view.frozen and view.record is None for view in world.jobs.values())
-        for stray in () if blind else sorted(self._observer.orphan_nodes, key=lambda stray: urgency(stray.status)):
+        for stray in () if blind else sorted(self._observer.ownerless_gangs, key=lambda stray: urgency(stray.status)):
             status = stray.status
             what = f"node {status.ref.name}"
-            if old_enough(what, _ORPHAN_TICKS) and status.state is not SliceState.DELETING:
+            if old_enough(what, _ORPHAN_TICKS) and status.state is not GangState.DELETING:
                 turns[what] = [
                     CloseGate(run=status.run, reason="nobody owns this node"),
-                    DeleteSlice(ref=status.ref, on_bastion=stray.on_bastion),
+                    DeleteGang(ref=status.ref, on_bastion=stray.on_bastion),
                 ]
         ownerless = self._ownerless_runs(world)
         # Claims and orders stay for longer; the rest is of no use.
@@ -85,7 +85,7 @@ class Sweeper:
         records = {
             view.record.uid: view.record
             for view in world.jobs.values()
-            if view.record and not (view.frozen or view.stray_nodes or view.nodes_unknown)
+            if view.record and not (view.frozen or view.orphan_gangs or view.gangs_unknown)
         }
         for text in {*folders.claims.listed, *(name.partition("/")[0] for name in folders.run_objects.listed)}:
             run = Run.parse(text)
@@ -109,7 +109,7 @@ class Sweeper:
     def _ownerless_runs(self, world: World) -> dict[Run, float]:
         """Runs of no job that is known, each with the server time of its newest claim, order or report."""
         owned = {view.record.uid for view in world.jobs.values() if view.record}
-        owned |= {run.uid for stray in self._observer.orphan_nodes if (run := Run.parse(stray.status.run))}
+        owned |= {run.uid for stray in self._observer.ownerless_gangs if (run := Run.parse(stray.status.run))}
         # A state that cannot be read may own anything: sweep nothing until it is mended.
         if any(view.frozen for view in world.jobs.values()):
             return {}

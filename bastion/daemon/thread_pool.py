@@ -14,7 +14,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Crew:
+class ThreadPool:
     """A fixed number of threads, and so of requests under way at a time.
 
     A crew of one works in the caller's thread: tests rely on the order of its requests.

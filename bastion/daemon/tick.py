@@ -43,7 +43,7 @@ from bastion.daemon.publish.daemon_log import DaemonLog
 from bastion.daemon.publish.publisher import Circumstances, Publisher
 from bastion.daemon.publish.waiting_since import WaitingSince
 from bastion.daemon.sweep import Sweeper
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Clock, ObjectStore
 from scheduler import JobStatus, Plan, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
 
@@ -125,8 +125,8 @@ class Daemon:
         clock: Clock,
         settings: DaemonSettings,
         entropy: Callable[[], bytes],
-        narrate: Callable[[str], None] = lambda _: None,
-        heed: Callable[[Provisioning], str] = lambda _: "",
+        notify: Callable[[str], None] = lambda _: None,
+        apply_settings: Callable[[Provisioning], str] = lambda _: "",
         agents: Agents | None = None,
         machine_alarms: Callable[[], Sequence[str]] = tuple,
     ) -> None:
@@ -142,12 +142,12 @@ class Daemon:
         self._clock = clock
         self._settings = settings
         self._entropy = entropy
-        self._narrate = narrate
+        self._notify = notify
         self._agents = agents
         self._machine_alarms = machine_alarms
-        self._heed = heed
-        self._unheeded = ""
-        self._crew = Crew(settings.store_threads)
+        self._apply_settings = apply_settings
+        self._settings_problem = ""
+        self._threads = ThreadPool(settings.store_threads)
         self._lease = Lease(
             store,
             clock,
@@ -158,16 +158,16 @@ class Daemon:
         )
         folders = Folders(store, clock, bastion=settings.world.bastion, quota_here=quota_store is store)
         self._folders = folders
-        self._listings = Listings(store, self._crew, folders.shelves())
+        self._listings = Listings(store, self._threads, folders.shelves())
         self._policy = PolicySource(quota_store, folders.quota)
         self._options = OptionsSource(store, folders.options)
         self._operator = SettingsSource(store, folders.settings, without_file=settings.without_file)
         self.time = self._lease.steady
         self._fence = Fence(self._lease, clock)
-        self._observer = Observer(store, folders, provisioners, self.time, settings.world, self._crew)
-        history = HistoryWriter(store, self._crew)
+        self._observer = Observer(store, folders, provisioners, self.time, settings.world, self._threads)
+        history = HistoryWriter(store, self._threads)
         self._executor = Executor(
-            store, provisioners, folders, self._observer.views, history, self._crew, self._lease.may_act
+            store, provisioners, folders, self._observer.views, history, self._threads, self._lease.may_act
         )
         self._sweeper = Sweeper(self._observer)
         self._log = DaemonLog(store, clock, settings.world.bastion)
@@ -177,7 +177,7 @@ class Daemon:
         self._recent = RecentHoldings()
         self._restart_costs = RestartCosts()
         self._usage = UsageHistory()
-        self._publisher = Publisher(store, folders.status, narrate)
+        self._publisher = Publisher(store, folders.status, notify)
         self._failed = FailedTicks(clock)
         self._ticks = 0
         self._look_whole = True  # what an earlier tick saw does not suffice for the next one
@@ -197,7 +197,7 @@ class Daemon:
                 busy_at = now
             idle = self._settings.idle_exit_seconds
             if idle and now - busy_at >= idle:
-                self._narrate(f"no job for {idle:.0f} s: ending")
+                self._notify(f"no job for {idle:.0f} s: ending")
                 break
             moving = report.acted and (report.outcome.done > 0 or report.pressing)
             self._rest(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
@@ -210,7 +210,7 @@ class Daemon:
         except Exception as error:  # noqa: BLE001 - the last guard: nothing that others write may end the daemon
             what, story = self._failed.note(error), traceback.format_exc()
         self._look_whole = True
-        self._narrate(f"a tick failed, the next one goes on: {what}\n{story}")
+        self._notify(f"a tick failed, the next one goes on: {what}\n{story}")
         self._log.say(f"a tick failed: {what}")
         with contextlib.suppress(StoreError):
             self._log.flush()
@@ -227,14 +227,14 @@ class Daemon:
         giving_back.start()
         giving_back.join(_GIVE_BACK_SECONDS)
         if giving_back.is_alive():
-            self._narrate("the lease was not given back: the bucket does not answer; a successor waits for its TTL")
-        self._crew.dismiss()
+            self._notify("the lease was not given back: the bucket does not answer; a successor waits for its TTL")
+        self._threads.dismiss()
 
     def _give_back(self) -> None:
         try:
             self._lease.release()
         except StoreError as error:
-            self._narrate(f"the lease was not given back ({error}); a successor waits for its TTL")
+            self._notify(f"the lease was not given back ({error}); a successor waits for its TTL")
 
     # -- one tick -----------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Daemon:
             self._folders.beats.start_anew()  # nor may hosts be able to beat
             if not self._lease.may_act():
                 self._look_whole = True
-                self._narrate(problems[0])
+                self._notify(problems[0])
                 return TickReport(acted=False, problems=problems)
         self._listings.begin(spent=self._lease.writes - writes)
         try:
@@ -262,14 +262,14 @@ class Daemon:
         except BastionError as error:
             self._look_whole = True
             problems.append(f"this tick saw too little to act: {error}")
-            self._narrate(problems[-1])
+            self._notify(problems[-1])
             return TickReport(acted=False, problems=problems)
 
     def _stand_by(self) -> None:
         """Says once for whom this daemon stands by."""
         if self._standing_by != self._lease.held_by:
             self._standing_by = self._lease.held_by
-            self._narrate(f"another daemon acts for this ROOT: {self._lease.held_by}; standing by until it ends")
+            self._notify(f"another daemon acts for this ROOT: {self._lease.held_by}; standing by until it ends")
 
     def _act(self, problems: list[str]) -> TickReport:
         if self._epoch_said != self._lease.epoch:
@@ -287,7 +287,7 @@ class Daemon:
             known = decided.policy.policy.projects if decided.policy.policy else ()
             outcome = self._executor.execute(turns, known_projects=known)
         self._look_whole = bool(turns)  # what was done has consequences, and they should not wait for a second look
-        settings_problems = (self._operator.status.problem, self._unheeded)
+        settings_problems = (self._operator.status.problem, self._settings_problem)
         problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
         problems += filter(None, [self._policy.copy_problem, self._options.copy_problem, self._operator.copy_problem])
         if world.policy is not None and world.provisioning is not None:
@@ -308,7 +308,7 @@ class Daemon:
         try:
             self._log.flush()
         except StoreError as error:
-            self._narrate(f"the daemon log could not be written: {error}")
+            self._notify(f"the daemon log could not be written: {error}")
         now = self.time.now()
         pressing = any(r.attempt is not None and runs.pressing(r.attempt, now) for r in records.values())
         return TickReport(acted=True, jobs=len(records), pressing=pressing, outcome=outcome, problems=problems)
@@ -336,7 +336,7 @@ class Daemon:
             options = self._options.refresh()
             provisioning = self._operator.refresh().provisioning
             if provisioning is not None:
-                self._unheeded = self._heed(provisioning)
+                self._settings_problem = self._apply_settings(provisioning)
             world = self._observer.observe(
                 entropy=self._entropy(),
                 dry_run=options.scheduler.dry_run,

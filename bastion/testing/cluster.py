@@ -232,8 +232,8 @@ class Cluster:
         return keys.job_uid(ROOT, name, meta.generation)
 
     def cancel(self, name: str, uid: str = "") -> None:
-        wish = {"status": "CANCELLING", **({"uid": uid} if uid else {})}
-        self.store.put(keys.user_state(name), documents.dumps(wish), generation=0)
+        user_request = {"status": "CANCELLING", **({"uid": uid} if uid else {})}
+        self.store.put(keys.user_state(name), documents.dumps(user_request), generation=0)
 
     # -- what became of it --------------------------------------------------------------------------------------
 

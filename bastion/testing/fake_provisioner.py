@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bastion.core.errors import ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus
 from bastion.ports import Clock
 
 
 @dataclass(slots=True)
 class _Gang:
-    request: SliceRequest
+    request: GangRequest
     created_at: float
-    state: SliceState = SliceState.CREATING
+    state: GangState = GangState.CREATING
     message: str = ""
     waiting: str = ""
     failure: tuple[str, str] | None = None
@@ -24,19 +24,19 @@ class _Gang:
     delete_at: float | None = None
 
     @property
-    def status(self) -> SliceStatus:
+    def status(self) -> GangStatus:
         ref = self.request.ref
         nodes = {
-            ref.node(k): SliceState.LOST if k in self.lost and self.state is not SliceState.DELETING else self.state
+            ref.node(k): GangState.LOST if k in self.lost and self.state is not GangState.DELETING else self.state
             for k in range(ref.num_slices)
         }
-        return SliceStatus(
+        return GangStatus(
             ref=ref,
             run=self.request.run,
             token=self.request.token,
-            state=SliceState.LOST if self.lost and self.state is not SliceState.DELETING else self.state,
-            waiting=self.waiting if self.state is SliceState.WAITING else "",
-            failure=self.failure if self.state is SliceState.FAILED else None,
+            state=GangState.LOST if self.lost and self.state is not GangState.DELETING else self.state,
+            waiting=self.waiting if self.state is GangState.WAITING else "",
+            failure=self.failure if self.state is GangState.FAILED else None,
             message=self.message,
             nodes=nodes,
         )
@@ -62,7 +62,7 @@ class FakeProvisioner:
         self._lock = threading.RLock()
         self._gangs: dict[str, _Gang] = {}
         self._failures: dict[str, Exception] = {}
-        self._late: list[tuple[float, SliceRequest]] = []
+        self._late: list[tuple[float, GangRequest]] = []
         self._vanished: dict[str, _Gang] = {}
         self.ready_seconds = 0.0
         self.delete_seconds = 0.0
@@ -74,12 +74,12 @@ class FakeProvisioner:
         self.late_seconds = 10.0
         self.hide_new_seconds = 0.0
         self.down = False
-        self.created: list[SliceRequest] = []
+        self.created: list[GangRequest] = []
         self.deleted: list[str] = []
 
     # -- the port -----------------------------------------------------------------------------------------------
 
-    def create(self, request: SliceRequest) -> None:
+    def create(self, request: GangRequest) -> None:
         name = request.ref.name
         with self._lock:
             self._pass_time()
@@ -101,16 +101,16 @@ class FakeProvisioner:
                 self.lose_replies -= 1
                 raise ProvisionerUnavailable("the answer to the creation was lost (simulated)")
 
-    def failure(self, ref: SliceRef) -> Exception | None:
+    def failure(self, ref: GangRef) -> Exception | None:
         return self._failures.get(ref.name)
 
-    def get(self, ref: SliceRef) -> SliceStatus | None:
+    def get(self, ref: GangRef) -> GangStatus | None:
         with self._lock:
             self._pass_time()
             gang = self._gangs.get(ref.name)
             return None if gang is None else gang.status
 
-    def list(self, zone: str = "") -> Sequence[SliceStatus]:
+    def list(self, zone: str = "") -> Sequence[GangStatus]:
         """As the port says; its own zone has every gang that is in no other one."""
         with self._lock:
             self._pass_time()
@@ -121,7 +121,7 @@ class FakeProvisioner:
                 if gang.request.ref.zone == zone and now - gang.created_at >= self.hide_new_seconds
             ]
 
-    def delete(self, ref: SliceRef) -> None:
+    def delete(self, ref: GangRef) -> None:
         with self._lock:
             self._pass_time()
             gang = self._gangs.get(ref.name)
@@ -129,18 +129,18 @@ class FakeProvisioner:
                 return
             self.deleted.append(ref.name)
             gang.delete_at = self._clock.monotonic() + self.delete_seconds
-            gang.state = SliceState.DELETING
+            gang.state = GangState.DELETING
             self._pass_time()
 
     # -- what tests do to it ------------------------------------------------------------------------------------
 
-    def live_requests(self) -> Sequence[SliceRequest]:
+    def live_requests(self) -> Sequence[GangRequest]:
         """Gangs all of whose hosts are up: ready, and not being deleted."""
         with self._lock:
             self._pass_time()
-            return [g.request for _, g in sorted(self._gangs.items()) if g.status.state is SliceState.READY]
+            return [g.request for _, g in sorted(self._gangs.items()) if g.status.state is GangState.READY]
 
-    def live_slices(self) -> Sequence[tuple[SliceRequest, int]]:
+    def live_slices(self) -> Sequence[tuple[GangRequest, int]]:
         """Slices whose hosts are up, as (their gang's request, their index in it)."""
         with self._lock:
             self._pass_time()
@@ -148,10 +148,10 @@ class FakeProvisioner:
                 (gang.request, k)
                 for _, gang in sorted(self._gangs.items())
                 for k in range(gang.request.ref.num_slices)
-                if gang.state is SliceState.READY and k not in gang.lost
+                if gang.state is GangState.READY and k not in gang.lost
             ]
 
-    def existing_requests(self) -> Sequence[SliceRequest]:
+    def existing_requests(self) -> Sequence[GangRequest]:
         """Gangs in any state: what the cloud would bill."""
         with self._lock:
             self._pass_time()
@@ -182,7 +182,7 @@ class FakeProvisioner:
         return sorted(self._vanished)
 
     def put_into(
-        self, name: str, state: SliceState, *, waiting: str = "", failure: tuple[str, str] | None = None
+        self, name: str, state: GangState, *, waiting: str = "", failure: tuple[str, str] | None = None
     ) -> None:
         """The gang is in that state, and stays in it until it is deleted."""
         with self._lock:
@@ -195,7 +195,7 @@ class FakeProvisioner:
             gang = self._gangs[name]
             gang.request = replace(gang.request, ref=replace(gang.request.ref, zone=zone))
 
-    def _add(self, request: SliceRequest) -> None:
+    def _add(self, request: GangRequest) -> None:
         self._gangs[request.ref.name] = _Gang(request, self._clock.monotonic())
         self.created.append(request)
 
@@ -217,9 +217,9 @@ class FakeProvisioner:
     def _provide(self, gang: _Gang, now: float) -> None:
         """Lets a gang wait for capacity, or come up."""
         word = self.waits.get(gang.request.ref.zone)
-        if gang.state in (SliceState.CREATING, SliceState.WAITING) and word is not None:
-            gang.state, gang.waiting = SliceState.WAITING, word
-        elif gang.state is SliceState.WAITING:
-            gang.state, gang.created_at = SliceState.CREATING, now
-        if gang.state is SliceState.CREATING and now - gang.created_at >= self.ready_seconds:
-            gang.state = SliceState.READY
+        if gang.state in (GangState.CREATING, GangState.WAITING) and word is not None:
+            gang.state, gang.waiting = GangState.WAITING, word
+        elif gang.state is GangState.WAITING:
+            gang.state, gang.created_at = GangState.CREATING, now
+        if gang.state is GangState.CREATING and now - gang.created_at >= self.ready_seconds:
+            gang.state = GangState.READY

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from bastion.core.model.gangs import SliceRef, SliceRequest, SliceStatus
+from bastion.core.model.gangs import GangRef, GangRequest, GangStatus
 from bastion.ports import Clock, Provisioner
 from bastion.testing.slow_bucket import Moment
 
@@ -42,24 +42,24 @@ class WatchedProvisioner:
         self._provisioner = provisioner
         self._moment = moment
 
-    def create(self, request: SliceRequest) -> None:
+    def create(self, request: GangRequest) -> None:
         self._moment("create", request.ref.name)
         self._provisioner.create(request)
         self._moment("create", request.ref.name)
 
-    def failure(self, ref: SliceRef) -> Exception | None:
+    def failure(self, ref: GangRef) -> Exception | None:
         return self._provisioner.failure(ref)
 
-    def get(self, ref: SliceRef) -> SliceStatus | None:
+    def get(self, ref: GangRef) -> GangStatus | None:
         self._moment("lookup", ref.name)
         return self._provisioner.get(ref)
 
-    def list(self, zone: str = "") -> Sequence[SliceStatus]:
+    def list(self, zone: str = "") -> Sequence[GangStatus]:
         found = self._provisioner.list(zone)
         self._moment("list", zone)
         return found
 
-    def delete(self, ref: SliceRef) -> None:
+    def delete(self, ref: GangRef) -> None:
         self._moment("destroy", ref.name)
         self._provisioner.delete(ref)
         self._moment("destroy", ref.name)

@@ -16,7 +16,7 @@ from bastion.core.bucket import host_errors, keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.instants import to_rfc3339
-from bastion.core.model.gangs import SliceRequest
+from bastion.core.model.gangs import GangRequest
 from bastion.ports import Clock, ObjectStore
 
 Script: TypeAlias = Callable[[int, float], int | None]
@@ -129,7 +129,7 @@ class ScriptedHosts:
             if host.arguments.job == job and host.phase is HostPhase.RUNNING
         }
 
-    def step(self, slices: Iterable[tuple[SliceRequest, int]]) -> None:
+    def step(self, slices: Iterable[tuple[GangRequest, int]]) -> None:
         """Lets every host of these slices look and act once; hosts of other ones are dead from now on.
 
         Args:
@@ -145,7 +145,7 @@ class ScriptedHosts:
                 if (host.arguments.job, host.index) not in self.deaf:
                     self._act(host)
 
-    def _boot(self, request: SliceRequest, index: int) -> list[_Host]:
+    def _boot(self, request: GangRequest, index: int) -> list[_Host]:
         arguments = protocol.read(AgentArguments, request.agent_arguments.encode())
         self._boots += 1
         return [_Host(arguments, index, worker, f"boot-{self._boots}") for worker in range(arguments.hosts_per_slice)]

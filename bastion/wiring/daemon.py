@@ -76,7 +76,7 @@ def build_daemon(
     quota_root: str | None = None,
     tick_seconds: float | None = None,
     idle_exit_seconds: float = 0.0,
-    narrate: Callable[[str], None],
+    notify: Callable[[str], None],
     wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Daemon:
     """The daemon of a ROOT.
@@ -96,8 +96,8 @@ def build_daemon(
             f"emulated slices have no credentials for {root.url}; use --slices=none, or a bucket on this machine: a "
             "folder, or `bastion emulator gcs` and STORAGE_EMULATOR_HOST"
         )
-    narrate = _unfailing(narrate)
-    narrate(_SLICES_IN_WORDS[slices])
+    notify = _unfailing(notify)
+    notify(_SLICES_IN_WORDS[slices])
     pace = _LOCAL_PACE if near else _CLOUD_PACE
     store = wrap(open_root(root.url))
     make_folders(root)
@@ -106,14 +106,14 @@ def build_daemon(
     me = processes.ProcessId.of(os.getpid())
     tick = tick_seconds or pace.tick_seconds
     clock = SystemClock()
-    agents = Agents(store, lambda: agent_packer.pack(home.agent_dir), clock, narrate=narrate)
+    agents = Agents(store, lambda: agent_packer.pack(home.agent_dir), clock, notify=notify)
     return Daemon(
         store=store,
         quota_store=quota_store,
         provisioners=Provisioners(
             slices=cloud.provisioner
             if cloud
-            else _emulated_slices(root, home, narrate)
+            else _emulated_slices(root, home, notify)
             if slices == "emulated"
             else NoSlices(),
             bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
@@ -138,8 +138,8 @@ def build_daemon(
             quota_root=parse_root(quota_root).url if quota_root else root.url,
         ),
         entropy=lambda: os.urandom(16),
-        narrate=narrate,
-        heed=cloud.heed if cloud else lambda _: "",
+        notify=notify,
+        apply_settings=cloud.apply_settings if cloud else lambda _: "",
         machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
     )
 
@@ -170,22 +170,22 @@ def open_slices(
     """
     near = root.local or bool(storage_emulator())
     if (slices or ("emulated" if near else "cloud")) == "emulated":
-        return _emulated_slices(root, home, narrate=None)
+        return _emulated_slices(root, home, notify=None)
     if settings is None:
         raise Refused(f"there is no {keys.DAEMON_SETTINGS} to say where slices are; is {root.url} the right bastion?")
     cloud = CloudSlices(_connect_to(root), bucket_is_near=near)
-    problem = cloud.heed(settings)
+    problem = cloud.apply_settings(settings)
     if problem:
         raise Refused(problem)
     return cloud.provisioner
 
 
-def _unfailing(narrate: Callable[[str], None]) -> Callable[[str], None]:
+def _unfailing(notify: Callable[[str], None]) -> Callable[[str], None]:
     """A full disk, or a terminal that is gone, costs the daemon its words and not its life."""
 
     def say(text: str) -> None:
         with contextlib.suppress(OSError):
-            narrate(text)
+            notify(text)
 
     return say
 
@@ -215,7 +215,7 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
     return connect
 
 
-def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None] | None) -> Provisioner:
+def _emulated_slices(root: Root, home: LocalHome, notify: Callable[[str], None] | None) -> Provisioner:
     """`narrate`: told when the emulator is started; None: it is not, whoever wants to look finds it or does not."""
     connect = _connect_to(root)
     failed_at = float("-inf")
@@ -223,8 +223,8 @@ def _emulated_slices(root: Root, home: LocalHome, narrate: Callable[[str], None]
     def find() -> EmulatorAddress | None:
         nonlocal failed_at
         address = locate(home.emulator_dir)
-        if address is None and narrate is not None and time.monotonic() - failed_at > _EMULATOR_RETRY_SECONDS:
-            narrate("starting the Cloud TPU emulator")
+        if address is None and notify is not None and time.monotonic() - failed_at > _EMULATOR_RETRY_SECONDS:
+            notify("starting the Cloud TPU emulator")
             address = start_emulator(home.emulator_dir, home.run_dir / "emulator.log")
             if address is None:
                 failed_at = time.monotonic()

@@ -51,7 +51,7 @@ class CloudSlices:
             absent=f"{keys.DAEMON_SETTINGS} does not say yet where slices come from",
         )
 
-    def heed(self, settings: Provisioning) -> str:
+    def apply_settings(self, settings: Provisioning) -> str:
         """Takes the settings in force; returns what of them is not heeded, empty if all is."""
         if self._bucket_is_near and not settings.endpoint:
             return (

@@ -13,7 +13,7 @@ import pytest
 from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.folder.store import DirectoryStore
 from bastion.agent.host_state import HostState
-from bastion.core.model.gangs import SliceRef, SliceRequest
+from bastion.core.model.gangs import GangRef, GangRequest
 from bastion.emulators.gcs.server import StorageEndpoint
 from bastion.wiring.roots import make_folders, open_root, parse_root
 
@@ -97,8 +97,8 @@ def test_what_an_earlier_version_left_open_is_closed_without_a_new_generation(tm
 
 def test_the_files_of_a_job_without_a_slice_are_its_owners_alone(tmp_path: Path, umask: int) -> None:
     provisioner = BastionHostProvisioner(tmp_path / "hosts", interpreter="/bin/true")
-    ref = SliceRef(name="b-aaaaaaaaaa-1")
-    request = SliceRequest(
+    ref = GangRef(name="b-aaaaaaaaaa-1")
+    request = GangRequest(
         ref=ref, bastion="a-bastion", run="aaaaaaaaaa-1", token="secret", accelerator_type="", agent_arguments="{}"
     )
     provisioner.create(request)

@@ -109,13 +109,13 @@ def test_a_half_written_spec_is_not_quarantined_until_it_has_been_still() -> Non
         b"[" * 9999,
     ],
 )
-def test_a_strange_wish_cancels_or_is_dropped_and_never_stops_the_daemon(wish: bytes) -> None:
+def test_a_strange_wish_cancels_or_is_dropped_and_never_stops_the_daemon(user_request: bytes) -> None:
     cluster = Cluster()
     cluster.submit("job")
     cluster.run_until(lambda: cluster.hosts.live("job"))
-    cluster.store.put(keys.user_state("job"), wish, generation=0)
+    cluster.store.put(keys.user_state("job"), user_request, generation=0)
     cluster.settle(6)
-    cancelled = wish.strip().upper() == b"CANCELLING"
+    cancelled = user_request.strip().upper() == b"CANCELLING"
     assert bool(cluster.result("job")) is cancelled
     assert cluster.listed("jobs/user_states/") == []
 

@@ -118,10 +118,10 @@ def test_a_folder_that_cannot_hold_buckets_is_refused_with_the_flag_that_chooses
 def test_a_daemon_says_the_same_thing_again_only_after_a_while() -> None:
     said: list[str] = []
     now = [0.0]
-    narrate = _Narrator(said.append, lambda: now[0])
+    notify = _Narrator(said.append, lambda: now[0])
     for now[0] in range(61):
-        narrate("there is no bucket")
+        notify("there is no bucket")
     assert said == ["there is no bucket"] * 2
-    narrate("here it is")
-    narrate("there is no bucket")
+    notify("here it is")
+    notify("there is no bucket")
     assert said[2:] == ["here it is", "there is no bucket"]

@@ -252,8 +252,12 @@ def test_cancel_writes_a_wish_for_that_very_job(run, bastion) -> None:
     bastion.settle(3)
     done = run("cancel", "job")
     assert (done.code, done.err) == (0, "cancelling job\n")
-    wish = bastion.json(keys.user_state("job"))
-    assert (wish["status"], wish["metadata"]["uid"], wish["metadata"]["by"]) == ("CANCELLING", uid, "alice")
+    user_request = bastion.json(keys.user_state("job"))
+    assert (user_request["status"], user_request["metadata"]["uid"], user_request["metadata"]["by"]) == (
+        "CANCELLING",
+        uid,
+        "alice",
+    )
     assert run("cancel", "job").err == "job was being cancelled already\n"
     bastion.run_until(lambda: bastion.result("job"))
     assert bastion.result("job")["by"] == "alice"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bastion.core.bucket import keys
-from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import GangRef, GangRequest, GangState
 
 RUN = "bbbbbbbbbb-2"
 GANG = keys.gang(RUN)
@@ -18,11 +18,11 @@ GANG = keys.gang(RUN)
 def slices(bastion, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bastion.wiring.daemon.open_slices", lambda *_, **__: bastion.slices)
     bastion.slices.create(
-        SliceRequest(
-            ref=SliceRef(name=GANG), bastion="b", run=RUN, token="t", accelerator_type="v4-8", agent_arguments="{}"
+        GangRequest(
+            ref=GangRef(name=GANG), bastion="b", run=RUN, token="t", accelerator_type="v4-8", agent_arguments="{}"
         )
     )
-    bastion.slices.put_into(GANG, SliceState.FAILED, failure=("capacity", "no more"))
+    bastion.slices.put_into(GANG, GangState.FAILED, failure=("capacity", "no more"))
     bastion.submit("job", instance_type="tpu-v4-8")
     for _ in range(3):
         bastion.step()

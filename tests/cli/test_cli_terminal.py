@@ -129,8 +129,13 @@ def hostile(bastion) -> str:
     """A job that a user of a hostile name cancelled, with a host that says hostile things."""
     bastion.submit("job", user="alice")
     bastion.settle(3)
-    wish = {"status": "CANCELLING", "by": HOSTILE, "uid": bastion.record("job").uid, "at": "2026-01-01T00:00:00Z"}
-    bastion.store.put(keys.user_state("job"), json.dumps(wish).encode(), generation=0)
+    user_request = {
+        "status": "CANCELLING",
+        "by": HOSTILE,
+        "uid": bastion.record("job").uid,
+        "at": "2026-01-01T00:00:00Z",
+    }
+    bastion.store.put(keys.user_state("job"), json.dumps(user_request).encode(), generation=0)
     bastion.run_until(lambda: bastion.result("job"))
     return "job"
 

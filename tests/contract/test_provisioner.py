@@ -23,16 +23,16 @@ from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import ProvisionerRefused, SliceExists
-from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus, failure_of
+from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, GangStatus, Place, failure_of
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
 
 BASTION = "team-bastion"
-FIRST = SliceRef(name="b-aaaaaaaaaa-1")
-SECOND = SliceRef(name="b-aaaaaaaaaa-2")
-GANG = SliceRef(name="b-aaaaaaaaaa-1", num_slices=3)
+FIRST = GangRef(name="b-aaaaaaaaaa-1")
+SECOND = GangRef(name="b-aaaaaaaaaa-2")
+GANG = GangRef(name="b-aaaaaaaaaa-1", num_slices=3)
 # Long enough for the slowest backend on a busy machine; nobody waits it out unless the test fails.
 PATIENCE_SECONDS = 20.0
 
@@ -55,7 +55,7 @@ class Zone:
     accelerator_type: str = "v4-8"
     model: CapacityModel = CapacityModel.ON_DEMAND
     no_capacity: Callable[[], None] | None = None
-    lose: Callable[[SliceRef, int], None] | None = None
+    lose: Callable[[GangRef, int], None] | None = None
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ def _cloud_tpu(folder: Path, model: CapacityModel = CapacityModel.ON_DEMAND) -> 
         clients.append(CloudTpuProvisioner(settings))
         return clients[-1]
 
-    def lose(ref: SliceRef, index: int) -> None:
+    def lose(ref: GangRef, index: int) -> None:
         # A pre-emption takes all of a gang; a host that dies, one of its nodes.
         fault = emulator.fleet.faults.preempt if ref.num_slices == 1 else emulator.fleet.faults.crash
         fault(ref.node(index))
@@ -142,10 +142,10 @@ def zone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Zone]:
 
 
 @pytest.fixture
-def ask(zone: Zone, tmp_path: Path) -> Callable[..., SliceRequest]:
+def ask(zone: Zone, tmp_path: Path) -> Callable[..., GangRequest]:
     """Requests that every backend can really start."""
 
-    def request(attempt: int = 1, *, token: str = "a-run-token", num_slices: int = 1, **changes: Any) -> SliceRequest:
+    def request(attempt: int = 1, *, token: str = "a-run-token", num_slices: int = 1, **changes: Any) -> GangRequest:
         run = f"aaaaaaaaaa-{attempt}"
         arguments = AgentArguments(
             root=str(tmp_path / BASTION),
@@ -160,7 +160,7 @@ def ask(zone: Zone, tmp_path: Path) -> Callable[..., SliceRequest]:
         )
         place = Place(model=zone.model, runtime_version="tpu-ubuntu2204-base" if zone.accelerator_type else "")
         fields = {
-            "ref": SliceRef(name=f"b-{run}", num_slices=num_slices),
+            "ref": GangRef(name=f"b-{run}", num_slices=num_slices),
             "bastion": BASTION,
             "run": run,
             "token": token,
@@ -168,7 +168,7 @@ def ask(zone: Zone, tmp_path: Path) -> Callable[..., SliceRequest]:
             "place": place,
             "agent_arguments": arguments.to_bytes().decode(),
         }
-        return SliceRequest(**{**fields, **changes})
+        return GangRequest(**{**fields, **changes})
 
     return request
 
@@ -180,8 +180,8 @@ def _eventually(condition: Callable[[], bool], wait: Callable[[], None]) -> None
         wait()
 
 
-def _is(zone: Zone, client: Provisioner, ref: SliceRef, state: SliceState) -> SliceStatus:
-    seen: list[SliceStatus | None] = []
+def _is(zone: Zone, client: Provisioner, ref: GangRef, state: GangState) -> GangStatus:
+    seen: list[GangStatus | None] = []
 
     def there() -> bool:
         seen.append(client.get(ref))
@@ -192,11 +192,11 @@ def _is(zone: Zone, client: Provisioner, ref: SliceRef, state: SliceState) -> Sl
     return seen[-1]
 
 
-def _gone(zone: Zone, client: Provisioner, ref: SliceRef) -> None:
+def _gone(zone: Zone, client: Provisioner, ref: GangRef) -> None:
     _eventually(lambda: client.get(ref) is None, zone.wait)
 
 
-def _deleted(zone: Zone, client: Provisioner, ref: SliceRef) -> None:
+def _deleted(zone: Zone, client: Provisioner, ref: GangRef) -> None:
     """Asks again for as long as it is there: what is being taken away already may not be deleted meanwhile."""
 
     def gone() -> bool:
@@ -219,7 +219,7 @@ def test_a_name_that_was_never_created_does_not_exist_and_did_not_fail(zone: Zon
 def test_a_created_node_becomes_ready_and_carries_its_run_and_token(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask())
-    status = _is(zone, client, FIRST, SliceState.READY)
+    status = _is(zone, client, FIRST, GangState.READY)
     assert (status.ref.name, status.run, status.token) == ("b-aaaaaaaaaa-1", "aaaaaaaaaa-1", "a-run-token")
     assert client.failure(FIRST) is None
     _eventually(lambda: [s.ref.name for s in client.list()] == ["b-aaaaaaaaaa-1"], zone.wait)
@@ -228,7 +228,7 @@ def test_a_created_node_becomes_ready_and_carries_its_run_and_token(zone: Zone, 
 def test_a_client_that_did_not_create_a_node_sees_it_whole(zone: Zone, ask) -> None:
     zone.open().create(ask())
     other = zone.open()
-    status = _is(zone, other, FIRST, SliceState.READY)
+    status = _is(zone, other, FIRST, GangState.READY)
     assert (status.run, status.token) == ("aaaaaaaaaa-1", "a-run-token")
     assert other.failure(FIRST) is None
 
@@ -238,7 +238,7 @@ def test_creating_a_name_that_exists_is_refused_and_changes_nothing(zone: Zone, 
     client.create(ask(token="first"))
     with pytest.raises(SliceExists):
         client.create(ask(token="second"))
-    assert _is(zone, client, FIRST, SliceState.READY).token == "first"
+    assert _is(zone, client, FIRST, GangState.READY).token == "first"
     assert client.failure(FIRST) is None
 
 
@@ -253,7 +253,7 @@ def test_of_many_that_create_one_name_at_once_exactly_one_does(zone: Zone, ask) 
     with ThreadPoolExecutor(6) as pool:
         winners = [token for token in pool.map(create, range(6)) if token]
     assert len(winners) == 1
-    assert _is(zone, zone.open(), FIRST, SliceState.READY).token == winners[0]
+    assert _is(zone, zone.open(), FIRST, GangState.READY).token == winners[0]
 
 
 def test_nodes_are_listed_in_order_of_their_ids(zone: Zone, ask) -> None:
@@ -267,19 +267,19 @@ def test_nodes_are_listed_in_order_of_their_ids(zone: Zone, ask) -> None:
 def test_a_deleted_node_disappears_and_its_name_can_be_used_again(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask(token="first"))
-    _is(zone, client, FIRST, SliceState.READY)
+    _is(zone, client, FIRST, GangState.READY)
     client.delete(FIRST)
     _gone(zone, client, FIRST)
     assert list(client.list()) == []
     client.create(ask(token="second"))
-    assert _is(zone, client, FIRST, SliceState.READY).token == "second"
+    assert _is(zone, client, FIRST, GangState.READY).token == "second"
 
 
 def test_deleting_is_success_for_a_node_that_is_going_or_gone(zone: Zone, ask) -> None:
     client = zone.open()
     client.delete(FIRST)
     client.create(ask())
-    _is(zone, client, FIRST, SliceState.READY)
+    _is(zone, client, FIRST, GangState.READY)
     client.delete(FIRST)
     client.delete(FIRST)
     zone.open().delete(FIRST)
@@ -299,17 +299,17 @@ def test_deleting_one_node_leaves_the_others(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask(1))
     client.create(ask(2))
-    _is(zone, client, SECOND, SliceState.READY)
+    _is(zone, client, SECOND, GangState.READY)
     client.delete(FIRST)
     _gone(zone, client, FIRST)
-    assert _is(zone, client, SECOND, SliceState.READY).run == "aaaaaaaaaa-2"
+    assert _is(zone, client, SECOND, GangState.READY).run == "aaaaaaaaaa-2"
 
 
-def _failure(client: Provisioner, ref: SliceRef) -> tuple[str, str] | None:
+def _failure(client: Provisioner, ref: GangRef) -> tuple[str, str] | None:
     """Why a gang was not created, wherever that is told: cause and words."""
     status = client.get(ref)
     if status is not None:
-        return status.failure if status.state is SliceState.FAILED else None
+        return status.failure if status.state is GangState.FAILED else None
     error = client.failure(ref)
     return None if error is None else failure_of(error)
 
@@ -330,7 +330,7 @@ def test_a_creation_without_capacity_is_told_until_it_is_tried_again(zone: Zone,
     _gone(zone, client, FIRST)
     client.create(ask())
     assert _failure(client, FIRST) is None
-    _is(zone, client, FIRST, SliceState.READY)
+    _is(zone, client, FIRST, GangState.READY)
 
 
 def test_a_client_that_did_not_create_a_node_learns_of_its_failure_too(zone: Zone, ask) -> None:
@@ -348,9 +348,9 @@ def test_a_node_that_was_taken_away_is_lost_until_it_is_deleted(zone: Zone, ask)
         pytest.skip("nobody takes this one away")
     client = zone.open()
     client.create(ask())
-    _is(zone, client, FIRST, SliceState.READY)
+    _is(zone, client, FIRST, GangState.READY)
     zone.lose(FIRST, 0)
-    assert "preempted" in _is(zone, client, FIRST, SliceState.LOST).message.lower().replace("-", "")
+    assert "preempted" in _is(zone, client, FIRST, GangState.LOST).message.lower().replace("-", "")
     _deleted(zone, client, FIRST)
 
 
@@ -373,10 +373,10 @@ def test_a_gang_is_ready_when_each_of_its_nodes_is_and_is_listed_once(gangs: Zon
     client = gangs.open()
     client.create(ask(num_slices=3))
     client.create(ask(2))
-    status = _is(gangs, client, GANG, SliceState.READY)
+    status = _is(gangs, client, GANG, GangState.READY)
     assert (status.ref, status.run, status.token) == (GANG, "aaaaaaaaaa-1", "a-run-token")
-    assert dict(status.nodes) == {GANG.node(k): SliceState.READY for k in range(3)}
-    _is(gangs, client, SECOND, SliceState.READY)
+    assert dict(status.nodes) == {GANG.node(k): GangState.READY for k in range(3)}
+    _is(gangs, client, SECOND, GangState.READY)
     other = gangs.open()
     _eventually(lambda: [s.ref for s in other.list()] == [GANG, SECOND], gangs.wait)
     assert other.get(GANG) == status
@@ -387,10 +387,10 @@ def test_a_gang_is_ready_when_each_of_its_nodes_is_and_is_listed_once(gangs: Zon
 def test_a_deleted_gang_is_there_until_the_last_of_its_nodes_is_gone(gangs: Zone, ask) -> None:
     client = gangs.open()
     client.create(ask(num_slices=3))
-    _is(gangs, client, GANG, SliceState.READY)
+    _is(gangs, client, GANG, GangState.READY)
     client.delete(GANG)
     _gone(gangs, gangs.open(), GANG)
-    assert [client.get(SliceRef(name=GANG.node(k))) for k in range(3)] == [None] * 3
+    assert [client.get(GangRef(name=GANG.node(k))) for k in range(3)] == [None] * 3
     assert list(client.list()) == []
 
 
@@ -398,10 +398,10 @@ def test_a_gang_that_lost_one_node_is_lost_and_tells_which(gangs: Zone, ask) -> 
     assert gangs.lose is not None
     client = gangs.open()
     client.create(ask(num_slices=3))
-    _is(gangs, client, GANG, SliceState.READY)
+    _is(gangs, client, GANG, GangState.READY)
     gangs.lose(GANG, 1)
-    status = _is(gangs, client, GANG, SliceState.LOST)
-    assert [status.nodes[GANG.node(k)] for k in range(3)] == [SliceState.READY, SliceState.LOST, SliceState.READY]
+    status = _is(gangs, client, GANG, GangState.LOST)
+    assert [status.nodes[GANG.node(k)] for k in range(3)] == [GangState.READY, GangState.LOST, GangState.READY]
     client.delete(GANG)
     _gone(gangs, client, GANG)
 
@@ -417,4 +417,4 @@ def test_a_gang_without_capacity_for_all_of_it_is_told_as_failed_until_it_is_del
     client.delete(GANG)
     _gone(gangs, client, GANG)
     client.create(ask(num_slices=3))
-    _is(gangs, client, GANG, SliceState.READY)
+    _is(gangs, client, GANG, GangState.READY)

@@ -63,7 +63,7 @@ def main(root: str, home: str, number: str) -> None:
         home=LocalHome(Path(home)),
         owner=f"dying-{number}",
         tick_seconds=0.2,
-        narrate=lambda text: print(text, file=sys.stderr),
+        notify=lambda text: print(text, file=sys.stderr),
         wrap=lambda store: DyingStore(store, int(number), after=int(number) % 2 == 1),
     )
     daemon.run(lambda: False)

@@ -20,7 +20,7 @@ import pytest
 from bastion import processes
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.model.gangs import Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus, Place
 from bastion.emulators.tpu import EmulatorAddress, locate
 from bastion.emulators.tpu.faults import Faults
 from bastion.emulators.tpu.host import MARKER, HostFolder
@@ -137,9 +137,9 @@ def connect() -> Iterator[Callable[..., CloudTpuProvisioner]]:
         provisioner.close()
 
 
-def request(accelerator_type: str = "v4-8", node_id: str = NODE) -> SliceRequest:
-    return SliceRequest(
-        ref=SliceRef(name=node_id),
+def request(accelerator_type: str = "v4-8", node_id: str = NODE) -> GangRequest:
+    return GangRequest(
+        ref=GangRef(name=node_id),
         bastion="team-bastion",
         run=node_id.removeprefix("b-"),
         token="a-run-token",
@@ -149,17 +149,17 @@ def request(accelerator_type: str = "v4-8", node_id: str = NODE) -> SliceRequest
     )
 
 
-def look(client: CloudTpuProvisioner, node_id: str = NODE) -> SliceStatus | None:
+def look(client: CloudTpuProvisioner, node_id: str = NODE) -> GangStatus | None:
     """The node, through however many reconnections."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return client.get(SliceRef(name=node_id))
+            return client.get(GangRef(name=node_id))
         except ProvisionerUnavailable:  # noqa: PERF203 - repeating is what the loop is for
             assert time.monotonic() < deadline
 
 
-def is_in(client: CloudTpuProvisioner, state: SliceState, node_id: str = NODE) -> Callable[[], bool]:
+def is_in(client: CloudTpuProvisioner, state: GangState, node_id: str = NODE) -> Callable[[], bool]:
     def check() -> bool:
         status = look(client, node_id)
         return status is not None and status.state is state
@@ -179,7 +179,7 @@ def notes(machine: Machine, name: str) -> list[str]:
 def boot(machine: Machine, client: CloudTpuProvisioner, accelerator_type: str = "v4-8", ready: str = "worker") -> int:
     """Creates the node and waits until each host has written `ready`; how many hosts there are."""
     client.create(request(accelerator_type))
-    eventually(is_in(client, SliceState.READY))
+    eventually(is_in(client, GangState.READY))
     hosts = len(machine.hosts())
     eventually(lambda: len(notes(machine, ready)) == hosts)
     return hosts
@@ -202,10 +202,10 @@ def test_a_slice_comes_up_survives_a_crash_of_the_emulator_and_leaves_nothing_wh
     assert set(machine.alive()) == hosts
     after = machine.start()
     assert (after.endpoint, after.token) == (before.endpoint, before.token)
-    assert is_in(client, SliceState.READY)()
+    assert is_in(client, GangState.READY)()
     assert set(machine.alive()) == hosts
 
-    client.delete(SliceRef(name=NODE))
+    client.delete(GangRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert machine.alive() == []
     assert list(machine.folder.glob("vms/*")) == []
@@ -248,8 +248,8 @@ def test_a_script_that_ends_is_not_started_again_and_its_output_outlives_the_nod
     # Output and end come by different ways, so their order is not promised.
     said = ["bastion: startup-script exit status 3", "err", "out"]
     eventually(lambda: sorted(host.serial_log.read_text().splitlines()) == said)
-    assert is_in(client, SliceState.READY)()
-    client.delete(SliceRef(name=NODE))
+    assert is_in(client, GangState.READY)()
+    client.delete(GangRef(name=NODE))
     eventually(lambda: look(client) is None)
     (kept,) = machine.folder.glob("serial/*")
     assert "exit status 3" in kept.read_text()
@@ -281,7 +281,7 @@ exec sleep 1000
 def test_a_node_without_a_script_idles(machine: Machine, connect) -> None:
     client = connect(machine.start(), "")
     client.create(request("v4-16"))
-    eventually(is_in(client, SliceState.READY))
+    eventually(is_in(client, GangState.READY))
     eventually(
         lambda: ["idles" in path.read_text() for path in machine.folder.glob("vms/*/*/serial.log")] == [True] * 2
     )
@@ -295,13 +295,13 @@ def test_a_host_whose_supervisor_is_killed_is_ended_and_its_node_lost_while_othe
     boot(machine, client, "v4-16")
     first, second = machine.hosts()
     machine.supervisor(first).signal(signal.SIGKILL)
-    eventually(is_in(client, SliceState.LOST))
+    eventually(is_in(client, GangState.LOST))
     status = look(client)
     assert status is not None
     assert "worker 0 of 2 died" in status.message
     eventually(lambda: processes.marked(MARKER, first.read().vm_id) == [])
     eventually(lambda: len(processes.marked(MARKER, second.read().vm_id)) == 3)
-    client.delete(SliceRef(name=NODE))
+    client.delete(GangRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert machine.alive() == []
 
@@ -316,7 +316,7 @@ def test_when_emulator_and_supervisors_are_killed_the_next_emulator_sweeps(machi
     eventually(lambda: not any(supervisor.alive for supervisor in supervisors))
     machine.settled(4)  # the scripts and their daemons
     machine.start()
-    eventually(is_in(client, SliceState.LOST))
+    eventually(is_in(client, GangState.LOST))
     eventually(lambda: machine.alive() == [])
 
 
@@ -360,7 +360,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period(machine: Machine,
     boot(machine, client)
     (stubborn,) = machine.vm_ids
     began = time.monotonic()
-    client.delete(SliceRef(name=NODE))
+    client.delete(GangRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert time.monotonic() - began > 0.9
     assert processes.marked(MARKER, stubborn) == []
@@ -370,13 +370,13 @@ def test_a_node_that_is_long_in_ending_holds_up_nobody_else(machine: Machine, co
     client = connect(machine.start("--grace-seconds=600"), STUBBORN)
     boot(machine, client)
     try:
-        client.delete(SliceRef(name=NODE))
+        client.delete(GangRef(name=NODE))
         other = connect(locate(machine.folder), "")
         other.create(request(node_id="b-bbbbbbbbbb-1"))
-        eventually(is_in(other, SliceState.READY, "b-bbbbbbbbbb-1"))
+        eventually(is_in(other, GangState.READY, "b-bbbbbbbbbb-1"))
         status = look(client)
         assert status is not None
-        assert status.state is SliceState.DELETING
+        assert status.state is GangState.DELETING
     finally:
         machine.crash()  # an orderly end would wait for it
 
@@ -392,11 +392,11 @@ def test_a_preempted_host_hears_of_it_and_is_ended_and_the_node_stays_until_dele
     boot(machine, client)
     (host,) = machine.hosts()
     Faults(machine.folder / "faults").preempt(NODE)
-    eventually(is_in(client, SliceState.LOST))
+    eventually(is_in(client, GangState.LOST))
     eventually(lambda: machine.alive() == [])
     assert (host.disk / "heard").read_text() == "TRUE"
     assert "PREEMPTED" in look(client).message
-    client.delete(SliceRef(name=NODE))
+    client.delete(GangRef(name=NODE))
     eventually(lambda: look(client) is None)
 
 
@@ -408,9 +408,9 @@ def test_a_creation_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
     machine.crash()
     machine.hosts()
     machine.start()
-    eventually(is_in(client, SliceState.READY))
+    eventually(is_in(client, GangState.READY))
     eventually(lambda: notes(machine, "worker") == ["0", "1"])
-    assert client.failure(SliceRef(name=NODE)) is None
+    assert client.failure(GangRef(name=NODE)) is None
     # Of a first try, nothing is left beside the hosts that count.
     counted = {host.read().vm_id for host in machine.hosts()}
     assert all(processes.marked(MARKER, vm_id) == [] for vm_id in machine.vm_ids - counted)
@@ -419,7 +419,7 @@ def test_a_creation_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
 def test_a_deletion_that_was_accepted_before_a_crash_goes_on_after_it(machine: Machine, connect) -> None:
     client = connect(machine.start("--grace-seconds=2"), STUBBORN)
     boot(machine, client)
-    client.delete(SliceRef(name=NODE))
+    client.delete(GangRef(name=NODE))
     machine.crash()
     machine.start("--grace-seconds=0.5")
     eventually(lambda: look(client) is None)
@@ -461,6 +461,6 @@ exec sleep 1000
     hidden = ProcessId.of(int((host.disk / "worker").read_text()))
     assert hidden is not None
     assert hidden not in machine.alive()
-    client.delete(SliceRef(name=NODE))
+    client.delete(GangRef(name=NODE))
     eventually(lambda: look(client) is None)
     assert not hidden.alive

@@ -22,7 +22,7 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.agent_archive import PackedAgent
 from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
-from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.processes import ProcessId
 from bastion.wiring.roots import open_root
 
@@ -73,8 +73,8 @@ class Bastion:
 
     def launch(self, command: str) -> None:
         self.order(command)
-        request = SliceRequest(
-            ref=SliceRef(name=NODE),
+        request = GangRequest(
+            ref=GangRef(name=NODE),
             bastion="team-bastion",
             run=RUN,
             token=self.token,
@@ -104,7 +104,7 @@ class Bastion:
         return processes.marked("BASTION_COMMAND", f"{RUN}.0.{self.token[:8]}")
 
     def end(self) -> None:
-        self.hosts.delete(SliceRef(name=NODE))
+        self.hosts.delete(GangRef(name=NODE))
         until(lambda: not self.hosts.list())
         assert self.command_processes() == []
 
@@ -142,7 +142,7 @@ def test_a_command_on_the_bastions_own_host_is_claimed_run_reported_and_logged(b
     agent = ProcessId.parse((bastion.folder / "hosts" / NODE / "process").read_text())
     assert agent is not None
     until(lambda: not agent.alive)
-    assert [status.state for status in bastion.hosts.list()] == [SliceState.READY]
+    assert [status.state for status in bastion.hosts.list()] == [GangState.READY]
 
 
 def test_an_agent_that_was_killed_says_so_when_it_starts_again_and_leaves_nothing_running(bastion: Bastion) -> None:
@@ -153,7 +153,7 @@ def test_an_agent_that_was_killed_says_so_when_it_starts_again_and_leaves_nothin
     assert agent is not None
     until(lambda: len(bastion.command_processes()) >= 2)
     agent.signal(signal.SIGKILL)
-    until(lambda: bastion.hosts.list()[0].state is SliceState.LOST)
+    until(lambda: bastion.hosts.list()[0].state is GangState.LOST)
     assert len(bastion.command_processes()) >= 2
     again = subprocess.run(
         [sys.executable, "-m", "bastion.wiring.agent", f"--arguments-file={node / 'arguments.json'}"],
@@ -173,8 +173,8 @@ def test_an_agent_that_was_killed_says_so_when_it_starts_again_and_leaves_nothin
 def test_deleting_a_node_ends_its_command_and_the_agent_still_reports_it(bastion: Bastion) -> None:
     bastion.launch("echo up; sleep 300")
     until(lambda: "stdout F up" in bastion.log())
-    bastion.hosts.delete(SliceRef(name=NODE))
-    until(lambda: bastion.hosts.get(SliceRef(name=NODE)) is None)
+    bastion.hosts.delete(GangRef(name=NODE))
+    until(lambda: bastion.hosts.get(GangRef(name=NODE)) is None)
     report = bastion.report()
     assert report is not None
     assert (report.phase, report.error) == (HostPhase.STOPPED, "HostShutDown")

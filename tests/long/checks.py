@@ -11,7 +11,7 @@ from typing import Any
 
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.core.model.gangs import SliceRef
+from bastion.core.model.gangs import GangRef
 from bastion.emulators.tpu.fault_plan import FaultPlan
 from bastion.ports import ObjectStore
 from tests.long.workload import LongJob
@@ -170,6 +170,6 @@ def _printed(witness: Path, uid: str) -> dict[tuple[str, int, int], int]:
 
 def _killed_hard(plan: FaultPlan, run: str, job: LongJob) -> bool:
     """Whether chance took a host of the run's gang without notice, by the names that `emulator.tpu.mishaps` uses."""
-    gang = SliceRef(name=keys.gang(run), num_slices=job.num_replicas)
+    gang = GangRef(name=keys.gang(run), num_slices=job.num_replicas)
     names = [f"{gang.node(index)}#{boot}" for index in range(job.num_replicas) for boot in (1, 2)]
     return any(plan.strikes(kind, name) for kind in HARD for name in names)

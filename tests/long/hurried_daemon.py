@@ -31,7 +31,7 @@ def main(root: str, home: str, number: str) -> None:
         owner=f"hurried-{number}",
         slices="cloud",
         tick_seconds=0.5,
-        narrate=lambda text: print(text, file=sys.stderr, flush=True),
+        notify=lambda text: print(text, file=sys.stderr, flush=True),
     )
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda received, _: stopping.append(received))

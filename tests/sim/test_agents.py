@@ -10,7 +10,7 @@ from bastion.core.bucket import protocol
 from bastion.core.bucket.agent_archive import Manifest, PackedAgent
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.model.gangs import SliceRequest
+from bastion.core.model.gangs import GangRequest
 from bastion.daemon.act.agents import Agents
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
@@ -59,7 +59,7 @@ def test_a_creation_that_is_asked_for_again_by_another_daemon_names_the_same_age
     start_anew(cluster, OLD)
     cluster.submit("job-a", resources={"v4": 32}, instance_type="tpu-v4-32")
 
-    def unavailable(_: SliceRequest) -> None:
+    def unavailable(_: GangRequest) -> None:
         raise ProvisionerUnavailable("not now")
 
     with monkeypatch.context() as patch:

@@ -13,7 +13,7 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.core.instants import from_rfc3339
-from bastion.core.model.gangs import SliceState, SliceStatus
+from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
@@ -159,7 +159,7 @@ def test_a_silent_zone_is_passed_over_and_turns_go_on_after_the_one_that_was_ask
     cluster.slices.stockouts = 1
     plain = cluster.slices.list
 
-    def silent(zone: str = "") -> Sequence[SliceStatus]:
+    def silent(zone: str = "") -> Sequence[GangStatus]:
         if zone == NEAR:
             raise ProvisionerUnavailable("no answer")
         return plain(zone)
@@ -182,7 +182,7 @@ def test_a_job_that_had_its_capacity_goes_on_in_that_zone() -> None:
     cluster.run_until(lambda: cluster.hosts.live("job"), steps=60)
     cluster.settle(2)
     assert record(cluster).capacity_failures == 0
-    cluster.slices.put_into(cluster.slices.created[-1].ref.name, SliceState.LOST)
+    cluster.slices.put_into(cluster.slices.created[-1].ref.name, GangState.LOST)
     cluster.run_until(lambda: len(cluster.slices.created) == 2, steps=60)
     assert [request.ref.zone for request in cluster.slices.created] == [FAR, FAR]
 

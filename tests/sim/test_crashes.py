@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from bastion.core.bucket.objects import ObjectMeta
-from bastion.ports import ObjectStore, SliceRef, SliceRequest
+from bastion.ports import GangRef, GangRequest, ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 
@@ -61,13 +61,13 @@ def kill_at(cluster: Cluster, countdown: int, *, after: bool) -> KillingStore:
     for provisioner in (cluster.slices, cluster.bastion_host):
         create, delete = provisioner.create, provisioner.delete
 
-        def killing_create(request: SliceRequest, create: Callable[[SliceRequest], None] = create) -> None:
+        def killing_create(request: GangRequest, create: Callable[[GangRequest], None] = create) -> None:
             last = store.tick()
             create(request)
             if last:
                 raise Killed
 
-        def killing_delete(ref: SliceRef, delete: Callable[[SliceRef], None] = delete) -> None:
+        def killing_delete(ref: GangRef, delete: Callable[[GangRef], None] = delete) -> None:
             last = store.tick()
             delete(ref)
             if last:

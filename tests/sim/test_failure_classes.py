@@ -9,7 +9,7 @@ import pytest
 
 from bastion.core import limits
 from bastion.core.bucket import host_errors
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import Attempt
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import Script, runs_for
@@ -311,7 +311,7 @@ def test_pauses_after_losses_grow_and_differ_from_job_to_job() -> None:
         waits = []
         for number in range(4):
             cluster.run_until(lambda n=number, c=cluster: len(c.slices.created) == n + 1, steps=120)  # type: ignore[misc]
-            cluster.slices.put_into(cluster.slices.created[-1].ref.name, SliceState.LOST)
+            cluster.slices.put_into(cluster.slices.created[-1].ref.name, GangState.LOST)
             cluster.run_until(lambda c=cluster, n=name: c.status(n) == "PENDING")  # type: ignore[misc]
             record = cluster.record(name)
             assert record is not None

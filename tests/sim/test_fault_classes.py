@@ -19,7 +19,7 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.core.errors import StoreUnavailable
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.lifecycle import Status
@@ -272,7 +272,7 @@ class TimeHistory(History):
         if chance < 0.03:
             chances.choice(self.machines).die()
         elif chance < 0.05:
-            alive = [status for status in slices.list() if status.state is SliceState.READY]
+            alive = [status for status in slices.list() if status.state is GangState.READY]
             if alive:
                 lost = chances.choice(alive).ref
                 slices.lose(lost.name, slice_index=chances.randrange(lost.num_slices))

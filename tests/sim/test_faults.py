@@ -19,7 +19,7 @@ import pytest
 from bastion.core import limits
 from bastion.core.bucket import host_errors, keys
 from bastion.core.bucket.objects import ObjectMeta
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
 from bastion.daemon.lease import LeaseDocument
 from bastion.daemon.tick import Daemon
@@ -203,7 +203,7 @@ class History:
             self.cluster.clock.advance(6)
             self._start_daemon()
         elif chance < 0.04:
-            nodes = [status for status in slices.list() if status.state is SliceState.READY]
+            nodes = [status for status in slices.list() if status.state is GangState.READY]
             if nodes:
                 lost = self.random.choice(nodes).ref
                 slices.lose(lost.name, slice_index=self.random.randrange(lost.num_slices))

@@ -130,12 +130,12 @@ def test_an_object_too_large_to_be_ours_is_not_downloaded() -> None:
 
 
 def test_a_node_with_our_label_and_no_run_of_ours_is_never_deleted() -> None:
-    from bastion.core.model.gangs import SliceRef, SliceRequest
+    from bastion.core.model.gangs import GangRef, GangRequest
 
     cluster = Cluster()
     cluster.slices.create(
-        SliceRequest(
-            ref=SliceRef(name="by-hand"),
+        GangRequest(
+            ref=GangRef(name="by-hand"),
             bastion="test-bastion",
             run="",
             token="",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, ProvisionerUnavailable
-from bastion.core.model.gangs import SliceRef
+from bastion.core.model.gangs import GangRef
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
@@ -142,7 +142,7 @@ def test_a_gang_that_cannot_be_deleted_now_is_asked_for_again_and_keeps_no_other
     (stuck,) = (request.ref for request in cluster.slices.created if request.run in cluster.hosts.live("stuck"))
     delete = cluster.slices.delete
 
-    def refuses(ref: SliceRef) -> None:
+    def refuses(ref: GangRef) -> None:
         if ref == stuck:
             raise ProvisionerUnavailable("cannot delete this one now")
         delete(ref)

@@ -131,12 +131,12 @@ def test_a_job_that_is_not_accepted_yet_can_be_cancelled_replaced_or_removed() -
 @pytest.mark.parametrize(
     "wish", [b'{"status": "ACTIVE"}', b"garbage", b'{"status": "CANCELLING", "uid": "aaaaaaaaaa"}']
 )
-def test_only_a_cancel_of_the_job_itself_passes_the_limit(wish: bytes) -> None:
+def test_only_a_cancel_of_the_job_itself_passes_the_limit(user_request: bytes) -> None:
     cluster = Cluster(quota=quota(per_user=1))
     submit(cluster, ["first", "second"])
     cluster.store.put(keys.user_state("third"), b'{"status": "CANCELLING"}', generation=0)
     submit(cluster, ["third"])
-    cluster.store.put(keys.user_state("second"), wish, generation=0)
+    cluster.store.put(keys.user_state("second"), user_request, generation=0)
     cluster.settle(4)
     assert queued(cluster) == {"first"}
     assert [entry["jobs"] for entry in backlog(cluster)] == [2]

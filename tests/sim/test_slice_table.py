@@ -8,7 +8,7 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.model.gangs import SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import GangRequest, GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.reconcile import gang_table
 from bastion.core.reconcile.gang_table import Action, Phase, Seen
@@ -53,7 +53,7 @@ class Scene:
         self.generation = self.state_generation()
 
     @property
-    def request(self) -> SliceRequest:
+    def request(self) -> GangRequest:
         return self.cluster.slices.created[0]
 
     @property
@@ -73,13 +73,13 @@ class Scene:
             slices.vanish(name)
         elif seen is Seen.SILENT:
 
-            def silent(zone: str = "") -> Sequence[SliceStatus]:
+            def silent(zone: str = "") -> Sequence[GangStatus]:
                 raise ProvisionerUnavailable("no answer")
 
             slices.list = silent  # type: ignore[method-assign]
         else:
             failure = ("capacity", "no more capacity") if seen is Seen.FAILED else None
-            slices.put_into(name, SliceState(seen.value), waiting="ACCEPTED", failure=failure)
+            slices.put_into(name, GangState(seen.value), waiting="ACCEPTED", failure=failure)
 
     # -- what can be seen of what was done ----------------------------------------------------------------------
 
@@ -246,4 +246,4 @@ def test_the_table_has_every_cell_and_its_legend_every_word() -> None:
     assert {(seen, phase) for seen, cells in gang_table.TABLE.items() for phase in cells} == set(CELLS)
     assert set(gang_table.ACTIONS) == {action for cells in gang_table.TABLE.values() for action in cells.values()}
     assert set(gang_table.PHASES) == set(Phase)
-    assert {seen.value for seen in Seen} - {"absent", "silent"} == {state.value for state in SliceState}
+    assert {seen.value for seen in Seen} - {"absent", "silent"} == {state.value for state in GangState}

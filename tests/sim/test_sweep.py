@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from bastion.core.bucket import keys
-from bastion.core.model.gangs import Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus, Place
 from bastion.core.model.provisioning import BUILT_IN
 from bastion.daemon.observe.zones import KEPT_SECONDS
 from bastion.daemon.orphans import Found, delete_leftover, find_leftovers
@@ -26,9 +26,9 @@ model = "on-demand"
 """
 
 
-def request(run: str, *, name: str = "", zone: str = "") -> SliceRequest:
-    ref = SliceRef(name=name or keys.gang(run), zone=zone)
-    return SliceRequest(
+def request(run: str, *, name: str = "", zone: str = "") -> GangRequest:
+    ref = GangRef(name=name or keys.gang(run), zone=zone)
+    return GangRequest(
         ref=ref,
         bastion="test-bastion",
         run=run,
@@ -80,7 +80,7 @@ def test_nothing_of_a_forgotten_job_is_left_wherever_the_daemon_crashed(point: i
     cluster = Cluster()
     for stranger in STRANGERS:
         cluster.slices.create(stranger)
-        cluster.slices.put_into(stranger.ref.name, SliceState.CREATING)
+        cluster.slices.put_into(stranger.ref.name, GangState.CREATING)
     cluster.hosts.scripts["job"] = runs_for(4)
     cluster.submit("job", instance_type="tpu-v4-16", num_replicas=2)
     crash(cluster, point, after=after)
@@ -111,10 +111,10 @@ def test_nothing_that_a_job_needs_is_swept_wherever_the_daemon_crashed(point: in
 def test_what_only_holds_quota_is_deleted_first() -> None:
     cluster = Cluster()
     runs = {
-        "aaaaaaaaaa-1": SliceState.READY,
-        "bbbbbbbbbb-1": SliceState.FAILED,
-        "cccccccccc-1": SliceState.CREATING,
-        "dddddddddd-1": SliceState.LOST,
+        "aaaaaaaaaa-1": GangState.READY,
+        "bbbbbbbbbb-1": GangState.FAILED,
+        "cccccccccc-1": GangState.CREATING,
+        "dddddddddd-1": GangState.LOST,
     }
     for run, state in runs.items():
         cluster.slices.create(request(run))
@@ -148,7 +148,7 @@ def test_a_slice_created_while_it_looks_is_not_taken_for_a_leftover() -> None:
     cluster.submit("job", instance_type="tpu-v4-8")
     listed = cluster.slices.list
 
-    def list_late(zone: str = "") -> Sequence[SliceStatus]:
+    def list_late(zone: str = "") -> Sequence[GangStatus]:
         cluster.slices.list = listed  # type: ignore[method-assign]
         cluster.run_until(lambda: cluster.slices.created)
         return listed(zone)
@@ -167,7 +167,7 @@ def test_a_zone_that_the_settings_dropped_is_swept_by_this_daemon_and_the_next()
     assert cluster.json(keys.STATUS)["daemon"]["zones"] == ["us-central2-a", "us-central2-b"]
     for restart in (False, True):
         cluster.slices.create(request("bbbbbbbbbb-1", zone="us-central2-a"))
-        cluster.slices.put_into("b-bbbbbbbbbb-1", SliceState.CREATING)
+        cluster.slices.put_into("b-bbbbbbbbbb-1", GangState.CREATING)
         if restart:
             cluster.restart_daemon()
         cluster.settle(15)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.model.gangs import Place, SliceStatus
+from bastion.core.model.gangs import GangStatus, Place
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 
@@ -49,7 +49,7 @@ def test_zones_that_hang_keep_a_tick_for_one_deadline_and_not_for_one_each() -> 
         run_in(cluster, f"in-{zone}", zone)
     plain, all_hang = cluster.slices.list, threading.Barrier(3)
 
-    def hanging(zone: str = "") -> Sequence[SliceStatus]:
+    def hanging(zone: str = "") -> Sequence[GangStatus]:
         if zone:
             all_hang.wait(60.0)  # for the others
             raise ProvisionerUnavailable("no answer within the deadline")
@@ -68,7 +68,7 @@ def test_a_zone_that_does_not_answer_stops_no_job_and_delays_those_that_live_the
     cluster.run_until(lambda: cluster.hosts.live("near"))
     plain = cluster.slices.list
 
-    def silent(zone: str = "") -> Sequence[SliceStatus]:
+    def silent(zone: str = "") -> Sequence[GangStatus]:
         if zone == FAR:
             raise ProvisionerUnavailable("no answer")
         return plain(zone)

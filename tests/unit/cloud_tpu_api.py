@@ -13,12 +13,12 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings, make_client
-from bastion.core.model.gangs import Place, SliceRef, SliceRequest
+from bastion.core.model.gangs import GangRef, GangRequest, Place
 from bastion.emulators.tpu.methods import METHODS
 
 NAME = "b-aaaaaaaaaa-1"
-REF = SliceRef(name=NAME)
-REQUEST = SliceRequest(
+REF = GangRef(name=NAME)
+REQUEST = GangRequest(
     ref=REF,
     bastion="team-bastion",
     run="aaaaaaaaaa-1",

@@ -64,7 +64,7 @@ class Service:
     # ---- calls
 
     def create(self, queued_id: str = "q", parent: str = ZONE, **fields: Any) -> Any:
-        queued = fields["queued"] if "queued" in fields else wish(parent=parent, **fields)
+        queued = fields["queued"] if "queued" in fields else asked(parent=parent, **fields)
         return self.client.create_queued_resource(
             parent=parent, queued_resource_id=queued_id, queued_resource=queued, timeout=PATIENCE_SECONDS
         )
@@ -120,7 +120,7 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def wish(
+def asked(
     node_id: str = "b-x", *, slices: int = 1, accelerator_type: str = "v4-8", parent: str = ZONE, **fields: Any
 ) -> tpu_v2.QueuedResource:
     """A queued resource that asks for `slices` nodes."""

@@ -29,16 +29,16 @@ def end(*_: object) -> None:
 
 signal.signal(signal.SIGINT, end)
 signal.signal(signal.SIGTERM, lambda *_: os._exit(15))
-wish, _, times = os.environ["GCS_PROXY_STAND_IN"].partition("x")
-if wish.isdigit() and (not times or starts <= int(times)):
+asked, _, times = os.environ["GCS_PROXY_STAND_IN"].partition("x")
+if asked.isdigit() and (not times or starts <= int(times)):
     print(f"the stand-in cannot begin, {starts}", file=sys.stderr)
-    sys.exit(int(wish))
-if wish == "once" and starts > 1:
+    sys.exit(int(asked))
+if asked == "once" and starts > 1:
     sys.exit(1)
-if wish != "never":
+if asked != "never":
     print(f"the stand-in serves at {os.environ['GCS_PROXY_LISTEN']}", file=sys.stderr, flush=True)
     certificate.write_text("a certificate")
-if wish == "crash":
+if asked == "crash":
     time.sleep(0.05)
     sys.exit(3)
 while True:

@@ -6,7 +6,7 @@ import pytest
 
 from bastion.core.model.gangs import Place
 from bastion.core.model.job_record import Attempt, Cause, Ending
-from bastion.core.reconcile.retry_policy import Over, backoff_seconds
+from bastion.core.reconcile.retry_policy import EndedAttempt, backoff_seconds
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3, 7, 1000, 10**6])
@@ -28,4 +28,4 @@ def test_a_pause_is_the_same_for_the_same_run() -> None:
 def test_the_turn_goes_on_after_the_zone_that_was_asked(zone: str, turn: int, following: int) -> None:
     attempt = Attempt(number=1, token="t", started_at=0.0, place=Place(zone=zone))
     ending = Ending(cause=Cause.CAPACITY, message="", at=1.0, grace_seconds=0.0)
-    assert Over(attempt=attempt, ending=ending, zones=("a", "b", "c")).following_turn(turn) == following
+    assert EndedAttempt(attempt=attempt, ending=ending, zones=("a", "b", "c")).following_turn(turn) == following

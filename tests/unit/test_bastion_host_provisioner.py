@@ -14,7 +14,7 @@ import pytest
 from bastion import processes
 from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Node
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.processes import ProcessId
 
 # Stands for Python running the agent: its file of arguments is $3's value.
@@ -51,8 +51,8 @@ class Place:
     def create(self, node_id: str = "b-aaaaaaaaaa-1", code: str = "sleep 60", token: str = "token") -> None:
         self.provisioner.create(request(node_id, code, token))
 
-    def state(self, node_id: str = "b-aaaaaaaaaa-1") -> SliceState | None:
-        status = self.provisioner.get(SliceRef(name=node_id))
+    def state(self, node_id: str = "b-aaaaaaaaaa-1") -> GangState | None:
+        status = self.provisioner.get(GangRef(name=node_id))
         return None if status is None else status.state
 
     def process(self, node_id: str = "b-aaaaaaaaaa-1") -> ProcessId:
@@ -67,9 +67,9 @@ class Place:
         until(lambda: not provisioner.list())
 
 
-def request(node_id: str, code: str = "sleep 60", token: str = "token", accelerator: str = "") -> SliceRequest:
-    return SliceRequest(
-        ref=SliceRef(name=node_id),
+def request(node_id: str, code: str = "sleep 60", token: str = "token", accelerator: str = "") -> GangRequest:
+    return GangRequest(
+        ref=GangRef(name=node_id),
         bastion="t-bastion",
         run=node_id.removeprefix("b-"),
         token=token,
@@ -88,9 +88,9 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
 def test_a_node_is_an_agent_that_outlives_nobodys_call(place: Place):
     place.create(token="secret")
     (status,) = place.provisioner.list()
-    assert status == place.provisioner.get(SliceRef(name="b-aaaaaaaaaa-1"))
+    assert status == place.provisioner.get(GangRef(name="b-aaaaaaaaaa-1"))
     assert (status.ref.name, status.run, status.token) == ("b-aaaaaaaaaa-1", "aaaaaaaaaa-1", "secret")
-    assert status.state is SliceState.READY
+    assert status.state is GangState.READY
     assert status.labels == {"bastion": "t-bastion", "bastion-run": "aaaaaaaaaa-1"}
     assert os.getsid(place.process().pid) == place.process().pid
 
@@ -98,25 +98,25 @@ def test_a_node_is_an_agent_that_outlives_nobodys_call(place: Place):
 def test_a_daemon_that_starts_anew_finds_its_agents(place: Place):
     place.create()
     again = place.another()
-    assert [status.state for status in again.list()] == [SliceState.READY]
+    assert [status.state for status in again.list()] == [GangState.READY]
     with pytest.raises(SliceExists):
         again.create(request("b-aaaaaaaaaa-1"))
     process = place.process()
-    again.delete(SliceRef(name="b-aaaaaaaaaa-1"))
-    until(lambda: again.get(SliceRef(name="b-aaaaaaaaaa-1")) is None)
+    again.delete(GangRef(name="b-aaaaaaaaaa-1"))
+    until(lambda: again.get(GangRef(name="b-aaaaaaaaaa-1")) is None)
     assert not process.alive
 
 
 def test_an_agent_that_died_is_lost_and_its_last_words_are_told(place: Place):
     place.create(code="echo oh no; kill -9 $$")
-    until(lambda: place.state() is SliceState.LOST)
+    until(lambda: place.state() is GangState.LOST)
     assert "oh no" in place.provisioner.list()[0].message
 
 
 def test_an_agent_that_ended_after_its_report_is_not_lost(place: Place):
     place.create(code='mkdir "$BASTION_STATE_DIR/r.0"; touch "$BASTION_STATE_DIR/r.0/reported"')
     until(lambda: not place.process().alive)
-    assert place.state() is SliceState.READY
+    assert place.state() is GangState.READY
 
 
 def test_deletion_returns_while_the_node_still_has_its_grace_period(place: Place):
@@ -126,9 +126,9 @@ def test_deletion_returns_while_the_node_still_has_its_grace_period(place: Place
     until(lambda: (folder / "up").exists())
     process = place.process()
     for _ in range(2):
-        place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
+        place.provisioner.delete(GangRef(name="b-aaaaaaaaaa-1"))
         assert process.alive
-        assert place.state() is SliceState.DELETING
+        assert place.state() is GangState.DELETING
     (folder / "go").touch()
     until(lambda: place.state() is None)
     assert not process.alive
@@ -139,7 +139,7 @@ def test_deletion_ends_everything_of_the_node(place: Place):
     folder = place.directory / "b-aaaaaaaaaa-1"
     until(lambda: (folder / "up").exists())
     marker = next(iter(_markers(place.process())))
-    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
+    place.provisioner.delete(GangRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
     assert processes.marked(MARKER, marker) == []
     until(lambda: [path.name for path in place.directory.iterdir()] == [".lock"])  # renamed first, then removed
@@ -150,7 +150,7 @@ def test_a_late_deleter_does_not_remove_a_node_of_the_same_name_created_since(pl
     old = place.another()
     (stale,) = place.directory.glob("b-*/node.json")
     before = stale.read_text()
-    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
+    place.provisioner.delete(GangRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
     place.create(code="exec sleep 60", token="second")
     old._remove(_Node(**json.loads(before)))
@@ -158,10 +158,10 @@ def test_a_late_deleter_does_not_remove_a_node_of_the_same_name_created_since(pl
 
 
 def test_a_node_that_goes_away_while_it_is_looked_at_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch):
-    provisioner, ref = place.provisioner, SliceRef(name="b-aaaaaaaaaa-1")
+    provisioner, ref = place.provisioner, GangRef(name="b-aaaaaaaaaa-1")
     state_of = provisioner._state
 
-    def state_after_its_end(node: _Node) -> tuple[SliceState, str]:
+    def state_after_its_end(node: _Node) -> tuple[GangState, str]:
         place.another().delete(ref)
         until(lambda: not (place.directory / ref.name).exists())
         return state_of(node)
@@ -174,7 +174,7 @@ def test_a_node_that_goes_away_while_it_is_looked_at_is_gone(place: Place, monke
 
 
 def test_deleting_what_does_not_exist_is_success(place: Place):
-    place.provisioner.delete(SliceRef(name="b-zzzzzzzzzz-1"))
+    place.provisioner.delete(GangRef(name="b-zzzzzzzzzz-1"))
     assert place.provisioner.list() == []
 
 
@@ -183,7 +183,7 @@ def test_a_deletion_that_a_crash_cut_short_goes_on_with_the_next_daemon(place: P
     process = place.process()
     (place.directory / "b-aaaaaaaaaa-1" / "deleting").touch()
     again = place.another()
-    assert [status.state for status in again.list()] == [SliceState.DELETING]
+    assert [status.state for status in again.list()] == [GangState.DELETING]
     until(lambda: again.list() == [])
     assert not process.alive
 
@@ -192,15 +192,15 @@ def test_a_crash_between_the_record_and_the_start_leaves_a_lost_node_that_can_be
     place.create(code="exec sleep 60")
     place.process().signal(signal.SIGKILL)
     folder = place.directory / "b-aaaaaaaaaa-1"
-    until(lambda: place.state() is SliceState.LOST)
+    until(lambda: place.state() is GangState.LOST)
     (folder / "process").unlink()
     # As long as its creator lives, it may be about to start it.
-    assert place.state() is SliceState.CREATING
+    assert place.state() is GangState.CREATING
     (folder / "node.json").write_text(
         (folder / "node.json").read_text().replace(str(ProcessId.of(os.getpid())), "999999:1")
     )
-    assert place.state() is SliceState.LOST
-    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
+    assert place.state() is GangState.LOST
+    place.provisioner.delete(GangRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
 
 
@@ -210,8 +210,8 @@ def test_a_crash_between_the_start_and_its_note_is_no_loss(place: Place):
     folder = place.directory / "b-aaaaaaaaaa-1"
     (folder / "process").unlink()
     # Found by its marker, which it carries once its program has begun.
-    until(lambda: place.state() is SliceState.READY)
-    place.provisioner.delete(SliceRef(name="b-aaaaaaaaaa-1"))
+    until(lambda: place.state() is GangState.READY)
+    place.provisioner.delete(GangRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
     assert not process.alive
 
@@ -221,7 +221,7 @@ def test_a_node_of_another_boot_is_lost_and_deleting_it_touches_no_process(place
     process = place.process()
     elsewhere = place.another(host_identity="other-boot/pid:[1]")
     (status,) = elsewhere.list()
-    assert status.state is SliceState.LOST
+    assert status.state is GangState.LOST
     assert "another machine" in status.message
     assert process.alive
 
@@ -248,7 +248,7 @@ def test_an_agent_that_cannot_be_started_leaves_nothing(place: Place):
         provisioner.create(request("b-aaaaaaaaaa-1"))
     assert provisioner.list() == []
     place.create()
-    assert place.state() is SliceState.READY
+    assert place.state() is GangState.READY
 
 
 def test_an_agent_whose_folder_is_gone_ends(tmp_path: Path):

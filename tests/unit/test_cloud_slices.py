@@ -39,9 +39,9 @@ def test_before_the_first_settings_the_api_does_not_answer_and_nothing_is_connec
 def test_one_connection_serves_as_long_as_the_settings_name_the_same_api() -> None:
     connect = Connections()
     slices = CloudSlices(connect, bucket_is_near=False)
-    assert slices.heed(SETTINGS) == ""
+    assert slices.apply_settings(SETTINGS) == ""
     slices.provisioner.list("a")
-    assert slices.heed(replace(SETTINGS, warnings=("changed",))) == ""
+    assert slices.apply_settings(replace(SETTINGS, warnings=("changed",))) == ""
     slices.provisioner.list("a")
     assert connect.made == [CloudApi(project="p", endpoint="", token="")]
 
@@ -50,20 +50,20 @@ def test_one_connection_serves_as_long_as_the_settings_name_the_same_api() -> No
 def test_another_project_or_endpoint_waits_for_another_daemon(change: dict[str, str]) -> None:
     connect = Connections()
     slices = CloudSlices(connect, bucket_is_near=False)
-    slices.heed(SETTINGS)
-    assert "slices still come from p, though" in slices.heed(replace(SETTINGS, **change))
+    slices.apply_settings(SETTINGS)
+    assert "slices still come from p, though" in slices.apply_settings(replace(SETTINGS, **change))
     slices.provisioner.list("a")
     assert [api.project for api in connect.made] == ["p"]
-    assert slices.heed(SETTINGS) == ""
+    assert slices.apply_settings(SETTINGS) == ""
 
 
 def test_slices_in_the_cloud_are_not_created_for_a_bucket_on_this_machine() -> None:
     connect = Connections()
     slices = CloudSlices(connect, bucket_is_near=True)
-    assert "cannot reach a bucket on this machine" in slices.heed(SETTINGS)
+    assert "cannot reach a bucket on this machine" in slices.apply_settings(SETTINGS)
     with pytest.raises(ProvisionerUnavailable):
         slices.provisioner.list("a")
-    assert slices.heed(replace(SETTINGS, endpoint="127.0.0.1:1")) == ""
+    assert slices.apply_settings(replace(SETTINGS, endpoint="127.0.0.1:1")) == ""
     slices.provisioner.list("a")
     assert [api.endpoint for api in connect.made] == ["127.0.0.1:1"]
 
@@ -75,7 +75,7 @@ def test_the_token_comes_from_its_file_and_a_new_one_is_taken_up(tmp_path: Path,
     file = tmp_path / "token"
     connect = Connections()
     slices = CloudSlices(connect, bucket_is_near=True)
-    slices.heed(replace(SETTINGS, endpoint="127.0.0.1:1", token_file=str(file)))
+    slices.apply_settings(replace(SETTINGS, endpoint="127.0.0.1:1", token_file=str(file)))
     with pytest.raises(ProvisionerUnavailable, match="token_file"):
         slices.provisioner.list("a")
     file.write_text(content, "utf-8")

@@ -25,7 +25,7 @@ from bastion.core.errors import (
     SliceExists,
     Stockout,
 )
-from bastion.core.model.gangs import Place, SliceRef, SliceState
+from bastion.core.model.gangs import GangRef, GangState, Place
 from bastion.emulators.tpu.records import ApiError
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.unit.cloud_tpu_api import (
@@ -132,7 +132,7 @@ def test_another_bastions_nodes_are_not_listed_not_known_and_not_deleted(connect
     with pytest.raises(SliceExists):
         ours.create(REQUEST)
     assert [s.ref.name for s in theirs.list()] == ["b-aaaaaaaaaa-1"]
-    assert theirs.get(REF).state is not SliceState.DELETING
+    assert theirs.get(REF).state is not GangState.DELETING
 
 
 def test_a_name_that_no_label_can_hold_still_owns_its_nodes(connect) -> None:
@@ -194,9 +194,9 @@ def _answers(client: CloudTpuProvisioner) -> bool:
 
 def test_a_read_is_tried_a_few_times_and_then_given_up(api: ScriptedApi, scripted: CloudTpuProvisioner) -> None:
     api.will("GetNode", UNAVAILABLE, UNAVAILABLE, tpu_v2.Node(name="projects/p/locations/z/nodes/b-x", state=2))
-    status = scripted.get(SliceRef(name="b-x"))
+    status = scripted.get(GangRef(name="b-x"))
     assert status is not None
-    assert status.state is SliceState.READY
+    assert status.state is GangState.READY
     api.will("ListNodes", UNAVAILABLE, UNAVAILABLE, UNAVAILABLE)
     with pytest.raises(ProvisionerUnavailable, match="listing the nodes of us-central2-b"):
         scripted.list()
@@ -282,13 +282,13 @@ def test_what_is_listed_as_being_created_is_not_asked_after_one_by_one(
     names = [f"b-aaaaaaaaaa-{attempt}" for attempt in (1, 2, 3)]
     for name in names:
         api.will("CreateNode", operation(f"op-{name}", name, done=False))
-        scripted.create(replace(REQUEST, ref=SliceRef(name=name)))
+        scripted.create(replace(REQUEST, ref=GangRef(name=name)))
     api.lists(nodes=[node(name, 1) for name in names])
     asked = []
     for _ in range(4):
         api.will("GetOperation", operation("op", "x", done=False))
-        assert [status.state for status in scripted.list()] == [SliceState.CREATING] * 3
-        assert [scripted.failure(SliceRef(name=name)) for name in names] == [None] * 3
+        assert [status.state for status in scripted.list()] == [GangState.CREATING] * 3
+        assert [scripted.failure(GangRef(name=name)) for name in names] == [None] * 3
         asked.append(api.requests[-1].name)
     assert api.calls == ["CreateNode"] * 3 + ["GetOperation"] * 4  # one a listing, each in its turn
     assert asked == [f"op-{name}" for name in (*names, names[0])]
@@ -300,7 +300,7 @@ def test_a_creation_that_failed_and_left_its_node_is_failed(api: ScriptedApi, sc
     api.lists(nodes=[node(state=1)])
     api.will("GetOperation", operation("op", NAME, code=8))
     (status,) = scripted.list()
-    assert (status.state, status.failure) == (SliceState.FAILED, ("capacity", "the words (code 8)"))
+    assert (status.state, status.failure) == (GangState.FAILED, ("capacity", "the words (code 8)"))
     assert isinstance(scripted.failure(REF), Stockout)
 
 
@@ -309,14 +309,14 @@ def test_an_outage_of_the_operations_hides_no_node(api: ScriptedApi, scripted: C
     scripted.create(REQUEST)
     api.lists(nodes=[node(state=1)])
     api.will("GetOperation", UNAVAILABLE)
-    assert [status.state for status in scripted.list()] == [SliceState.CREATING]
+    assert [status.state for status in scripted.list()] == [GangState.CREATING]
 
 
 def test_creations_that_came_to_an_end_are_forgotten(
     api: ScriptedApi, scripted: CloudTpuProvisioner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(creations, "_KEPT_MAX", 20)
-    refs = [SliceRef(name=f"b-aaaaaaaaaa-{attempt}") for attempt in range(60)]
+    refs = [GangRef(name=f"b-aaaaaaaaaa-{attempt}") for attempt in range(60)]
     for ref in refs:
         api.will("CreateNode", operation(ref.name, ref.name, done=False))
         scripted.create(replace(REQUEST, ref=ref))
@@ -356,10 +356,10 @@ def test_a_new_daemon_finds_old_creations_page_by_page_and_then_asks_no_more(
         operations_pb2.ListOperationsResponse(operations=pages[0], next_page_token="more"),
         operations_pb2.ListOperationsResponse(operations=pages[1]),
     )
-    assert scripted.failure(SliceRef(name="b-y")) is None  # the next page may have a newer one
-    assert isinstance(scripted.failure(SliceRef(name="b-y")), Stockout)
-    assert scripted.failure(SliceRef(name="b-z")) is None
-    assert "(code 13)" in str(scripted.failure(SliceRef(name="b-x")))
+    assert scripted.failure(GangRef(name="b-y")) is None  # the next page may have a newer one
+    assert isinstance(scripted.failure(GangRef(name="b-y")), Stockout)
+    assert scripted.failure(GangRef(name="b-z")) is None
+    assert "(code 13)" in str(scripted.failure(GangRef(name="b-x")))
     assert api.calls == ["ListOperations", "ListOperations"]
 
 
@@ -369,7 +369,7 @@ def test_an_operation_without_a_time_is_older_than_all_others(api: ScriptedApi, 
     timeless.metadata.Pack(tpu_v2.OperationMetadata.pb(metadata))
     operations = [operation("2", "b-x", code=3), timeless]
     api.will("ListOperations", operations_pb2.ListOperationsResponse(operations=operations))
-    assert isinstance(scripted.failure(SliceRef(name="b-x")), ProvisionerRefused)
+    assert isinstance(scripted.failure(GangRef(name="b-x")), ProvisionerRefused)
 
 
 def test_a_creation_whose_reply_was_lost_is_looked_for_among_the_operations(
@@ -401,13 +401,13 @@ def test_a_node_of_a_gang_that_cannot_be_deleted_keeps_no_other(
     api.will("GetNode", slice_node(0), slice_node(1))
     api.will("DeleteNode", UNAVAILABLE, operation("op", f"{NAME}-1", verb="delete"))
     with pytest.raises(ProvisionerUnavailable, match=f"{NAME}-0"):
-        scripted.delete(SliceRef(name=NAME, num_slices=2))
+        scripted.delete(GangRef(name=NAME, num_slices=2))
     assert api.calls == ["GetNode", "DeleteNode", "GetNode", "DeleteNode"]
 
 
 def test_each_zone_is_asked_for_its_own(connect) -> None:
     client = connect()
-    elsewhere = SliceRef(name=NODE, zone="europe-west4-b")
+    elsewhere = GangRef(name=NODE, zone="europe-west4-b")
     client.create(replace(REQUEST, ref=elsewhere, accelerator_type="v5litepod-4"))
     assert [status.ref for status in client.list("europe-west4-b")] == [elsewhere]
     assert list(client.list()) == []

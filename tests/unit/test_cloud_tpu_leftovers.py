@@ -12,7 +12,7 @@ from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings, make_client
 from bastion.core.bucket import keys
-from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.core.model.provisioning import BUILT_IN
 from bastion.daemon.orphans import delete_leftover, find_leftovers
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
@@ -42,9 +42,9 @@ def settings(emulator: Emulator, bastion: str) -> CloudTpuSettings:
     )
 
 
-def request(run: str, model: CapacityModel = CapacityModel.ON_DEMAND, num_slices: int = 1) -> SliceRequest:
-    return SliceRequest(
-        ref=SliceRef(name=keys.gang(run), num_slices=num_slices),
+def request(run: str, model: CapacityModel = CapacityModel.ON_DEMAND, num_slices: int = 1) -> GangRequest:
+    return GangRequest(
+        ref=GangRef(name=keys.gang(run), num_slices=num_slices),
         bastion="team-bastion",
         run=run,
         token="t",
@@ -67,19 +67,19 @@ def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulato
     client = make_client(settings(emulator, ""))
     faults = emulator.fleet.faults
 
-    def states(provisioner: CloudTpuProvisioner) -> dict[str, SliceState]:
+    def states(provisioner: CloudTpuProvisioner) -> dict[str, GangState]:
         return {status.run: status.state for status in provisioner.list()}
 
     faults.fail_creations(1)
     slices.create(request("ffffffffff-1", CapacityModel.SPOT))
-    eventually(lambda: states(slices) == {"ffffffffff-1": SliceState.FAILED})
+    eventually(lambda: states(slices) == {"ffffffffff-1": GangState.FAILED})
     slices.create(request("ssssssssss-1", CapacityModel.SPOT))
-    eventually(lambda: states(slices).get("ssssssssss-1") is SliceState.READY)
+    eventually(lambda: states(slices).get("ssssssssss-1") is GangState.READY)
     faults.preempt(keys.gang("ssssssssss-1"))
     slices.create(request("mmmmmmmmmm-1", num_slices=3))
     slices.create(request("nnnnnnnnnn-1"))
     slices.create(request("tttttttttt-1"))
-    eventually(lambda: states(slices).get("tttttttttt-1") is SliceState.READY)
+    eventually(lambda: states(slices).get("tttttttttt-1") is GangState.READY)
     faults.crash(keys.gang("tttttttttt-1"))
     others.create(request("oooooooooo-1"))
     others.create(request("pppppppppp-1", CapacityModel.SPOT))
@@ -97,11 +97,11 @@ def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulato
         lambda: (
             states(slices)
             == {
-                "ffffffffff-1": SliceState.FAILED,
-                "ssssssssss-1": SliceState.LOST,
-                "mmmmmmmmmm-1": SliceState.READY,
-                "nnnnnnnnnn-1": SliceState.READY,
-                "tttttttttt-1": SliceState.LOST,
+                "ffffffffff-1": GangState.FAILED,
+                "ssssssssss-1": GangState.LOST,
+                "mmmmmmmmmm-1": GangState.READY,
+                "nnnnnnnnnn-1": GangState.READY,
+                "tttttttttt-1": GangState.LOST,
             }
         )
     )

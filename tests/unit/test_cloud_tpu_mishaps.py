@@ -11,7 +11,7 @@ from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
-from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState, SliceStatus
+from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, GangStatus, Place
 from bastion.emulators.tpu.fault_plan import FaultPlan
 from bastion.emulators.tpu.messages import new_node
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
@@ -40,14 +40,14 @@ class Gang:
         unwanted: It is being deleted.
     """
 
-    request: SliceRequest
-    seen: list[SliceState] = field(default_factory=list)
+    request: GangRequest
+    seen: list[GangState] = field(default_factory=list)
     looks: int = 0
     unwanted: bool = False
     over: bool = False
     problems: list[str] = field(default_factory=list)
 
-    def turn(self, client: CloudTpuProvisioner, listed: dict[str, SliceStatus]) -> None:
+    def turn(self, client: CloudTpuProvisioner, listed: dict[str, GangStatus]) -> None:
         """One tick of it: an error means that it is looked at again."""
         ref = self.request.ref
         status = listed.get(ref.name) or client.get(ref)
@@ -56,17 +56,17 @@ class Gang:
         if self.unwanted:
             if status is None:
                 self.over = True
-            elif status.state is not SliceState.DELETING:
+            elif status.state is not GangState.DELETING:
                 client.delete(ref)
             return
         self.looks += 1
         if status is not None:
             assert status.token == self.request.token, status
-            done = status.state in (SliceState.LOST, SliceState.FAILED)
+            done = status.state in (GangState.LOST, GangState.FAILED)
             self.unwanted = done or self.looks > 25
             return
         failure = client.failure(ref)
-        if failure is not None or SliceState.READY in self.seen:
+        if failure is not None or GangState.READY in self.seen:
             self.unwanted = True
             return
         try:
@@ -80,7 +80,7 @@ class Gang:
 
 def gang(number: int) -> Gang:
     model = list(CapacityModel)[number % 3]
-    ref = SliceRef(name=f"b-job{number}-1", num_slices=1 + number % 2)
+    ref = GangRef(name=f"b-job{number}-1", num_slices=1 + number % 2)
     place = Place(model=model, runtime_version="tpu-ubuntu2204-base")
     return Gang(replace(REQUEST, ref=ref, run=f"job{number}-1", token=f"token-{number}", place=place))
 
@@ -114,7 +114,7 @@ def test_every_gang_comes_to_an_end_and_a_strangers_node_is_left_alone(tmp_path:
         assert [node.node_id for node in emulator.fleet.nodes(ZONE)] == ["stranger"]
         assert emulator.fleet.queue.list(ZONE) == []
         seen = {state for each in gangs for state in each.seen}
-        assert seen >= {SliceState.READY, SliceState.LOST, SliceState.FAILED}
+        assert seen >= {GangState.READY, GangState.LOST, GangState.FAILED}
         assert not [text for each in gangs for text in each.problems if "left alone" in text]
     finally:
         client.close()

@@ -13,7 +13,7 @@ from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
-from bastion.core.model.gangs import CapacityModel, Place, SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.unit.cloud_tpu_api import (
     NAME,
@@ -33,8 +33,8 @@ from tests.unit.cloud_tpu_api import (
     slice_node,
 )
 
-GANG = SliceRef(name=NAME, num_slices=2)
-READY, LOST, CREATING, DELETING = SliceState.READY, SliceState.LOST, SliceState.CREATING, SliceState.DELETING
+GANG = GangRef(name=NAME, num_slices=2)
+READY, LOST, CREATING, DELETING = GangState.READY, GangState.LOST, GangState.CREATING, GangState.DELETING
 PATIENCE_SECONDS = 20.0
 
 
@@ -61,7 +61,7 @@ def scripted(api: ScriptedApi) -> Iterator[CloudTpuProvisioner]:
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def asked(api: ScriptedApi, scripted: CloudTpuProvisioner, request: SliceRequest) -> tpu_v2.QueuedResource:
+def asked(api: ScriptedApi, scripted: CloudTpuProvisioner, request: GangRequest) -> tpu_v2.QueuedResource:
     """What is sent for a gang, as a queued resource."""
     api.will("CreateQueuedResource", operation("op", NAME, kind="queuedResources", done=False))
     scripted.create(request)
@@ -143,9 +143,9 @@ def test_what_the_api_says_to_a_request_becomes_the_ports_error(
 # -- what each state means --------------------------------------------------------------------------------------------
 
 STATES = [
-    ("CREATING", (), SliceState.WAITING, "CREATING"),
-    ("ACCEPTED", (), SliceState.WAITING, "ACCEPTED"),
-    ("WAITING_FOR_RESOURCES", (), SliceState.WAITING, "WAITING_FOR_RESOURCES"),
+    ("CREATING", (), GangState.WAITING, "CREATING"),
+    ("ACCEPTED", (), GangState.WAITING, "ACCEPTED"),
+    ("WAITING_FOR_RESOURCES", (), GangState.WAITING, "WAITING_FOR_RESOURCES"),
     ("PROVISIONING", (), CREATING, ""),
     ("PROVISIONING", (2,), CREATING, ""),
     ("PROVISIONING", (1, 2), CREATING, ""),
@@ -160,8 +160,8 @@ STATES = [
     ("SUSPENDING", (2, 2), LOST, ""),
     ("SUSPENDED", (11, 11), LOST, ""),
     ("SUSPENDED", (), LOST, ""),
-    ("FAILED", (), SliceState.FAILED, ""),
-    ("FAILED", (2,), SliceState.FAILED, ""),
+    ("FAILED", (), GangState.FAILED, ""),
+    ("FAILED", (2,), GangState.FAILED, ""),
     ("DELETING", (2, 5), DELETING, ""),
     ("DELETING", (), DELETING, ""),
     ("STATE_UNSPECIFIED", (), CREATING, ""),
@@ -178,7 +178,7 @@ def test_a_gang_is_what_its_queued_resource_and_its_nodes_say_whether_listed_or_
     scripted: CloudTpuProvisioner,
     state: str,
     nodes: tuple[int, ...],
-    means: SliceState,
+    means: GangState,
     waiting: str,
 ) -> None:
     resource = queued(state=state, slices=2, error=(8, "no more capacity") if state == "FAILED" else None)
@@ -191,7 +191,7 @@ def test_a_gang_is_what_its_queued_resource_and_its_nodes_say_whether_listed_or_
     assert listed.failure == (("capacity", "no more capacity (code 8)") if state == "FAILED" else None)
     assert len(listed.nodes) == len(nodes)
     api.will("GetQueuedResource", resource)
-    if means is not SliceState.WAITING:
+    if means is not GangState.WAITING:
         api.will("GetNode", *members, *[NOT_FOUND] * (2 - len(nodes)))
     assert scripted.get(GANG) == listed
 
@@ -209,7 +209,7 @@ def test_a_state_of_a_later_version_of_the_api_stops_no_listing(
     tpu_v2.QueuedResource.pb(later).state.state = 99
     api.lists(queued=[later])
     [status] = scripted.list()
-    assert (status.state, status.ref.name) == (SliceState.CREATING, NAME)
+    assert (status.state, status.ref.name) == (GangState.CREATING, NAME)
 
 
 def test_a_gang_that_was_taken_back_says_so(api: ScriptedApi, scripted: CloudTpuProvisioner) -> None:
@@ -397,7 +397,7 @@ def test_a_gang_that_waits_says_in_the_apis_words_what_for_and_comes_up_when_the
     emulator, client = emulated
     client.create(replace(SPOT, ref=GANG))
     eventually(lambda: [status.waiting for status in client.list()] == ["WAITING_FOR_RESOURCES"])
-    assert client.get(GANG).state is SliceState.WAITING
+    assert client.get(GANG).state is GangState.WAITING
     assert client.failure(GANG) is None
     emulator.fleet.faults.set_capacity(["us-central2-b/v4-8=2"])
     eventually(lambda: [status.state for status in client.list()] == [READY])
@@ -413,7 +413,7 @@ def test_a_gang_that_waits_can_be_taken_back(emulated) -> None:
 def test_a_request_that_waited_long_enough_fails_for_want_of_capacity(emulated) -> None:
     _, client = emulated
     client.create(replace(SPOT, valid_until_seconds=0.05))
-    eventually(lambda: client.list()[0].state is SliceState.FAILED)
+    eventually(lambda: client.list()[0].state is GangState.FAILED)
     cause, words = client.list()[0].failure
     assert cause == "capacity"
     assert "expired" in words

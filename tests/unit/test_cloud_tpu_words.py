@@ -9,18 +9,18 @@ from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.api_terms import creation_failure, label_value, slice_state, status_message
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 
 
 @pytest.mark.parametrize("state", [state for state in tpu_v2.Node.State if state.value])
 def test_every_state_of_the_api_has_a_meaning(state: tpu_v2.Node.State) -> None:
-    plain = {"CREATING": SliceState.CREATING, "READY": SliceState.READY, "DELETING": SliceState.DELETING}
-    assert slice_state(state) is plain.get(state.name, SliceState.LOST)
+    plain = {"CREATING": GangState.CREATING, "READY": GangState.READY, "DELETING": GangState.DELETING}
+    assert slice_state(state) is plain.get(state.name, GangState.LOST)
 
 
 def test_a_state_of_a_later_version_of_the_api_harms_no_job() -> None:
-    assert slice_state(0) is SliceState.CREATING
-    assert slice_state(99) is SliceState.CREATING
+    assert slice_state(0) is GangState.CREATING
+    assert slice_state(99) is GangState.CREATING
 
 
 def test_a_lost_node_says_what_is_wrong_with_it() -> None:

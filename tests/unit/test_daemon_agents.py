@@ -42,7 +42,7 @@ class Bench:
 
     def agents(self, *, later: bool = False) -> Agents:
         run = self.waiting.append if later else lambda work: work()
-        return Agents(self.counting, self.pack, self.clock, narrate=self.said.append, in_background=run)
+        return Agents(self.counting, self.pack, self.clock, notify=self.said.append, in_background=run)
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 
 
 def test_results_come_in_the_order_of_the_tasks_whoever_is_done_first() -> None:
-    crew = Crew(4)
+    threads = ThreadPool(4)
     second_is_done = threading.Event()
 
     def work(number: int) -> int:
@@ -20,12 +20,12 @@ def test_results_come_in_the_order_of_the_tasks_whoever_is_done_first() -> None:
             second_is_done.set()
         return number * number
 
-    assert crew.each(work, range(100)) == [number * number for number in range(100)]
-    crew.dismiss()
+    assert threads.each(work, range(100)) == [number * number for number in range(100)]
+    threads.dismiss()
 
 
 def test_no_task_is_under_way_any_more_when_one_has_failed() -> None:
-    crew = Crew(3)
+    threads = ThreadPool(3)
     begun = threading.Event()
     done = []
 
@@ -37,12 +37,12 @@ def test_no_task_is_under_way_any_more_when_one_has_failed() -> None:
         done.append(number)
 
     with pytest.raises(ValueError, match="the first"):
-        crew.each(work, range(20))
+        threads.each(work, range(20))
     assert sorted(done) == list(range(1, 20))
-    crew.dismiss()
+    threads.dismiss()
 
 
 def test_no_tasks_are_no_work() -> None:
-    crew = Crew(2)
-    assert crew.each(str, []) == []
-    crew.dismiss()
+    threads = ThreadPool(2)
+    assert threads.each(str, []) == []
+    threads.dismiss()

@@ -24,10 +24,10 @@ from tests.unit.emulated_queue import (
     NodeState,
     Service,
     State,
+    asked,
     eventually,
     started,
     until,
-    wish,
 )
 
 
@@ -204,19 +204,19 @@ WRONG: dict[str, tuple[tpu_v2.QueuedResource, str]] = {
     "no-node-spec": (tpu_v2.QueuedResource(), "exactly one node_spec, not 0"),
     "two-node-specs": (
         tpu_v2.QueuedResource(
-            tpu=tpu_v2.QueuedResource.Tpu(node_spec=[wish().tpu.node_spec[0], wish("b-y").tpu.node_spec[0]])
+            tpu=tpu_v2.QueuedResource.Tpu(node_spec=[asked().tpu.node_spec[0], asked("b-y").tpu.node_spec[0]])
         ),
         "exactly one node_spec, not 2",
     ),
-    "no-name": (wish(""), "node_id or multislice_params"),
+    "no-name": (asked(""), "node_id or multislice_params"),
     "one-slice": (
         tpu_v2.QueuedResource(
             tpu={"node_spec": [{"parent": ZONE, "multislice_params": {"node_count": 1}, "node": {}}]}
         ),
         "greater than 1",
     ),
-    "another-zone": (wish(parent=ZONE.replace("-b", "-a")), "parent"),
-    "unknown-type": (wish(accelerator_type="v4-9"), "invalid AcceleratorType"),
+    "another-zone": (asked(parent=ZONE.replace("-b", "-a")), "parent"),
+    "unknown-type": (asked(accelerator_type="v4-9"), "invalid AcceleratorType"),
     "scheduling-config": (
         tpu_v2.QueuedResource(
             tpu={
@@ -235,9 +235,9 @@ WRONG: dict[str, tuple[tpu_v2.QueuedResource, str]] = {
         ),
         "scheduling_config",
     ),
-    "strange-reservation": (wish(reservation_name="r1"), "is not .*/reservations/RESERVATION"),
+    "strange-reservation": (asked(reservation_name="r1"), "is not .*/reservations/RESERVATION"),
     "spot-and-reservation": (
-        wish(reservation_name=f"{ZONE}/reservations/r1", spot=tpu_v2.QueuedResource.Spot()),
+        asked(reservation_name=f"{ZONE}/reservations/r1", spot=tpu_v2.QueuedResource.Spot()),
         "spot",
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
-from bastion.core.model.gangs import SliceRef
+from bastion.core.model.gangs import GangRef
 
 
 def test_a_uid_is_ten_characters_that_depend_on_root_name_and_generation() -> None:
@@ -33,5 +33,5 @@ def test_a_hostile_name_becomes_a_hash_in_our_own_keys() -> None:
 
 def test_a_node_is_named_after_its_run_and_its_slice_only_if_there_are_several() -> None:
     assert keys.gang("abc-1") == "b-abc-1"
-    assert SliceRef(name="b-abc-1").node(0) == "b-abc-1"
-    assert SliceRef(name="b-abc-1", num_slices=2).node(1) == "b-abc-1-1"
+    assert GangRef(name="b-abc-1").node(0) == "b-abc-1"
+    assert GangRef(name="b-abc-1", num_slices=2).node(1) == "b-abc-1-1"

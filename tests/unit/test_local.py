@@ -28,7 +28,7 @@ def test_a_daemon_whose_own_log_is_on_a_full_disk_lives_on(tmp_path: Path) -> No
             full.write(text)
 
     root = parse_root(str(tmp_path / "bucket" / "team-bastion"))
-    daemon = build_daemon(root, home=LocalHome(tmp_path / "home"), owner="me", narrate=say)
+    daemon = build_daemon(root, home=LocalHome(tmp_path / "home"), owner="me", notify=say)
     try:
         shutil.rmtree(tmp_path / "bucket")
         assert not daemon.tick().acted

@@ -7,7 +7,7 @@ from dataclasses import replace
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.daemon.observe.object_cache import ObjectCache
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import StoredObject
 from bastion.testing.memory_store import MemoryStore
 
@@ -25,9 +25,9 @@ def test_a_download_does_not_round_the_instant_by_which_jobs_queue() -> None:
     written = store.put("jobs/active/a", b"1", generation=0)
     cache: ObjectCache[bytes] = ObjectCache(store, "jobs/active/", lambda _, data: data)
     cache.take([*store.list("jobs/active/")])
-    crew = Crew(1)
-    cache.fetch(["a"], crew)
-    crew.dismiss()
+    threads = ThreadPool(1)
+    cache.fetch(["a"], threads)
+    threads.dismiss()
     assert cache.values["a"] == b"1"
     listed: ObjectMeta = cache.listed["a"]
     assert listed.updated == written.updated == 100.75

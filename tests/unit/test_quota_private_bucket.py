@@ -46,7 +46,7 @@ class Place:
             owner="test",
             slices="none",
             quota_root=str(self.private),
-            narrate=lambda _: None,
+            notify=lambda _: None,
         )
 
     def tick(self) -> dict[str, object]:

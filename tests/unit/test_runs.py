@@ -5,7 +5,7 @@ from __future__ import annotations
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.model import job_spec
-from bastion.core.model.gangs import Place, SliceRef
+from bastion.core.model.gangs import GangRef, Place
 from bastion.core.model.job_record import Attempt, JobRecord
 from bastion.core.model.world import Settings
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
@@ -28,7 +28,7 @@ def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanu
 def test_a_run_is_one_gang_whose_place_is_the_stored_one() -> None:
     place = Place(zone="us-central2-b", network="n", runtime_version="special")
     request = plan(place=place).create().request
-    assert request.ref == SliceRef(name="b-aaaaaaaaaa-1", zone="us-central2-b", num_slices=2)
+    assert request.ref == GangRef(name="b-aaaaaaaaaa-1", zone="us-central2-b", num_slices=2)
     assert request.place == place
 
 
@@ -53,7 +53,7 @@ def test_an_order_carries_what_the_spec_says_of_its_command() -> None:
 
 def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> None:
     cleanup = plan(cleanup=True)
-    assert cleanup.ref == SliceRef(name="b-aaaaaaaaaa-cleanup")
+    assert cleanup.ref == GangRef(name="b-aaaaaaaaaa-cleanup")
     order = cleanup.order()
     assert (order.command, order.max_tries, order.setup, order.code, order.output_dir) == ("false", 1, "", "", "")
     assert order.proxy == ""

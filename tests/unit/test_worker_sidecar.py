@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bastion import processes
-from bastion.agent.child_processes import Attendants
+from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.host import Host
 from bastion.agent.sidecar import die_with_parent
 from bastion.agent.sidecar.sidecar import SidecarTimes
@@ -29,11 +29,11 @@ class Scene(Stage):
     """A host whose job has a proxy."""
 
     def launch(
-        self, command: str, *, wish: str = "ready", times: SidecarTimes = TIMES, env: dict[str, str] | None = None,
+        self, command: str, *, asked: str = "ready", times: SidecarTimes = TIMES, env: dict[str, str] | None = None,
         most: int = 1,
     ) -> Host:  # fmt: skip
         """Orders a command beside a stand-in with that wish, and starts a host."""
-        self.order(command, proxy=MAPPING, env={"GCS_PROXY_STAND_IN": wish, **(env or {})}, most=most)
+        self.order(command, proxy=MAPPING, env={"GCS_PROXY_STAND_IN": asked, **(env or {})}, most=most)
         host = self.host(on_vm=True, proxy_program=STAND_IN, proxy_times=times)
         self.start(host)
         return host
@@ -119,7 +119,7 @@ def test_one_proxy_serves_all_tries_of_an_attempt(scene: Scene) -> None:
 
 
 def test_a_configuration_that_makes_no_sense_is_the_users_and_is_tried_once(scene: Scene) -> None:
-    scene.launch("echo never", wish="64", most=3)
+    scene.launch("echo never", asked="64", most=3)
     report = scene.final()
     assert (report.phase, report.error, report.exit_code) == (HostPhase.FAILED, "ProxyRefused", 64)
     assert "ended with 64 (the stand-in cannot begin, 1)" in report.message
@@ -128,7 +128,7 @@ def test_a_configuration_that_makes_no_sense_is_the_users_and_is_tried_once(scen
 
 
 def test_a_key_service_that_is_out_of_reach_for_a_while_only_delays_the_command(scene: Scene) -> None:
-    scene.launch("echo done", wish="75x7")
+    scene.launch("echo done", asked="75x7")
     assert scene.final().exit_code == 0
     assert len(scene.starts()) == 8
     assert scene.log()[-1] == "stdout F done"
@@ -136,7 +136,7 @@ def test_a_key_service_that_is_out_of_reach_for_a_while_only_delays_the_command(
 
 
 def test_one_that_stays_out_of_reach_is_the_infrastructures_failure(scene: Scene) -> None:
-    scene.launch("echo never", wish="75", times=SidecarTimes(back=0.5, first_backoff=0.01))
+    scene.launch("echo never", asked="75", times=SidecarTimes(back=0.5, first_backoff=0.01))
     report = scene.final()
     assert (report.phase, report.error, report.exit_code) == (HostPhase.FAILED, "ProxyFailed", None)
     assert "ended with 75" in report.message and "has not served for" in report.message
@@ -144,7 +144,7 @@ def test_one_that_stays_out_of_reach_is_the_infrastructures_failure(scene: Scene
 
 
 def test_a_proxy_that_never_serves_is_killed_and_given_up(scene: Scene) -> None:
-    scene.launch("echo never", wish="never", times=SidecarTimes(ready=0.3, first_backoff=0.01))
+    scene.launch("echo never", asked="never", times=SidecarTimes(ready=0.3, first_backoff=0.01))
     report = scene.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "ProxyFailed")
     assert "did not serve in time, 5 times within 120 s" in report.message
@@ -170,7 +170,7 @@ def test_a_killed_proxy_comes_back_at_its_place_and_the_job_goes_on(scene: Scene
 
 
 def test_a_proxy_that_ends_again_and_again_ends_the_command_too(scene: Scene) -> None:
-    scene.launch("echo $https_proxy; sleep 60", wish="crash")
+    scene.launch("echo $https_proxy; sleep 60", asked="crash")
     report = scene.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "ProxyFailed")
     assert "ended with 3" in report.message and "5 times within 120 s" in report.message
@@ -180,7 +180,7 @@ def test_a_proxy_that_ends_again_and_again_ends_the_command_too(scene: Scene) ->
 def test_a_command_that_fails_for_want_of_the_proxy_is_not_to_blame(scene: Scene) -> None:
     # It ends while the proxy is down, and that turns out to be for good.
     down = "while [ -e $PROXY_CERT_PATH/mitmproxy-ca-cert.pem ]; do sleep 0.02; done"
-    scene.launch(f"kill -9 $(cat {scene.folder}/pid); {down}; exit 1", wish="once")
+    scene.launch(f"kill -9 $(cat {scene.folder}/pid); {down}; exit 1", asked="once")
     report = scene.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "ProxyFailed")
 
@@ -266,11 +266,11 @@ def test_an_attendant_of_an_agent_that_adopts_is_none_of_the_command_and_keeps_i
 
 
 def test_an_attendant_that_was_seen_dead_and_then_waited_for_by_its_own_thread_harms_nobody() -> None:
-    attendants = Attendants()
-    process = attendants.start(["/bin/true"], variables={}, folder=Path("/"))
+    child_processes = ChildProcesses()
+    process = child_processes.start(["/bin/true"], variables={}, folder=Path("/"))
     with process:
-        assert attendants.wait(process) == 0
-    attendants.reap_other(process.pid)
+        assert child_processes.wait(process) == 0
+    child_processes.reap_other(process.pid)
 
 
 def test_a_tied_program_dies_with_its_parent_and_does_not_hear_sigterm(tmp_path: Path) -> None:

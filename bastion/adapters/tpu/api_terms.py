@@ -12,7 +12,7 @@ from enum import Enum
 from google.cloud import tpu_v2
 
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LABEL_MAX_CHARS = 63
@@ -23,12 +23,12 @@ _NO_QUOTA = re.compile(r"\bLimit: 0(?![.\d]*[1-9])")
 
 _State = tpu_v2.Node.State
 _STATES = {
-    int(_State.CREATING): SliceState.CREATING,
-    int(_State.READY): SliceState.READY,
-    int(_State.DELETING): SliceState.DELETING,
+    int(_State.CREATING): GangState.CREATING,
+    int(_State.READY): GangState.READY,
+    int(_State.DELETING): GangState.DELETING,
     # Whatever interrupts a node interrupts its run: the hosts come back, if at all, as another boot.
     **{
-        int(state): SliceState.LOST
+        int(state): GangState.LOST
         for state in (
             _State.RESTARTING,
             _State.REIMAGING,
@@ -48,27 +48,27 @@ _STATES = {
 
 _Queued = tpu_v2.QueuedResourceState.State
 _QUEUED_STATES = {
-    int(_Queued.CREATING): SliceState.WAITING,
-    int(_Queued.ACCEPTED): SliceState.WAITING,
-    int(_Queued.WAITING_FOR_RESOURCES): SliceState.WAITING,
-    int(_Queued.PROVISIONING): SliceState.CREATING,
+    int(_Queued.CREATING): GangState.WAITING,
+    int(_Queued.ACCEPTED): GangState.WAITING,
+    int(_Queued.WAITING_FOR_RESOURCES): GangState.WAITING,
+    int(_Queued.PROVISIONING): GangState.CREATING,
     # What its nodes make of it.
-    int(_Queued.ACTIVE): SliceState.READY,
-    int(_Queued.SUSPENDING): SliceState.LOST,
-    int(_Queued.SUSPENDED): SliceState.LOST,
-    int(_Queued.FAILED): SliceState.FAILED,
-    int(_Queued.DELETING): SliceState.DELETING,
+    int(_Queued.ACTIVE): GangState.READY,
+    int(_Queued.SUSPENDING): GangState.LOST,
+    int(_Queued.SUSPENDED): GangState.LOST,
+    int(_Queued.FAILED): GangState.FAILED,
+    int(_Queued.DELETING): GangState.DELETING,
 }
 
 
-def slice_state(state: int) -> SliceState:
+def slice_state(state: int) -> GangState:
     """The port's state; one that this version does not know counts as creating, which harms no running job."""
-    return _STATES.get(int(state), SliceState.CREATING)
+    return _STATES.get(int(state), GangState.CREATING)
 
 
-def queued_state(state: int) -> SliceState:
+def queued_state(state: int) -> GangState:
     """The port's state of a queued resource; one that this version does not know counts as creating."""
-    return _QUEUED_STATES.get(int(state), SliceState.CREATING)
+    return _QUEUED_STATES.get(int(state), GangState.CREATING)
 
 
 def queued_word(state: int) -> str:
@@ -78,7 +78,7 @@ def queued_word(state: int) -> str:
 
 def queued_message(state: tpu_v2.QueuedResourceState) -> str:
     """What people should know of a queued resource that was taken back; empty otherwise."""
-    if queued_state(state.state) is not SliceState.LOST:
+    if queued_state(state.state) is not GangState.LOST:
         return ""
     by_user = state.state_initiator == tpu_v2.QueuedResourceState.StateInitiator.USER
     why = "its nodes were deleted by a user" if by_user else "it was pre-empted, or its hosts had a maintenance"
@@ -88,7 +88,7 @@ def queued_message(state: tpu_v2.QueuedResourceState) -> str:
 def status_message(node: tpu_v2.Node) -> str:
     """What people should know of a node that is not simply well; empty otherwise."""
     parts = []
-    if slice_state(node.state) is SliceState.LOST:
+    if slice_state(node.state) is GangState.LOST:
         parts.append(f"the node is {_State(node.state).name}")
     if node.health_description:
         parts.append(node.health_description)

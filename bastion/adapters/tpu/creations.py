@@ -23,7 +23,7 @@ from google.longrunning import operations_pb2
 from bastion.adapters.tpu.api_terms import creation_failure, is_rate_limit, refused_quota, remedy
 from bastion.adapters.tpu.client import PAGE_SIZE, CloudTpuSettings, Missing, translated
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, ProvisionerUnavailable, Stockout
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 
 # Failures, and operations that a search met, beyond which the oldest are forgotten. Who forgets one asks again.
 _KEPT_MAX = 1000
@@ -118,18 +118,18 @@ class ZoneCreations:
         with self._lock:
             self._remember(name, _Creation(operation.operation.name, own=True))
 
-    def seen(self, states: Mapping[str, SliceState]) -> None:
+    def seen(self, states: Mapping[str, GangState]) -> None:
         """What a listing of the zone has, ours at least, by name."""
         with self._lock:
-            self._coming = {name for name, state in states.items() if state is SliceState.CREATING}
+            self._coming = {name for name, state in states.items() if state is GangState.CREATING}
             for name in states:
                 self._settle(name)
 
-    def saw(self, name: str, state: SliceState | None) -> None:
+    def saw(self, name: str, state: GangState | None) -> None:
         """What a look at one name showed; None: it does not exist."""
         with self._lock:
             self._coming.discard(name)
-            if state is SliceState.CREATING:
+            if state is GangState.CREATING:
                 self._coming.add(name)
             if state is not None:
                 self._settle(name)

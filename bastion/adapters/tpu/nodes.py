@@ -16,7 +16,7 @@ from google.cloud import tpu_v2
 from bastion.adapters.tpu.api_terms import label_value, slice_state, status_message
 from bastion.adapters.tpu.client import PAGE_SIZE, CloudTpuSettings, Missing, read, translated
 from bastion.core.errors import ProvisionerRefused
-from bastion.core.model.gangs import SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import GangRef, GangRequest, GangState
 
 LABEL_BASTION = "bastion-managed"
 LABEL_RUN = "bastion-run"
@@ -26,7 +26,7 @@ METADATA_AGENT = "bastion-agent"
 METADATA_SLICES = "bastion-slices"
 
 
-def node_message(settings: CloudTpuSettings, request: SliceRequest) -> tpu_v2.Node:
+def node_message(settings: CloudTpuSettings, request: GangRequest) -> tpu_v2.Node:
     """What we send of each node of a gang. It has no `scheduling_config`: a plain node is always on demand."""
     place = request.place
     metadata = {
@@ -66,7 +66,7 @@ class NodeStatus:
     token: str
     gang: str
     num_slices: int
-    state: SliceState
+    state: GangState
     message: str
     labels: Mapping[str, str]
 
@@ -81,7 +81,7 @@ class ZoneNodes:
         self._location = f"projects/{settings.project}/locations/{zone}"
         self._label = label_value(settings.bastion)
 
-    def create(self, request: SliceRequest) -> Any:
+    def create(self, request: GangRequest) -> Any:
         """Asks for the one node of a gang; returns its operation. Errors are the client's."""
         node = node_message(self._settings, request)
         return self._client.create_node(
@@ -112,7 +112,7 @@ class ZoneNodes:
             ProvisionerRefused: the node has not this bastion's label, or we may not.
         """
         node = self._node(node_id)
-        if node is None or slice_state(node.state) is SliceState.DELETING:
+        if node is None or slice_state(node.state) is GangState.DELETING:
             return
         if node.labels.get(LABEL_BASTION) != self._label:
             raise ProvisionerRefused(
@@ -140,9 +140,9 @@ class ZoneNodes:
         ours = node.labels.get(LABEL_BASTION) == self._label
         name = node.name.rpartition("/")[2]
         num_slices = _count(node.metadata.get(METADATA_SLICES, "")) if ours else 1
-        gang = SliceRef(name=name.rpartition("-")[0], num_slices=num_slices)
+        gang = GangRef(name=name.rpartition("-")[0], num_slices=num_slices)
         if num_slices == 1 or name not in (gang.node(index) for index in range(num_slices)):
-            gang = SliceRef(name=name)
+            gang = GangRef(name=name)
         return NodeStatus(
             name=name,
             run=node.labels.get(LABEL_RUN, "") if ours else "",

@@ -18,12 +18,12 @@ from bastion.adapters.tpu.creations import InternalErrors, ZoneCreations
 from bastion.adapters.tpu.nodes import NodeStatus, ZoneNodes
 from bastion.adapters.tpu.queue import QueuedStatus, ZoneQueue
 from bastion.core.errors import ProvisionerError, ProvisionerRefused
-from bastion.core.model.gangs import CapacityModel, SliceRef, SliceRequest, SliceState, SliceStatus, failure_of
+from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, GangStatus, failure_of
 
 __all__ = ["CloudTpuProvisioner", "CloudTpuSettings", "make_client"]
 
 # A queued resource in one of these has its say alone; in the others it is as its nodes are.
-_BY_QUEUE = (SliceState.WAITING, SliceState.FAILED, SliceState.LOST, SliceState.DELETING)
+_BY_QUEUE = (GangState.WAITING, GangState.FAILED, GangState.LOST, GangState.DELETING)
 
 
 class CloudTpuProvisioner:
@@ -44,10 +44,10 @@ class CloudTpuProvisioner:
         """Closes the connection."""
         self._client.transport.close()  # type: ignore[no-untyped-call]
 
-    def create(self, request: SliceRequest) -> None:
+    def create(self, request: GangRequest) -> None:
         self._in(request.ref.zone).create(request)
 
-    def failure(self, ref: SliceRef) -> Exception | None:
+    def failure(self, ref: GangRef) -> Exception | None:
         """As the port says; at most one call to the API, and none for a gang that was last seen being created.
 
         Raises:
@@ -55,14 +55,14 @@ class CloudTpuProvisioner:
         """
         return self._in(ref.zone).creations.failure(ref.name)
 
-    def get(self, ref: SliceRef) -> SliceStatus | None:
+    def get(self, ref: GangRef) -> GangStatus | None:
         return self._in(ref.zone).get(ref)
 
-    def list(self, zone: str = "") -> Sequence[SliceStatus]:
+    def list(self, zone: str = "") -> Sequence[GangStatus]:
         """As the port says: two listings, and a look at each gang of which they do not show all."""
         return self._in(zone).list(zone)
 
-    def delete(self, ref: SliceRef) -> None:
+    def delete(self, ref: GangRef) -> None:
         """As the port says. What is not ours keeps nothing else.
 
         Raises:
@@ -89,16 +89,16 @@ class _Zone:
         self._internal_errors = internal_errors
         self.creations = ZoneCreations(settings, client, name, internal_errors)
 
-    def create(self, request: SliceRequest) -> None:
+    def create(self, request: GangRequest) -> None:
         plain = request.ref.num_slices == 1 and request.place.model is CapacityModel.ON_DEMAND
         kind = self._nodes if plain else self._queue
         self.creations.start(request.ref.name, lambda: kind.create(request))
 
-    def get(self, ref: SliceRef) -> SliceStatus | None:
+    def get(self, ref: GangRef) -> GangStatus | None:
         # The queued resource first: none of its nodes outlives it, or comes to be without it.
         queued = self._queue.get(ref.name)
         nodes: dict[str, NodeStatus] = {}
-        if queued is None or queued.state is not SliceState.WAITING:
+        if queued is None or queued.state is not GangState.WAITING:
             found = {name: self._nodes.get(name) for name in _names(ref)}
             nodes = {name: node for name, node in found.items() if node is not None}
         if queued is None and not nodes:
@@ -107,13 +107,13 @@ class _Zone:
         self.creations.saw(ref.name, _raw_state(ref, queued, nodes))
         return self._folded(ref, queued, nodes)
 
-    def list(self, zone: str) -> Sequence[SliceStatus]:
+    def list(self, zone: str) -> Sequence[GangStatus]:
         queue = {queued.name: queued for queued in self._queue.list()}
         nodes: dict[str, dict[str, NodeStatus]] = {}
         for node in self._nodes.list():
             nodes.setdefault(node.gang, {})[node.name] = node
         refs = [
-            SliceRef(name=name, zone=zone, num_slices=_num_slices(queue.get(name), nodes.get(name, {})))
+            GangRef(name=name, zone=zone, num_slices=_num_slices(queue.get(name), nodes.get(name, {})))
             for name in sorted({*queue, *nodes})
         ]
         self.creations.seen({r.name: _raw_state(r, queue.get(r.name), nodes.get(r.name, {})) for r in refs})
@@ -127,7 +127,7 @@ class _Zone:
                 statuses.append(status)
         return statuses
 
-    def delete(self, ref: SliceRef) -> None:
+    def delete(self, ref: GangRef) -> None:
         problems: list[ProvisionerError] = []
         queued = False
         try:
@@ -144,27 +144,27 @@ class _Zone:
             raise problems[0]
         self.creations.deleted(ref.name)
 
-    def _folded(self, ref: SliceRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> SliceStatus:
+    def _folded(self, ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> GangStatus:
         """One status for a gang of which something exists."""
         state = _raw_state(ref, queued, nodes)
         failure = None
-        if queued is not None and state is SliceState.FAILED:
+        if queued is not None and state is GangState.FAILED:
             code, words = queued.error
             failure = failure_of(self._internal_errors.failure(ref.name, code, words or "it does not say why"))
-        elif queued is None and state is SliceState.CREATING:
+        elif queued is None and state is GangState.CREATING:
             error = self.creations.known_failure(ref.name)
             if error is not None:  # and yet its node is still there
-                state, failure = SliceState.FAILED, failure_of(error)
-        elif state is SliceState.READY:
+                state, failure = GangState.FAILED, failure_of(error)
+        elif state is GangState.READY:
             self._internal_errors.came_up(ref.name)
         owner = queued or nodes[min(nodes)]
         tokens = {known.token for known in ([queued] if queued else []) + [*nodes.values()]}
-        return SliceStatus(
+        return GangStatus(
             ref=ref,
             run=owner.run,
             token=owner.token if len(tokens) == 1 else "",
             state=state,
-            waiting=queued.word if queued is not None and state is SliceState.WAITING else "",
+            waiting=queued.word if queued is not None and state is GangState.WAITING else "",
             failure=failure,
             message=_message(ref, state, queued, nodes),
             nodes={name: node.state for name, node in nodes.items()},
@@ -172,7 +172,7 @@ class _Zone:
         )
 
 
-def _names(ref: SliceRef) -> list[str]:
+def _names(ref: GangRef) -> list[str]:
     return [ref.node(index) for index in range(ref.num_slices)]
 
 
@@ -180,35 +180,35 @@ def _num_slices(queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) ->
     return max([node.num_slices for node in nodes.values()] + ([queued.num_slices] if queued is not None else []))
 
 
-def _is_certain(ref: SliceRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> bool:
+def _is_certain(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> bool:
     """Whether a listing says all: what it lacks may be there, and only a look at each says that it is not."""
-    going = bool(nodes) and all(node.state is SliceState.DELETING for node in nodes.values())
+    going = bool(nodes) and all(node.state is GangState.DELETING for node in nodes.values())
     if len(nodes) == ref.num_slices or going:
         return True
-    return queued is not None and queued.state is not SliceState.READY
+    return queued is not None and queued.state is not GangState.READY
 
 
-def _raw_state(ref: SliceRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> SliceState:
+def _raw_state(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> GangState:
     """A gang's state by what exists of it. One of which somebody deletes a node is lost, until all of it is going."""
     if queued is not None and queued.state in _BY_QUEUE:
         return queued.state
     states = {node.state for node in nodes.values()}
-    if queued is None and states == {SliceState.DELETING}:
-        return SliceState.DELETING
-    if states & {SliceState.LOST, SliceState.DELETING}:
-        return SliceState.LOST
+    if queued is None and states == {GangState.DELETING}:
+        return GangState.DELETING
+    if states & {GangState.LOST, GangState.DELETING}:
+        return GangState.LOST
     if len(nodes) < ref.num_slices:
-        coming = queued is not None and queued.state is SliceState.CREATING
-        return SliceState.CREATING if coming else SliceState.LOST
-    return SliceState.CREATING if SliceState.CREATING in states else SliceState.READY
+        coming = queued is not None and queued.state is GangState.CREATING
+        return GangState.CREATING if coming else GangState.LOST
+    return GangState.CREATING if GangState.CREATING in states else GangState.READY
 
 
-def _message(ref: SliceRef, state: SliceState, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> str:
+def _message(ref: GangRef, state: GangState, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> str:
     parts = [queued.message] if queued is not None and queued.message else []
     for name in _names(ref):
         node = nodes.get(name)
         if node is not None and node.message:
             parts.append(node.message if ref.num_slices == 1 else f"{name}: {node.message}")
-        elif node is None and state is SliceState.LOST and not (queued is not None and queued.message):
+        elif node is None and state is GangState.LOST and not (queued is not None and queued.message):
             parts.append(f"{name} does not exist")
     return "; ".join(parts)

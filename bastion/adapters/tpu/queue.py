@@ -24,7 +24,7 @@ from bastion.adapters.tpu.api_terms import label_value, queued_message, queued_s
 from bastion.adapters.tpu.client import PAGE_SIZE, CloudTpuSettings, Missing, read, translated
 from bastion.adapters.tpu.nodes import LABEL_BASTION, LABEL_RUN, METADATA_TOKEN, node_message
 from bastion.core.errors import ProvisionerRefused
-from bastion.core.model.gangs import CapacityModel, SliceRequest, SliceState
+from bastion.core.model.gangs import CapacityModel, GangRequest, GangState
 
 _State = tpu_v2.QueuedResourceState.State
 _Spec = tpu_v2.QueuedResource.Tpu.NodeSpec
@@ -44,7 +44,7 @@ class QueuedStatus:
     run: str
     token: str
     num_slices: int
-    state: SliceState
+    state: GangState
     word: str
     error: tuple[int, str] = (0, "")
     message: str
@@ -61,7 +61,7 @@ class ZoneQueue:
         self._location = f"projects/{settings.project}/locations/{zone}"
         self._label = label_value(settings.bastion)
 
-    def create(self, request: SliceRequest) -> Any:
+    def create(self, request: GangRequest) -> Any:
         """Asks for all nodes of a gang; returns the operation. Errors are the client's."""
         return self._client.create_queued_resource(
             tpu_v2.CreateQueuedResourceRequest(
@@ -112,7 +112,7 @@ class ZoneQueue:
                 raise
         return True
 
-    def _message(self, request: SliceRequest) -> tpu_v2.QueuedResource:
+    def _message(self, request: GangRequest) -> tpu_v2.QueuedResource:
         ref, place = request.ref, request.place
         spec = _Spec(parent=self._location, node=node_message(self._settings, request))
         if ref.num_slices == 1:

@@ -299,7 +299,7 @@ class Attempt:
             folder=folder,
             marker=self._parts.marker,
             on_exit=self._parts.wakeup.set,
-            attendants=self._parts.attendants,
+            child_processes=self._parts.child_processes,
         )
         on_start()
         pump = self._log.pump(command.pipes)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bastion import processes
-from bastion.agent.child_processes import Attendants
+from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.environment import COMMAND_MARKER
 from bastion.processes import ProcessId
 
@@ -46,14 +46,14 @@ class Command:
         process: subprocess.Popen[bytes],
         marker: str,
         on_exit: Callable[[], None],
-        attendants: Attendants | None = None,
+        child_processes: ChildProcesses | None = None,
     ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._marker = marker
         self._on_exit = on_exit
-        self._attendants = attendants or Attendants()
+        self._child_processes = child_processes or ChildProcesses()
         self._asked = False
         self._adopts = processes.is_subreaper()
         # The pump owns and closes copies; Popen's own files close here, unread.
@@ -72,7 +72,7 @@ class Command:
         folder: Path,
         marker: str,
         on_exit: Callable[[], None],
-        attendants: Attendants | None = None,
+        child_processes: ChildProcesses | None = None,
     ) -> Command:
         """Starts `bash -c line` in a session of its own.
 
@@ -96,7 +96,7 @@ class Command:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        return Command(process, marker, on_exit, attendants)
+        return Command(process, marker, on_exit, child_processes)
 
     def members(self) -> list[ProcessId]:
         """Everything of the command that is alive."""
@@ -108,7 +108,7 @@ class Command:
             # command's.
             roots.add(os.getpid())
         found = {*marked, *group, *processes.descendants(roots)}
-        apart = self._attendants.pids()
+        apart = self._child_processes.pids()
         return sorted((member for member in found if member.pid not in apart), key=lambda member: member.pid)
 
     def ask_to_end(self) -> bool:
@@ -151,7 +151,7 @@ class Command:
             result = os.waitid(os.P_ALL if self._adopts else os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             while result is not None and result.si_pid != pid:
                 # Adopted, and dead before the command: nobody else waits for it.
-                self._attendants.reap_other(result.si_pid)
+                self._child_processes.reap_other(result.si_pid)
                 result = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             assert result is not None
             self.exit_code = result.si_status if result.si_code == os.CLD_EXITED else 128 + result.si_status

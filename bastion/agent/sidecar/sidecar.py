@@ -29,7 +29,7 @@ from random import Random
 
 from bastion import processes
 from bastion.agent.backoff import Backoff
-from bastion.agent.child_processes import Attendants
+from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.environment import own_variables
 from bastion.agent.logs.host_log import HostLog
 from bastion.agent.sidecar.bypass import BypassWatch
@@ -95,7 +95,7 @@ class Sidecar:
         program: Sequence[str],
         environ: Mapping[str, str],
         marker: str,
-        attendants: Attendants,
+        child_processes: ChildProcesses,
         open_log: Callable[[Callable[[], None]], HostLog],
         rng: Random,
         on_change: Callable[[], None],
@@ -114,7 +114,7 @@ class Sidecar:
         self._program = tuple(program)
         self._environ = environ
         self._marker = marker
-        self._attendants = attendants
+        self._child_processes = child_processes
         self._open_log = open_log
         self._on_change = on_change
         self._times = times
@@ -210,7 +210,7 @@ class Sidecar:
         down_since = time.monotonic()
         while not self._ending:
             self.place.certificate.unlink(missing_ok=True)
-            process = self._attendants.start(
+            process = self._child_processes.start(
                 [sys.executable, "-I", "-S", str(_TIED), str(os.getpid()), *self._program],
                 variables=self._variables,
                 folder=self.place.state,
@@ -259,7 +259,7 @@ class Sidecar:
         codes: list[int] = []
 
         def wait() -> None:
-            codes.append(self._attendants.wait(process))
+            codes.append(self._child_processes.wait(process))
             self._wakeup.set()
 
         threading.Thread(target=wait, name="proxy-waiter", daemon=True).start()

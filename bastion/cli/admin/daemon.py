@@ -66,15 +66,15 @@ def _define(values: flags.FlagValues) -> None:
     )
 
 
-def _narrate(text: str) -> None:
+def _notify(text: str) -> None:
     print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {plain(text)}", file=sys.stderr, flush=True)
 
 
 class _Narrator:
     """Says what goes on, but the same thing once in a while only: every tick finds that a bucket is missing."""
 
-    def __init__(self, narrate: Callable[[str], None], monotonic: Callable[[], float]) -> None:
-        self._narrate = narrate
+    def __init__(self, notify: Callable[[str], None], monotonic: Callable[[], float]) -> None:
+        self._notify = notify
         self._monotonic = monotonic
         self._last = ""
         self._said_at = 0.0
@@ -82,7 +82,7 @@ class _Narrator:
     def __call__(self, text: str) -> None:
         now = self._monotonic()
         if text != self._last or now - self._said_at >= _SAME_AGAIN_SECONDS:
-            self._narrate(text)
+            self._notify(text)
             self._last, self._said_at = text, now
 
 
@@ -91,7 +91,7 @@ def _leave_after(signal_pipe: int) -> None:
     os.read(signal_pipe, 1)
     time.sleep(_LEAVE_SECONDS)
     with contextlib.suppress(OSError):
-        _narrate("ended in the middle of a tick, which took too long to wait for; the lease was not given back")
+        _notify("ended in the middle of a tick, which took too long to wait for; the lease was not given back")
     os._exit(0)
 
 
@@ -113,7 +113,7 @@ def _run(call: Invocation) -> int:
         # It may come yet, and a daemon waits for its bucket; but not without a word.
         problem = problem_of_endpoint(root, patience_seconds=0.0)
         if problem:
-            _narrate(problem)
+            _notify(problem)
             break
     daemon = build_daemon(
         target.root,
@@ -123,14 +123,14 @@ def _run(call: Invocation) -> int:
         quota_root=call.flags.quota_root,
         tick_seconds=call.flags.tick_seconds,
         idle_exit_seconds=call.flags.idle_exit_seconds,
-        narrate=_Narrator(_narrate, time.monotonic),
+        notify=_Narrator(_notify, time.monotonic),
     )
-    _narrate(f"daemon of {target.root.url}, process {os.getpid()}")
+    _notify(f"daemon of {target.root.url}, process {os.getpid()}")
     daemon.run(lambda: bool(stopping))
     if not stopping and call.flags.stop_emulator_when_idle:
         stop_emulator(home.emulator_dir)
         stop_storage(home.buckets_dir)
-    _narrate("ended" + (f" by signal {stopping[0]}" if stopping else ""))
+    _notify("ended" + (f" by signal {stopping[0]}" if stopping else ""))
     return 0
 
 

@@ -17,7 +17,7 @@ from bastion.cli.jobs.line_pattern import LinePattern
 from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import plain, say
-from bastion.client import Client, Ended, Followed, LogWindow, RunLogs, Sight, Stage, runs_of, slices_of
+from bastion.client import Client, Ended, Followed, JobInfo, LogWindow, RunLogs, Stage, runs_of, slices_of
 from bastion.core.bucket.keys import LogSource, Run
 from bastion.core.errors import Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
@@ -85,10 +85,10 @@ def _run(call: Invocation) -> int:
     worker = _worker(call.flags.worker)
     window = _window(call, client.clock.now())
     client.check_name(name)
-    sight = client.look(name)
-    uid, runs = _choose(client, name, sight, call.flags.uid)
-    live = sight is not None and sight.uid == uid and sight.stage in (Stage.SUBMITTED, Stage.KNOWN)
-    spec = _spec(client, name, uid, sight)
+    info = client.look(name)
+    uid, runs = _choose(client, name, info, call.flags.uid)
+    live = info is not None and info.uid == uid and info.stage in (Stage.SUBMITTED, Stage.KNOWN)
+    spec = _spec(client, name, uid, info)
     hosts = spec.hosts if spec else None
     if worker is not None and hosts is not None and worker >= hosts:
         raise Refused(f"the job {name!r} has no worker {worker}; it has {hosts}, counted from 0")
@@ -98,7 +98,7 @@ def _run(call: Invocation) -> int:
     if following:
         shown = [run for run in runs if run.attempt >= (attempt or 1)]
     elif not shown:
-        _nothing(name, sight, attempt, runs)
+        _nothing(name, info, attempt, runs)
     several = len(shown) > 1
     source: LogSource = "proxy" if call.flags.proxy else "worker"
     if call.flags.proxy and spec is not None and not (spec.runner and spec.runner.proxy):
@@ -118,7 +118,7 @@ def _run(call: Invocation) -> int:
             target,
             name,
             uid,
-            generation=sight.generation if sight else 0,
+            generation=info.generation if info else 0,
             what=Followed(
                 worker=worker,
                 first_attempt=opened[0][0].attempt if opened else attempt or 1,
@@ -140,8 +140,8 @@ def _run(call: Invocation) -> int:
     printer.finish()
     if shown and window.narrow and not printer.shown:
         say(f"bastion: {name} has output, but no line of it is what was asked for")
-    if call.flags.follow and sight is not None and sight.uid == uid and sight.result is not None:
-        result = sight.result
+    if call.flags.follow and info is not None and info.uid == uid and info.result is not None:
+        result = info.result
         tell_end(name, Ended(result=result, exit_code=result.exit_code, message=result.message))
     if attempt is None and any(run.attempt == 0 for run in runs):
         say(f"bastion: its cleanup command has output, too: bastion logs --attempt=0 {name}{target.suffix}")
@@ -204,42 +204,42 @@ def _worker(text: str) -> int | None:
     return int(text)
 
 
-def _choose(client: Client, name: str, sight: Sight | None, uid: str | None) -> tuple[str, list[Run]]:
+def _choose(client: Client, name: str, info: JobInfo | None, uid: str | None) -> tuple[str, list[Run]]:
     """The uid that is meant, and its runs with output."""
     if uid is not None:
         runs = [run for run in runs_of(client.store, name) if run.uid == uid]
-        if not runs and (sight is None or sight.uid != uid):
+        if not runs and (info is None or info.uid != uid):
             raise Refused(
                 f"no job {name!r} with the uid {plain(uid)} has output; bastion history {name} shows the uids"
             )
         return uid, runs
-    if sight is not None and sight.uid:
-        return sight.uid, runs_of(client.store, name, sight.uid)
+    if info is not None and info.uid:
+        return info.uid, runs_of(client.store, name, info.uid)
     # Its result has expired, or a foreign daemon ran it: the output alone is left.
     everything = runs_of(client.store, name)
-    if not everything and sight is None:
+    if not everything and info is None:
         raise client.unknown(name)
     newest = everything[-1].uid if everything else ""
     return newest, [run for run in everything if run.uid == newest]
 
 
-def _spec(client: Client, name: str, uid: str, sight: Sight | None) -> JobSpec | None:
-    if sight is not None and sight.uid == uid:
-        if sight.record is not None:
-            return sight.record.job
-        if sight.result is not None:
+def _spec(client: Client, name: str, uid: str, info: JobInfo | None) -> JobSpec | None:
+    if info is not None and info.uid == uid:
+        if info.record is not None:
+            return info.record.job
+        if info.result is not None:
             with contextlib.suppress(Refused):  # somebody else's document
-                return job_spec.from_document(sight.result.document, name=name)
+                return job_spec.from_document(info.result.document, name=name)
     return client.spec(name, uid) if uid else None
 
 
-def _nothing(name: str, sight: Sight | None, attempt: int | None, runs: list[Run]) -> None:
+def _nothing(name: str, info: JobInfo | None, attempt: int | None, runs: list[Run]) -> None:
     if attempt is not None:
         there = ", ".join(str(run.attempt) for run in runs) or "none"
         raise Refused(f"attempt {attempt} of {name!r} has no output; attempts with output: {there}")
-    if sight is not None and sight.stage is Stage.INVALID:
-        raise Refused(f"the spec of {name!r} is refused, so it never ran: {plain(sight.problem)}")
-    say(f"bastion: {name} has no output{'' if sight and sight.stage is Stage.COMPLETED else ' yet'}")
+    if info is not None and info.stage is Stage.INVALID:
+        raise Refused(f"the spec of {name!r} is refused, so it never ran: {plain(info.problem)}")
+    say(f"bastion: {name} has no output{'' if info and info.stage is Stage.COMPLETED else ' yet'}")
 
 
 LOGS = Command(

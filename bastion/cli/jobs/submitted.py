@@ -14,7 +14,7 @@ from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import next_steps, tell_end, wait_for
 from bastion.cli.output import emit_json, say
 from bastion.cli.target import Target
-from bastion.client import Client, Ended, Followed, Sight, Stage, Submitted
+from bastion.client import Client, Ended, Followed, JobInfo, Stage, Submitted
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.model.job_spec import JobSpec
@@ -60,7 +60,7 @@ def report_submitted(call: Invocation, client: Client, target: Target, submitted
     elif not waiting:
         tell_absence(client, target)
     if client.backlog(again=False) and not submitted.update:
-        kept_out = client.kept_out(Sight(name=submitted.name, uid=submitted.uid, stage=Stage.SUBMITTED))
+        kept_out = client.kept_out(JobInfo(name=submitted.name, uid=submitted.uid, stage=Stage.SUBMITTED))
         if kept_out is not None:
             say(f"bastion: {phrases.backlog(kept_out)}")
     if call.json and not waiting:

@@ -14,7 +14,7 @@ from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, tell_absence
 from bastion.cli.output import emit_json, plain
-from bastion.client import Client, Result, Sight, Stage
+from bastion.client import Client, JobInfo, Result, Stage
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.lifecycle import Status
 from scheduler import ReasonCode
@@ -34,27 +34,27 @@ def _define(values: flags.FlagValues) -> None:
 
 def _run(call: Invocation) -> int:
     client, target = open_client(call)
-    sight = client.require(call.operands[0])
-    if sight.stage is not Stage.COMPLETED and not call.json:
+    info = client.require(call.operands[0])
+    if info.stage is not Stage.COMPLETED and not call.json:
         tell_absence(client, target)
-    estimate = _estimate(client, sight) if call.flags.eta else None
+    estimate = _estimate(client, info) if call.flags.eta else None
     if call.json:
-        emit_json(_document(client, sight, estimate))
+        emit_json(_document(client, info, estimate))
         return 0
-    for line in _lines(client, sight):
+    for line in _lines(client, info):
         print(line)
     if estimate is not None:
         print(_eta_line(estimate, client.clock.now()))
     return 0
 
 
-def _estimate(client: Client, sight: Sight) -> Estimate | None:
+def _estimate(client: Client, info: JobInfo) -> Estimate | None:
     """None of a job that does not wait for its start."""
-    if sight.stage is not Stage.KNOWN or sight.entry is None or sight.entry.get("phase") != "queued":
+    if info.stage is not Stage.KNOWN or info.entry is None or info.entry.get("phase") != "queued":
         return None
     from bastion.client.jobs.eta import estimate
 
-    return estimate(client, sight)
+    return estimate(client, info)
 
 
 def _eta_line(estimate: Estimate, now: float) -> str:
@@ -75,18 +75,18 @@ def _from_now(seconds: float) -> str:
     return "within a minute" if seconds < 60 else f"in {phrases.two_units(seconds)}"
 
 
-def _lines(client: Client, sight: Sight) -> Iterator[str]:
+def _lines(client: Client, info: JobInfo) -> Iterator[str]:
     now = client.clock.now()
-    name = plain(sight.name)
-    if sight.stage is Stage.COMPLETED and sight.result is not None:
-        yield from _ended(name, sight.result, now)
+    name = plain(info.name)
+    if info.stage is Stage.COMPLETED and info.result is not None:
+        yield from _ended(name, info.result, now)
         return
-    if sight.stage is Stage.INVALID:
-        yield f"{name} is refused: {plain(sight.problem)} ({ReasonCode.INVALID_SPEC.value})"
+    if info.stage is Stage.INVALID:
+        yield f"{name} is refused: {plain(info.problem)} ({ReasonCode.INVALID_SPEC.value})"
         yield "correct its spec and upload it again, or remove it: bastion cancel " + name
         return
-    if sight.stage is Stage.SUBMITTED:
-        kept_out = client.kept_out(sight)
+    if info.stage is Stage.SUBMITTED:
+        kept_out = client.kept_out(info)
         if kept_out is not None:
             yield f"{name} is submitted and not in the queue yet ({ReasonCode.NOT_YET_EVALUATED.value})"
             yield f"  {phrases.backlog(kept_out)}"
@@ -94,15 +94,15 @@ def _lines(client: Client, sight: Sight) -> Iterator[str]:
             yield f"{name} is submitted; the bastion has not read it yet ({ReasonCode.NOT_YET_EVALUATED.value})"
         yield from _alarms(client)
         return
-    if sight.entry is None:
-        status = sight.status.value if sight.status else "unknown"
+    if info.entry is None:
+        status = info.status.value if info.status else "unknown"
         yield f"{name} is {status}; the daemon has not published more of it yet"
     else:
-        yield from _live(name, sight.entry, now)
-    if sight.problem:
-        yield f"  a new spec was uploaded and is refused: {plain(sight.problem)}"
-    if sight.record is not None:
-        yield from _attempts([attempt.model_dump(mode="json") for attempt in sight.record.attempts], now)
+        yield from _live(name, info.entry, now)
+    if info.problem:
+        yield f"  a new spec was uploaded and is refused: {plain(info.problem)}"
+    if info.record is not None:
+        yield from _attempts([attempt.model_dump(mode="json") for attempt in info.record.attempts], now)
     yield from _alarms(client)
 
 
@@ -207,36 +207,36 @@ def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
     }
 
 
-def _headline(client: Client, sight: Sight) -> Mapping[str, Any] | None:
+def _headline(client: Client, info: JobInfo) -> Mapping[str, Any] | None:
     """Why the job waits; None if it does not."""
-    if sight.stage is Stage.INVALID:
-        return {"code": ReasonCode.INVALID_SPEC.value, "message": sight.problem}
-    kept_out = client.kept_out(sight)
+    if info.stage is Stage.INVALID:
+        return {"code": ReasonCode.INVALID_SPEC.value, "message": info.problem}
+    kept_out = client.kept_out(info)
     if kept_out is not None:
         return {
             "code": ReasonCode.NOT_YET_EVALUATED.value,
             "message": phrases.backlog(kept_out),
             "backlog": dict(kept_out),
         }
-    if sight.stage is Stage.SUBMITTED or (sight.status is Status.PENDING and sight.entry is None):
+    if info.stage is Stage.SUBMITTED or (info.status is Status.PENDING and info.entry is None):
         return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": "the bastion has not looked at it yet"}
-    reason = (sight.entry or {}).get("reason")
+    reason = (info.entry or {}).get("reason")
     return reason if isinstance(reason, Mapping) else None
 
 
-def _document(client: Client, sight: Sight, estimate: Estimate | None) -> dict[str, Any]:
-    result = sight.result.document.get("result") if sight.result else None
-    record = sight.record
+def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[str, Any]:
+    result = info.result.document.get("result") if info.result else None
+    record = info.record
     return {
-        "name": sight.name,
-        "uid": sight.uid or None,
-        "stage": sight.stage.value,
-        "status": sight.status.value if sight.status else None,
-        "reason": _headline(client, sight),
-        "job": sight.entry,
+        "name": info.name,
+        "uid": info.uid or None,
+        "stage": info.stage.value,
+        "status": info.status.value if info.status else None,
+        "reason": _headline(client, info),
+        "job": info.entry,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
         "eta": _eta_document(estimate),
-        "problem": sight.problem or None,
+        "problem": info.problem or None,
         "result": result,
         "at": to_rfc3339(client.clock.now()),
     }

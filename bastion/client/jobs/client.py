@@ -81,7 +81,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class JobInfo:
     """What the bucket holds of one name now.
 
     Attributes:
@@ -220,11 +220,11 @@ class Client:
             found = entries[None, None] if outside else None
         return found
 
-    def kept_out(self, sight: Sight) -> Mapping[str, Any] | None:
+    def kept_out(self, info: JobInfo) -> Mapping[str, Any] | None:
         """The entry of `backlog` that keeps a submitted job out of the queue; None if nothing does."""
-        if sight.stage is not Stage.SUBMITTED or not self.backlog(again=False):
+        if info.stage is not Stage.SUBMITTED or not self.backlog(again=False):
             return None
-        spec = self.spec(sight.name, sight.uid)
+        spec = self.spec(info.name, info.uid)
         return None if spec is None else self.backlog_of(spec.project_id, spec.user_id)
 
     def completed(
@@ -277,7 +277,7 @@ class Client:
         """
         keys.check_job_name(name, bastion=self.bastion)
 
-    def look(self, name: str) -> Sight | None:
+    def look(self, name: str) -> JobInfo | None:
         """What there is of that name: the live job before the completed one; None if nothing.
 
         Raises:
@@ -289,7 +289,7 @@ class Client:
             problem = self._problem(name, generation=None)
             if not problem:
                 raise
-            return Sight(name=name, uid="", stage=Stage.INVALID, problem=problem)
+            return JobInfo(name=name, uid="", stage=Stage.INVALID, problem=problem)
         state = self._state(name)
         meta = self.store.head(keys.active(name))
         generation = meta.generation if meta else 0
@@ -299,7 +299,7 @@ class Client:
             ending = state.status is Status.COMPLETED
             result = self.result(name, state.uid) if ending else None
             if not ending or generation in (0, state.generation):
-                return Sight(
+                return JobInfo(
                     name=name,
                     uid=state.uid,
                     stage=Stage.COMPLETED if result else Stage.KNOWN,
@@ -311,18 +311,18 @@ class Client:
                     generation=generation,
                 )
         if isinstance(state, Status) and state is not Status.COMPLETED:
-            return Sight(name=name, uid="", stage=Stage.KNOWN, status=state, problem=problem, generation=generation)
+            return JobInfo(name=name, uid="", stage=Stage.KNOWN, status=state, problem=problem, generation=generation)
         if meta is not None:
             stage = Stage.INVALID if problem else Stage.SUBMITTED
-            return Sight(
+            return JobInfo(
                 name=name, uid=self._uid(name, generation), stage=stage, problem=problem, generation=generation
             )
         result = self.result(name)
         if result is None:
             return None
-        return Sight(name=name, uid=result.uid, stage=Stage.COMPLETED, result=result)
+        return JobInfo(name=name, uid=result.uid, stage=Stage.COMPLETED, result=result)
 
-    def require(self, name: str) -> Sight:
+    def require(self, name: str) -> JobInfo:
         """As `look`, for a name that must mean something.
 
         Raises:
@@ -464,36 +464,36 @@ class Client:
             Refused: there is no such job, or it has ended.
         """
         self.check_name(name)
-        sight = self.require(name)
-        if sight.stage is Stage.COMPLETED:
-            outcome = sight.result.outcome if sight.result else "completed"
+        info = self.require(name)
+        if info.stage is Stage.COMPLETED:
+            outcome = info.result.outcome if info.result else "completed"
             raise Refused(f"the job {name!r} has already ended ({outcome}); there is nothing to cancel")
-        if sight.stage is Stage.INVALID:
-            self.store.delete(keys.active(name), generation=sight.generation)
+        if info.stage is Stage.INVALID:
+            self.store.delete(keys.active(name), generation=info.generation)
             return Cancelled(name=name, uid="", removed=True)
-        if sight.status in (Status.CLEANING, Status.COMPLETED):
+        if info.status in (Status.CLEANING, Status.COMPLETED):
             raise Refused(f"the job {name!r} is ending already; there is nothing to cancel")
         # Before the daemon has taken the job up, its uid is our guess; the wish's later time says the same.
-        uid = sight.uid if sight.stage is Stage.KNOWN else ""
+        uid = info.uid if info.stage is Stage.KNOWN else ""
         data = cancel_request.to_bytes(by=by, at=to_rfc3339(self.clock.now()), uid=uid)
         for _ in range(_TRIES):
             present = self.store.head(keys.user_state(name))
-            if present is not None and self._same_wish(name, sight.uid):
-                return Cancelled(name=name, uid=sight.uid, generation=sight.generation, already=True)
+            if present is not None and self._same_wish(name, info.uid):
+                return Cancelled(name=name, uid=info.uid, generation=info.generation, already=True)
             try:
                 self.store.put(keys.user_state(name), data, generation=present.generation if present else 0)
             except PreconditionFailed:
                 continue  # another wish came or went meanwhile
-            return Cancelled(name=name, uid=sight.uid, generation=sight.generation)
+            return Cancelled(name=name, uid=info.uid, generation=info.generation)
         raise PreconditionFailed(f"{keys.user_state(name)} keeps changing; somebody else is at it, try again")
 
     def _same_wish(self, name: str, uid: str) -> bool:
         try:
             data = self.store.get(keys.user_state(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data
-            wish = cancel_request.read(data)
+            user_request = cancel_request.read(data)
         except (NotFound, ObjectTooLarge, InvalidDocument):
             return False
-        return wish.cancel and bool(uid) and wish.uid == uid
+        return user_request.cancel and bool(uid) and user_request.uid == uid
 
     def _uid(self, name: str, generation: int) -> str:
         """The uid that the daemon gives; its own spelling of the ROOT counts (ours may go through a link)."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import quota
-from bastion.client.jobs.client import Client, Sight
+from bastion.client.jobs.client import Client, JobInfo
 from bastion.client.jobs.durations import declared_durations, live_jobs, past_durations
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
@@ -53,13 +53,13 @@ class Estimate:
     declared: int = 0
 
 
-def estimate(client: Client, sight: Sight) -> Estimate:
+def estimate(client: Client, info: JobInfo) -> Estimate:
     """Estimates when a waiting job starts; what stands in the way of that is told in `Eta.why`."""
     try:
         status = client.status(again=False)
         if status is None:
             return _unknown("no daemon has published what runs")
-        jobs = _jobs(status, sight)
+        jobs = _jobs(status, info)
         policy = client.policy()
     except InvalidDocument as error:
         return _unknown(str(error))
@@ -71,7 +71,7 @@ def estimate(client: Client, sight: Sight) -> Estimate:
         return _unknown(f"the bucket did not answer: {error}")
     declared = declared_durations(client)
     history: list[tuple[WorkKind, float]] = []
-    if any(job.name != sight.name and job.name not in declared for job in jobs):
+    if any(job.name != info.name and job.name not in declared for job in jobs):
         try:
             results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)
         except StoreError as error:
@@ -89,13 +89,13 @@ def estimate(client: Client, sight: Sight) -> Estimate:
         snapshot,
         client.clock.now(),
         Durations(history, declared),
-        (sight.name,),
+        (info.name,),
         draws=DRAWS,
         draw=random.Random(seed(jobs)).random,
         horizon_seconds=HORIZON_SECONDS,
         decisions_max=decisions_max(jobs),
     )
-    eta = answers.get(sight.name, Eta(why="the published status does not show it as waiting"))
+    eta = answers.get(info.name, Eta(why="the published status does not show it as waiting"))
     return Estimate(eta=eta, results=len(history), declared=len(declared))
 
 
@@ -103,16 +103,16 @@ def _unknown(why: str) -> Estimate:
     return Estimate(eta=Eta(why=why))
 
 
-def _jobs(status: Mapping[str, Any], sight: Sight) -> tuple[Job, ...]:
+def _jobs(status: Mapping[str, Any], info: JobInfo) -> tuple[Job, ...]:
     """The published jobs, with what is known besides: who comes back after its eviction, and the asked job's pauses.
 
     Raises:
         InvalidDocument: an entry is not as the daemon writes it.
     """
-    record = sight.record
+    record = info.record
     return tuple(
         replace(job, not_before=record.not_before, stockout=record.stockout, **past_evictions(record))
-        if record is not None and job.name == sight.name and job.status is not JobStatus.STOPPING
+        if record is not None and job.name == info.name and job.status is not JobStatus.STOPPING
         else job
         for job in live_jobs(status)
     )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from bastion.client.daemon_health import DaemonPulse
-from bastion.client.jobs.client import Client, Sight, Stage
+from bastion.client.jobs.client import Client, JobInfo, Stage
 from bastion.client.jobs.poll_pace import Look, Rotation
 from bastion.client.jobs.results import Result
 from bastion.client.logs.folders import runs_of
@@ -250,16 +250,16 @@ class _Following:
     # -- everything at once -------------------------------------------------------------------------------------
 
     def _look_at_everything(self) -> Iterator[Event]:
-        sight = self._sight()
-        ended = self._end(sight)
+        info = self._info()
+        ended = self._end(info)
         attempt = None
-        if sight is not None:
+        if info is not None:
             self._vanished = False
-            self._remember(sight)
-            yield from self._progress(sight.entry)
-            attempt = sight.record.attempt.number if sight.record is not None and sight.record.attempt else None
+            self._remember(info)
+            yield from self._progress(info.entry)
+            attempt = info.record.attempt.number if info.record is not None and info.record.attempt else None
         if self._what.logs:
-            if attempt is None and not self._caught_up and sight is not None and sight.record and sight.record.attempts:
+            if attempt is None and not self._caught_up and info is not None and info.record and info.record.attempts:
                 # It waits for another attempt: what the earlier ones wrote is there already.
                 for run in self._runs():
                     yield from self._all_of(run)
@@ -272,23 +272,23 @@ class _Following:
             if self._what.logs:
                 yield from self._drain()
             self.ended = ended
-        self._whole = ended is None and sight is None
+        self._whole = ended is None and info is None
 
-    def _remember(self, sight: Sight) -> None:
-        self._stage = sight.stage
-        self._record = sight.record
-        self._spec_seen = sight.generation
-        if sight.stage is Stage.SUBMITTED:
+    def _remember(self, info: JobInfo) -> None:
+        self._stage = info.stage
+        self._record = info.record
+        self._spec_seen = info.generation
+        if info.stage is Stage.SUBMITTED:
             self._state_seen = max(self._state_seen, 0)
         for look in (Look.STATE, Look.STATUS, Look.SPEC):
             self._rotation.looked(look)
 
-    def _sight(self) -> Sight | None:
-        sight = self._client.look(self._name)
-        if sight is None or sight.uid == self._uid:
-            return sight
-        if sight.record is not None and self._is_ours(sight.record):
-            return sight
+    def _info(self) -> JobInfo | None:
+        info = self._client.look(self._name)
+        if info is None or info.uid == self._uid:
+            return info
+        if info.record is not None and self._is_ours(info.record):
+            return info
         return None
 
     def _is_ours(self, record: JobRecord) -> bool:
@@ -296,12 +296,12 @@ class _Following:
             self._uid = record.uid
         return record.uid == self._uid
 
-    def _end(self, sight: Sight | None) -> Ended | None:
-        if sight is not None and sight.stage is Stage.INVALID:
-            return Ended(result=None, exit_code=EXIT_REFUSED, message=f"the spec is refused: {sight.problem}")
-        if sight is not None and sight.stage is not Stage.COMPLETED:
+    def _end(self, info: JobInfo | None) -> Ended | None:
+        if info is not None and info.stage is Stage.INVALID:
+            return Ended(result=None, exit_code=EXIT_REFUSED, message=f"the spec is refused: {info.problem}")
+        if info is not None and info.stage is not Stage.COMPLETED:
             return None
-        result = sight.result if sight else self._client.result(self._name, self._uid)
+        result = info.result if info else self._client.result(self._name, self._uid)
         if result is not None:
             return Ended(result=result, exit_code=result.exit_code, message=result.message)
         return self._gone()

@@ -12,7 +12,7 @@ from enum import Enum
 from bastion.core.errors import ProvisionerRefused, Stockout
 
 
-class SliceState(str, Enum):
+class GangState(str, Enum):
     """What a provisioner says of a gang, or of one of its nodes."""
 
     WAITING = "waiting"  # accepted, and there is no capacity for it yet
@@ -57,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRef:
+class GangRef:
     """Which gang: all that a provisioner must know to look for it or to delete it, also after a restart.
 
     Attributes:
@@ -76,7 +76,7 @@ class SliceRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRequest:
+class GangRequest:
     """One gang to create.
 
     Attributes:
@@ -91,7 +91,7 @@ class SliceRequest:
             `bastion.core.bucket.protocol.AgentArguments`.
     """
 
-    ref: SliceRef
+    ref: GangRef
     bastion: str
     run: str
     token: str
@@ -102,7 +102,7 @@ class SliceRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceStatus:
+class GangStatus:
     """One gang as the provisioner sees it.
 
     Attributes:
@@ -112,14 +112,14 @@ class SliceStatus:
         nodes: State of each node that exists, by name (`SliceRef.node`); empty where a gang is one piece.
     """
 
-    ref: SliceRef
+    ref: GangRef
     run: str
     token: str
-    state: SliceState
+    state: GangState
     waiting: str = ""
     failure: tuple[str, str] | None = None
     message: str = ""
-    nodes: Mapping[str, SliceState] = field(default_factory=dict)
+    nodes: Mapping[str, GangState] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

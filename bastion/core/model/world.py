@@ -13,7 +13,7 @@ from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.model.budgets import Budgets
-from bastion.core.model.gangs import Place, SliceStatus
+from bastion.core.model.gangs import GangStatus, Place
 from bastion.core.model.instance_types import InstanceType
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec
@@ -22,7 +22,7 @@ from quota import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class UserRequest:
     """A user's `jobs/user_states/<job>`. `uid` is empty if the client named none."""
 
     generation: int
@@ -52,8 +52,8 @@ class RunView:
     claim: Claim | None = None
     reports: Mapping[int, Report] = field(default_factory=dict)
     reported_at: Mapping[int, float] = field(default_factory=dict)
-    node: SliceStatus | None = None
-    node_gone: bool = False
+    node: GangStatus | None = None
+    gang_gone: bool = False
     failure: tuple[str, str] | None = None
     silent_seconds: Mapping[int, float] = field(default_factory=dict)
 
@@ -62,10 +62,10 @@ NOTHING_SEEN = RunView()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrayNode:
+class OrphanGang:
     """A gang that no current run owns: left over by a crash, or created late by a request thought lost."""
 
-    status: SliceStatus
+    status: GangStatus
     on_bastion: bool
 
 
@@ -104,16 +104,16 @@ class JobView:
     record: JobRecord | None = None
     record_generation: int = 0
     frozen: str = ""
-    wish: Wish | None = None
+    user_request: UserRequest | None = None
     invalid_generation: int = 0
     invalid_object_generation: int = 0
     history_done: int = 0
     history_own: int = 0
     attempt: RunView = NOTHING_SEEN
     cleanup: RunView = NOTHING_SEEN
-    stray_nodes: tuple[StrayNode, ...] = ()
+    orphan_gangs: tuple[OrphanGang, ...] = ()
     attempts_seen: int = 0
-    nodes_unknown: bool = False
+    gangs_unknown: bool = False
     unread: bool = False
     doubt: JobRecord | None = None
     late: bool = False

@@ -9,7 +9,7 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import JobView, World
-from bastion.core.reconcile.effects import AppendHistory, DropInvalid, DropWish, Effect, PutInvalid, PutRecord
+from bastion.core.reconcile.effects import AppendHistory, DropInvalid, DropUserRequest, Effect, PutInvalid, PutRecord
 
 
 def _describe(record: JobRecord) -> str:
@@ -22,10 +22,12 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
     if view.spec is None or view.spec_meta is None:
         return quarantine(view)
     uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation)
-    wish = view.wish
-    if wish is not None and (wish.uid != uid if wish.uid else wish.written_at < view.spec_meta.updated):
+    user_request = view.user_request
+    if user_request is not None and (
+        user_request.uid != uid if user_request.uid else user_request.written_at < view.spec_meta.updated
+    ):
         # A request for a namesake that has ended. It goes first: any that comes later is for this job.
-        return [DropWish(name=view.name, generation=wish.generation)]
+        return [DropUserRequest(name=view.name, generation=user_request.generation)]
     record = JobRecord(
         name=view.name,
         uid=uid,

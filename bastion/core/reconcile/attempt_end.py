@@ -14,7 +14,7 @@ from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import EXIT_NO_CODE
 from bastion.core.instants import from_rfc3339
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import LAST_INSTANT, Cause, Ending, PastTry
 from bastion.core.model.world import RunView
 from bastion.core.plain_text import plain_line
@@ -94,15 +94,15 @@ def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     """Whether the run's gang was never created, or is not what it was."""
     node, name = view.node, plan.ref.name
     claimed = view.claim is not None and view.claim.token == plan.attempt.token
-    if view.failure is not None and (node is None or node.state is SliceState.FAILED):
+    if view.failure is not None and (node is None or node.state is GangState.FAILED):
         cause, message = view.failure
         # What has run was created, whatever the API calls its end.
         return _ending(plan, Cause.INFRASTRUCTURE if claimed else Cause(cause), f"{name}: {message}", now)
     if plan.foreign_host:
         return None  # it is not seen from here
-    if node is not None and node.state in (SliceState.LOST, SliceState.DELETING, SliceState.FAILED):
+    if node is not None and node.state in (GangState.LOST, GangState.DELETING, GangState.FAILED):
         return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {node.message or node.state.value}", now)
-    if claimed and view.node_gone:
+    if claimed and view.gang_gone:
         return _ending(plan, Cause.INFRASTRUCTURE, f"{name} is gone though nobody here deleted it", now)
     return None
 
@@ -119,7 +119,7 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
         own = report.phase in (HostPhase.FAILED, HostPhase.STOPPED, HostPhase.REFUSED)
         if own and (report.error or not told_to_stop):
             text = f"worker {report.host} {report.phase.value}: {report.error or 'host'} {report.message}".rstrip()
-            if report.error == host_errors.HOST_SHUT_DOWN and view.node and view.node.state is SliceState.LOST:
+            if report.error == host_errors.HOST_SHUT_DOWN and view.node and view.node.state is GangState.LOST:
                 text += f"; {plan.ref.name} was lost: {view.node.message or view.node.state.value}"
             return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=report.host)
     lost = _lost_gang(plan, view, now)
@@ -163,7 +163,7 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     failed = first_failure(plan, view) if restart is None else None
     if failed is not None:
         return _failed(plan, failed, now, provisional=True)
-    waits = plan.attempt.waiting is not None or (view.node is not None and view.node.state is SliceState.WAITING)
+    waits = plan.attempt.waiting is not None or (view.node is not None and view.node.state is GangState.WAITING)
     since = plan.attempt.started_at if plan.attempt.up_since is None else plan.attempt.up_since
     patience = plan.provision_seconds
     came_up = len(view.reports) == plan.hosts

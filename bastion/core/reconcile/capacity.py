@@ -8,7 +8,7 @@ from __future__ import annotations
 from bastion.core import limits
 from bastion.core.instants import duration
 from bastion.core.model.budgets import Budgets
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord, Waiting
 from bastion.core.model.world import RunView
 
@@ -18,14 +18,14 @@ def seen(attempt: Attempt, view: RunView, now: float) -> Attempt:
     node = view.node
     if node is None or attempt.running_since is not None:
         return attempt
-    if node.state is SliceState.WAITING:
+    if node.state is GangState.WAITING:
         word = node.waiting or "WAITING"
         if attempt.waiting is not None and attempt.waiting.state == word:
             return attempt
         since = now if attempt.waiting is None else attempt.waiting.since
         waiting = Waiting(state=word, zone=node.ref.zone, since=since)
         return attempt.model_copy(update={"waiting": waiting, "up_since": None})
-    if attempt.waiting is not None and node.state in (SliceState.CREATING, SliceState.READY):
+    if attempt.waiting is not None and node.state in (GangState.CREATING, GangState.READY):
         return attempt.model_copy(update={"waiting": None, "up_since": now})
     return attempt
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from bastion.core.bucket.protocol import Order
-from bastion.core.model.gangs import SliceRef, SliceRequest
+from bastion.core.model.gangs import GangRef, GangRequest
 from bastion.core.model.job_record import JobRecord
 
 # In place of a generation: the one that this turn's own `PutRecord` was given.
@@ -66,18 +66,18 @@ class CloseGate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateSlice:
+class CreateGang:
     """Asks for a run's gang; `on_bastion` picks the provisioner of the bastion's own host."""
 
-    request: SliceRequest
+    request: GangRequest
     on_bastion: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteSlice:
+class DeleteGang:
     """Deletes a gang; one that is gone already is fine."""
 
-    ref: SliceRef
+    ref: GangRef
     on_bastion: bool
 
 
@@ -98,7 +98,7 @@ class DropSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropWish:
+class DropUserRequest:
     name: str
     generation: int
 
@@ -144,11 +144,11 @@ Effect: TypeAlias = (
     | TellLogGap
     | PutOrder
     | CloseGate
-    | CreateSlice
-    | DeleteSlice
+    | CreateGang
+    | DeleteGang
     | PutComplete
     | DropSpec
-    | DropWish
+    | DropUserRequest
     | DropRuns
     | DropRun
     | PutInvalid

@@ -13,7 +13,15 @@ from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import JobView
-from bastion.core.reconcile.effects import JUST_WRITTEN, DropRecord, DropRuns, DropSpec, DropWish, Effect, PutComplete
+from bastion.core.reconcile.effects import (
+    JUST_WRITTEN,
+    DropRecord,
+    DropRuns,
+    DropSpec,
+    DropUserRequest,
+    Effect,
+    PutComplete,
+)
 
 
 def result_document(record: JobRecord) -> dict[str, Any]:
@@ -54,8 +62,8 @@ def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effe
         PutComplete(record=record, document=documents.dumps(result_document(record))),
         DropSpec(name=record.name, generation=record.generation),
     ]
-    if view.wish is not None and not any(isinstance(effect, DropWish) for effect in effects):
-        effects.append(DropWish(name=record.name, generation=view.wish.generation))
+    if view.user_request is not None and not any(isinstance(effect, DropUserRequest) for effect in effects):
+        effects.append(DropUserRequest(name=record.name, generation=view.user_request.generation))
     effects.append(DropRuns(uid=record.uid))
     effects.append(DropRecord(name=record.name, generation=JUST_WRITTEN if just_written else view.record_generation))
     return effects

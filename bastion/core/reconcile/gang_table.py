@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 
 
 class Phase(str, Enum):
@@ -38,12 +38,12 @@ class Seen(str, Enum):
 
     ABSENT = "absent"
     SILENT = "silent"
-    WAITING = SliceState.WAITING.value
-    CREATING = SliceState.CREATING.value
-    READY = SliceState.READY.value
-    DELETING = SliceState.DELETING.value
-    LOST = SliceState.LOST.value
-    FAILED = SliceState.FAILED.value
+    WAITING = GangState.WAITING.value
+    CREATING = GangState.CREATING.value
+    READY = GangState.READY.value
+    DELETING = GangState.DELETING.value
+    LOST = GangState.LOST.value
+    FAILED = GangState.FAILED.value
 
 
 class Action(str, Enum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.instants import duration
-from bastion.core.model.gangs import SliceState
+from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView, World, next_place
@@ -23,13 +23,13 @@ from bastion.core.reconcile.cleanup_slots import CleanupSlots
 from bastion.core.reconcile.effects import (
     AppendHistory,
     CloseGate,
-    DeleteSlice,
+    DeleteGang,
     DropRecord,
-    DropWish,
+    DropUserRequest,
     Effect,
     PutRecord,
 )
-from bastion.core.reconcile.retry_policy import Over, aftermath
+from bastion.core.reconcile.retry_policy import EndedAttempt, aftermath
 from bastion.core.reconcile.runs import RunPlan
 from scheduler import Decision, Plan, Verdict
 
@@ -73,7 +73,7 @@ def reconcile_job(
         return []
     before = view.record
     record = before.model_copy(update={"history": _history_to_keep(view, before)})
-    turn = _Turn(view, decision, world, now, cleaning)
+    turn = _JobReconciler(view, decision, world, now, cleaning)
     record = turn.advance(record)
     effects: list[Effect] = []
     if turn.changed:
@@ -91,11 +91,11 @@ def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bo
     return (
         record.status is Status.PENDING
         and (decision is None or decision.verdict is not Verdict.START)
-        and view.wish is None
+        and view.user_request is None
         and view.spec is None
         and not view.spec_gone
         and not view.spec_problem
-        and not view.stray_nodes
+        and not view.orphan_gangs
         and not view.invalid_object_generation
         and view.doubt is None
         and (not record.history or record.history[-1].number <= view.history_own)
@@ -109,16 +109,16 @@ def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...
     return tuple(lines[max(0, shared_later - limits.HISTORY_KEPT_FOR_PROJECT) :])
 
 
-def cancel_wanted(view: JobView) -> bool:
+def cancel_requested(view: JobView) -> bool:
     """Whether a valid wish asks for this very job's end."""
-    wish, record = view.wish, view.record
-    if wish is None or record is None or not wish.cancel:
+    user_request, record = view.user_request, view.record
+    if user_request is None or record is None or not user_request.cancel:
         return False
     # A wish without uid comes from an older client. One for a namesake was dropped before this job was accepted.
-    return wish.uid == record.uid if wish.uid else True
+    return user_request.uid == record.uid if user_request.uid else True
 
 
-class _Turn:
+class _JobReconciler:
     """One job's way through this tick: `advance` steps the record until nothing more can be decided now."""
 
     def __init__(
@@ -141,7 +141,7 @@ class _Turn:
         adopted = adopted_attempt(self.view, record, self.world)
         if adopted is not None:
             record = self._evolve(record, attempt=adopted)
-        record = self._wishes(record)
+        record = self._user_requests(record)
         while True:
             following = self._step(record)
             if following is record:
@@ -154,14 +154,14 @@ class _Turn:
 
     # -- what users asked for -----------------------------------------------------------------------------------
 
-    def _wishes(self, record: JobRecord) -> JobRecord:
+    def _user_requests(self, record: JobRecord) -> JobRecord:
         view = self.view
-        if view.wish is not None and not cancel_wanted(view):
-            self.effects.append(DropWish(name=record.name, generation=view.wish.generation))
+        if view.user_request is not None and not cancel_requested(view):
+            self.effects.append(DropUserRequest(name=record.name, generation=view.user_request.generation))
         if record.status not in (Status.PENDING, Status.ACTIVE) or _has_ended(record):
             return record
-        if cancel_wanted(view):
-            by = view.wish.by if view.wish else ""
+        if cancel_requested(view):
+            by = view.user_request.by if view.user_request else ""
             return self._cancel(record, f"cancelled{' by ' + by if by else ''}", by)
         if view.spec_gone:
             return self._cancel(record, f"its spec {keys.active(record.name)} was removed", "")
@@ -251,7 +251,7 @@ class _Turn:
 
     def _pending(self, record: JobRecord) -> JobRecord:
         # Rule 4: no new attempt while a listing still shows a node of an old one, or while there is no listing.
-        if self._stray_nodes() or self.view.nodes_unknown:
+        if self._orphan_gangs() or self.view.gangs_unknown:
             return record
         if self.view.record is None or record.spec != self.view.record.spec:
             return record  # updated in this very turn: what was decided was about another size
@@ -404,7 +404,7 @@ class _Turn:
         record = self._evolve(record, attempt=None, attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :])
         if record.status is Status.CANCELLING:
             return record
-        over = Over(attempt=attempt, ending=ending, zones=self._zones(record, attempt))
+        over = EndedAttempt(attempt=attempt, ending=ending, zones=self._zones(record, attempt))
         text, changes = aftermath(record, over, self.now, self.settings.budgets)
         return self._evolve(record, text, **changes)
 
@@ -416,7 +416,7 @@ class _Turn:
         return self._evolve(record, "nothing of it runs any more", status=Status.CLEANING)
 
     def _cleaning(self, record: JobRecord) -> JobRecord:
-        if self._stray_nodes():
+        if self._orphan_gangs():
             return record
         has_cleanup = record.started_job.has_cleanup
         # It runs as the daemon, so only what the scheduler once admitted may run.
@@ -465,14 +465,14 @@ class _Turn:
         text = f"the cleanup command {attempt.ending.cause.value}: {attempt.ending.message}"
         return self._evolve(record, text, cleanup=None, cleanup_done=True)
 
-    def _stray_nodes(self) -> bool:
+    def _orphan_gangs(self) -> bool:
         """Closes the gates of gangs that no current run owns and deletes them; True while there are any."""
         if not self.effects:  # once a turn, however often the record steps
-            for stray in self.view.stray_nodes:
-                if stray.status.state is not SliceState.DELETING:
+            for stray in self.view.orphan_gangs:
+                if stray.status.state is not GangState.DELETING:
                     self.effects.append(CloseGate(run=stray.status.run, reason="its attempt is over"))
-                    self.effects.append(DeleteSlice(ref=stray.status.ref, on_bastion=stray.on_bastion))
-        return bool(self.view.stray_nodes)
+                    self.effects.append(DeleteGang(ref=stray.status.ref, on_bastion=stray.on_bastion))
+        return bool(self.view.orphan_gangs)
 
 
 def _has_ended(record: JobRecord) -> bool:

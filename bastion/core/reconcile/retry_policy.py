@@ -24,7 +24,7 @@ from bastion.core.reconcile import capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
+class EndedAttempt:
     """An attempt that is over.
 
     Attributes:
@@ -52,7 +52,7 @@ def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float
     return longest * (1 - draw / 4)
 
 
-def aftermath(record: JobRecord, over: Over, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
+def aftermath(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
     """What becomes of a job whose attempt is over.
 
     Returns:
@@ -82,7 +82,7 @@ def aftermath(record: JobRecord, over: Over, now: float, budgets: Budgets) -> tu
             return text, {"status": Status.PENDING, "waited_seconds": waited}
 
 
-def _lost(record: JobRecord, over: Over, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
+def _lost(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
     attempt, ending = over.attempt, over.ending
     ran = 0.0 if attempt.running_since is None else ending.at - attempt.running_since
     failures = 1 if ran >= limits.INFRASTRUCTURE_RESET_SECONDS else record.infrastructure_failures + 1
@@ -95,7 +95,7 @@ def _lost(record: JobRecord, over: Over, now: float, budgets: Budgets) -> tuple[
     return f"queued again in {wait:.0f} s: {ending.message}", changes
 
 
-def _no_capacity(record: JobRecord, over: Over, waited: float, now: float) -> tuple[str, dict[str, Any]]:
+def _no_capacity(record: JobRecord, over: EndedAttempt, waited: float, now: float) -> tuple[str, dict[str, Any]]:
     ending = over.ending
     failures = record.capacity_failures + 1
     changes: dict[str, Any] = {"capacity_failures": failures, "zone_turn": over.following_turn(record.zone_turn)}

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from bastion.core import limits
 from bastion.core.bucket import bundles, keys
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction
-from bastion.core.model.gangs import Place, SliceRef, SliceRequest, SliceState
+from bastion.core.model.gangs import GangRef, GangRequest, GangState, Place
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.world import RunView, Settings
 from bastion.core.reconcile import capacity
-from bastion.core.reconcile.effects import CloseGate, CreateSlice, DeleteSlice, Effect, PutOrder, TellLogGap
+from bastion.core.reconcile.effects import CloseGate, CreateGang, DeleteGang, Effect, PutOrder, TellLogGap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,9 @@ class RunPlan:
         return 1 if self.on_bastion or self.spec.runner is None else self.spec.runner.num_replicas
 
     @property
-    def ref(self) -> SliceRef:
+    def ref(self) -> GangRef:
         place = self.attempt.place
-        return SliceRef(name=keys.gang(self.run), zone=place.zone if place else "", num_slices=self.slices)
+        return GangRef(name=keys.gang(self.run), zone=place.zone if place else "", num_slices=self.slices)
 
     @property
     def foreign_host(self) -> bool:
@@ -110,7 +110,7 @@ class RunPlan:
             proxy=runner.proxy if runner else "",
         )
 
-    def create(self) -> CreateSlice:
+    def create(self) -> CreateGang:
         runner = None if self.on_bastion else self.spec.runner
         kind = runner.instance_type if runner else None
         raw_log = ""
@@ -137,9 +137,9 @@ class RunPlan:
         place = self.attempt.place or Place()
         if kind and not place.runtime_version:
             place = replace(place, runtime_version=kind.runtime_version)
-        return CreateSlice(
+        return CreateGang(
             on_bastion=self.on_bastion,
-            request=SliceRequest(
+            request=GangRequest(
                 ref=self.ref,
                 bastion=self.settings.bastion,
                 run=self.run,
@@ -178,7 +178,7 @@ def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
     effects: list[Effect] = []
     if view.order is None or _behind(plan, view.order):
         effects.append(PutOrder(order=plan.order(), generation=view.order_generation))  # not 0 if it is garbage
-    if view.claim is None and view.node_gone and not plan.foreign_host:
+    if view.claim is None and view.gang_gone and not plan.foreign_host:
         effects.append(plan.create())
     return effects
 
@@ -217,7 +217,7 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
             return True
         silent = view.silent_seconds.get(0)
         return silent is not None and silent >= limits.BASTION_HOST_BEAT_LOST_SECONDS
-    return view.node_gone
+    return view.gang_gone
 
 
 def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effect]:
@@ -233,8 +233,8 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
             effects.append(PutOrder(order=plan.order(stop=ending), generation=view.order_generation))
         if ending.provisional or (not _hosts_done(plan, view) and now < ending.at + _patience(view, ending)):
             return effects
-    if not plan.foreign_host and view.node is not None and view.node.state is not SliceState.DELETING:
-        effects.append(DeleteSlice(ref=plan.ref, on_bastion=plan.on_bastion))
+    if not plan.foreign_host and view.node is not None and view.node.state is not GangState.DELETING:
+        effects.append(DeleteGang(ref=plan.ref, on_bastion=plan.on_bastion))
     return effects
 
 
@@ -280,7 +280,7 @@ def _told_to_stop(view: RunView) -> bool:
 
 def _hosts_done(plan: RunPlan, view: RunView) -> bool:
     """Whether no host has anything left to say: it gave its last report, or its node cannot run any more."""
-    if view.node_gone:
+    if view.gang_gone:
         return True
     for host in range(plan.hosts):
         report = view.reports.get(host)
@@ -288,6 +288,6 @@ def _hosts_done(plan: RunPlan, view: RunView) -> bool:
             continue
         # A node that its gang lacks is as the gang is.
         state = view.node.nodes.get(plan.node_of(host), view.node.state) if view.node else None
-        if state not in (SliceState.LOST, SliceState.FAILED):
+        if state not in (GangState.LOST, GangState.FAILED):
             return False
     return True

@@ -14,7 +14,7 @@ from bastion.core.model.lifecycle import Status
 from bastion.core.model.provisioning import BUILT_IN, Provisioning, why_not_placed
 from bastion.core.model.world import JobView
 from bastion.core.reconcile.checkpoints import saved_until
-from bastion.core.reconcile.reconciler import cancel_wanted
+from bastion.core.reconcile.reconciler import cancel_requested
 from quota import Policy
 from scheduler import Job, JobStatus, Snapshot
 
@@ -115,7 +115,7 @@ def _blank(name: str, spec: JobSpec, queued_at: float) -> Job:
 
 def _unreadable(view: JobView) -> Job | None:
     """A job without a state that was read: what its spec asks for is in use, if its nodes exist or may exist."""
-    if not (view.spec and view.spec_meta and (view.stray_nodes or (view.frozen and view.unread))):
+    if not (view.spec and view.spec_meta and (view.orphan_gangs or (view.frozen and view.unread))):
         return None
     return _blank(view.name, view.spec, view.spec_meta.updated)
 
@@ -123,17 +123,17 @@ def _unreadable(view: JobView) -> Job | None:
 def _job(view: JobView, record: JobRecord, since: float | None, promised: bool, hold: str) -> Job | None:
     spec = record.job
     attempt = record.attempt
-    if attempt is None and view.stray_nodes:
+    if attempt is None and view.orphan_gangs:
         # Its nodes are there although its state knows no attempt: somebody removed or replaced the state.
         return replace(_blank(record.name, spec, record.queued_at), status=JobStatus.STOPPING)
     if attempt is None and (
-        record.status is not Status.PENDING or cancel_wanted(view) or view.spec_gone or view.frozen
+        record.status is not Status.PENDING or cancel_requested(view) or view.spec_gone or view.frozen
     ):
         return None  # holds nothing and will not run
     ending = attempt.ending if attempt else None
     if attempt is None:
         status = JobStatus.PENDING
-    elif ending is not None or record.status is Status.CANCELLING or cancel_wanted(view) or view.spec_gone:
+    elif ending is not None or record.status is Status.CANCELLING or cancel_requested(view) or view.spec_gone:
         status = JobStatus.STOPPING
     else:
         status = JobStatus.RUNNING

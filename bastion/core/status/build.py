@@ -57,7 +57,7 @@ def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | 
 
 def _waits_for_nodes(record: JobRecord, view: JobView | None) -> dict[str, Any] | None:
     """The reason of a job that is not in the queue, because nodes of an attempt exist which its state does not know."""
-    if view is None or not view.stray_nodes:
+    if view is None or not view.orphan_gangs:
         return None
     return {
         "code": ReasonCode.BACKOFF.value,

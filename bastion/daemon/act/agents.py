@@ -38,14 +38,14 @@ class Agents:
         pack: Callable[[], PackedAgent],
         clock: Clock,
         *,
-        narrate: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         in_background: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """`in_background`: starts what it is given and returns at once; by default a thread."""
         self._store = store
         self._pack = pack
         self._clock = clock
-        self._narrate = narrate
+        self._notify = notify
         self._in_background = in_background or _start_thread
         self._lock = threading.Lock()
         self._at_work = False
@@ -86,7 +86,7 @@ class Agents:
             # The file last: what is there is whole.
             self._create(keys.agent_manifest(sha256), packed.manifest.to_bytes())
             self._create(keys.agent_file(sha256), packed.archive)
-        self._narrate(f"nodes run the agent {sha256[:12]}, packed for {pythons(packed.manifest.minors)}")
+        self._notify(f"nodes run the agent {sha256[:12]}, packed for {pythons(packed.manifest.minors)}")
         return sha256
 
     def _create(self, key: str, data: bytes) -> None:

@@ -30,14 +30,14 @@ from bastion.core.reconcile.effects import (
     JUST_WRITTEN,
     AppendHistory,
     CloseGate,
-    CreateSlice,
-    DeleteSlice,
+    CreateGang,
+    DeleteGang,
     DropInvalid,
     DropRecord,
     DropRun,
     DropRuns,
     DropSpec,
-    DropWish,
+    DropUserRequest,
     Effect,
     PutComplete,
     PutInvalid,
@@ -51,7 +51,7 @@ from bastion.daemon.act.history import LEASE_RAN_OUT, HistoryWriter
 from bastion.daemon.observe.folders import Folders, Invalid
 from bastion.daemon.observe.gangs import Provisioners
 from bastion.daemon.observe.job_views import JobViews
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore, StoredObject
 
 
@@ -94,7 +94,7 @@ class Executor:
         folders: Folders,
         views: JobViews,
         history: HistoryWriter,
-        crew: Crew,
+        threads: ThreadPool,
         may_act: Callable[[], bool],
     ) -> None:
         """`may_act`: whether the lease still holds; asked before every effect."""
@@ -103,7 +103,7 @@ class Executor:
         self._folders = folders
         self._views = views
         self._history = history
-        self._crew = crew
+        self._threads = threads
         self._may_act = may_act
 
     def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Collection[str]) -> Outcome:
@@ -112,7 +112,7 @@ class Executor:
         turns = self._tell_log_gaps(turns, outcome)
         puts = {name: e for name, effects in turns.items() for e in effects if isinstance(e, PutRecord)}
         failed = set()
-        for name, problem in zip(puts, self._crew.each(self._attempt, puts.values()), strict=True):
+        for name, problem in zip(puts, self._threads.each(self._attempt, puts.values()), strict=True):
             if problem:
                 failed.add(name)
                 outcome.blame(name, problem)
@@ -127,7 +127,7 @@ class Executor:
             for name, effects in turns_left.items()
             if (others := [e for e in effects if not isinstance(e, (PutRecord, AppendHistory))])
         }
-        results = self._crew.each(lambda name: self._in_order(rest[name], history_problems.get(name, "")), rest)
+        results = self._threads.each(lambda name: self._in_order(rest[name], history_problems.get(name, "")), rest)
         for name, (done, problem) in zip(rest, results, strict=True):
             outcome.done += done
             if problem:
@@ -142,7 +142,7 @@ class Executor:
         if not gaps:
             return turns
         failed = set()
-        for (name, _), problem in zip(gaps, self._crew.each(lambda gap: self._attempt(gap[1]), gaps), strict=True):
+        for (name, _), problem in zip(gaps, self._threads.each(lambda gap: self._attempt(gap[1]), gaps), strict=True):
             if problem:
                 failed.add(name)
                 outcome.blame(name, problem)
@@ -206,7 +206,7 @@ class Executor:
             problem = self._attempt(effect)
             if not problem:
                 done += 1
-            elif isinstance(effect, DeleteSlice):
+            elif isinstance(effect, DeleteGang):
                 kept = problem  # no other gang waits for this one's deletion
             else:
                 return done, problem
@@ -235,9 +235,9 @@ class Executor:
                 self._folders.run_objects.remember(f"{order.run}/order", meta, order)
             case CloseGate(run=run, reason=reason):
                 self._close_gate(run, reason)
-            case CreateSlice():
+            case CreateGang():
                 self._create(effect)
-            case DeleteSlice(ref=ref, on_bastion=on_bastion):
+            case DeleteGang(ref=ref, on_bastion=on_bastion):
                 self._provisioners.of(on_bastion=on_bastion).delete(ref)
                 self._views.creation_failures.pop(ref.name, None)
             case PutComplete():
@@ -245,9 +245,9 @@ class Executor:
             case DropSpec(name=name, generation=generation):
                 self._drop(keys.active(name), generation)
                 self._folders.specs.drop(name)
-            case DropWish(name=name, generation=generation):
+            case DropUserRequest(name=name, generation=generation):
                 self._drop(keys.user_state(name), generation)
-                self._folders.wishes.drop(name)
+                self._folders.user_requests.drop(name)
             case DropRuns(uid=uid):
                 self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop, keep="/order")
                 self._drop_all(keys.BEATS, f"{uid}-", lambda _: None)
@@ -316,7 +316,7 @@ class Executor:
             return  # a host was first: the next tick reads its claim
         self._folders.claims.remember(run, meta, claim)
 
-    def _create(self, effect: CreateSlice) -> None:
+    def _create(self, effect: CreateGang) -> None:
         provisioner = self._provisioners.of(on_bastion=effect.on_bastion)
         name = effect.request.ref.name
         self._views.creation_failures.pop(name, None)

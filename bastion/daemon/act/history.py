@@ -19,7 +19,7 @@ from bastion.core.errors import NotFound, PreconditionFailed, StoreError
 from bastion.core.instants import to_rfc3339, utc_day
 from bastion.core.model.job_record import HistoryLine, JobRecord
 from bastion.core.plain_text import plain_line
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore
 
 _MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10})#([0-9]{1,18}) [^\n]*\n", re.MULTILINE)
@@ -73,9 +73,9 @@ def _one_line(text: str) -> str:
 class HistoryWriter:
     """Appends the lines of many records at once: one append per file, however many jobs of a project moved."""
 
-    def __init__(self, store: ObjectStore, crew: Crew) -> None:
+    def __init__(self, store: ObjectStore, threads: ThreadPool) -> None:
         self._store = store
-        self._crew = crew
+        self._threads = threads
         self._files: dict[str, _File] = {}
         # Project histories that were written, by day.
         self._project_files: dict[str, set[str]] = {}
@@ -130,7 +130,7 @@ class HistoryWriter:
 
         problems: dict[str, str] = {}
         order = sorted(files)
-        for key, problem in zip(order, self._crew.each(append_to, order), strict=True):
+        for key, problem in zip(order, self._threads.each(append_to, order), strict=True):
             if problem:
                 problems |= {line.uid: problem for line in files[key]}
         self._forget_past_days()

@@ -40,11 +40,11 @@ class Backlog(Collection[str]):
         self,
         specs: ObjectCache[JobSpec],
         states: ObjectCache[JobRecord | Status],
-        wishes: ObjectCache[CancelRequest],
+        user_requests: ObjectCache[CancelRequest],
     ) -> None:
         self._specs = specs
         self._states = states
-        self._wishes = wishes
+        self._user_requests = user_requests
         self._kept: dict[str, _Kept] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
         self._policy: Policy | None = None
@@ -69,10 +69,10 @@ class Backlog(Collection[str]):
         self._policy, self._room = policy, None
         if not self._kept:
             return
-        specs, states, wishes = self._specs.listed, self._states.listed, self._wishes.listed
+        specs, states, user_requests = self._specs.listed, self._states.listed, self._user_requests.listed
         for name in (self._kept.keys() - specs.keys()) | (self._kept.keys() & states.keys()):
             self._release(name)
-        for name in self._kept.keys() & wishes.keys():
+        for name in self._kept.keys() & user_requests.keys():
             if self._ends(name):
                 self._release(name)
         room = self._counted()
@@ -134,15 +134,15 @@ class Backlog(Collection[str]):
 
     def _ends(self, name: str) -> bool:
         """Whether somebody asks to cancel the job of the present spec."""
-        spec, meta, wish = (
+        spec, meta, user_request = (
             self._specs.listed.get(name),
-            self._wishes.listed.get(name),
-            self._wishes.values.get(name),
+            self._user_requests.listed.get(name),
+            self._user_requests.values.get(name),
         )
-        if spec is None or meta is None or wish is None:
+        if spec is None or meta is None or user_request is None:
             return False
         # One with a uid is for a job that was accepted.
-        return wish.cancel and not wish.uid and meta.updated >= spec.updated
+        return user_request.cancel and not user_request.uid and meta.updated >= spec.updated
 
     def _release(self, name: str) -> None:
         kept = self._kept.pop(name, None)

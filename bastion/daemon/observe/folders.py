@@ -17,7 +17,7 @@ from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
-from bastion.daemon.observe.heartbeats import Beats
+from bastion.daemon.observe.heartbeats import Heartbeats
 from bastion.daemon.observe.listings import LoneObject, Shelves
 from bastion.daemon.observe.object_cache import ObjectCache
 from bastion.ports import Clock, ObjectStore
@@ -66,7 +66,7 @@ class Folders:
         self.states: ObjectCache[JobRecord | Status] = ObjectCache(
             store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
         )
-        self.wishes = ObjectCache(store, keys.JOBS_USER_STATES, lambda _, data: cancel_request.read(data))
+        self.user_requests = ObjectCache(store, keys.JOBS_USER_STATES, lambda _, data: cancel_request.read(data))
         self.claims: ObjectCache[Claim] = ObjectCache(
             store,
             keys.JOBS_CLAIMS,
@@ -82,7 +82,7 @@ class Folders:
             max_bytes=lambda name: limits.ORDER_MAX_BYTES if name.endswith("/order") else limits.REPORT_MAX_BYTES,
         )
         self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_invalid)
-        self.beats = Beats(clock)
+        self.beats = Heartbeats(clock)
         self.quota = LoneObject(keys.PROJECT_QUOTAS) if quota_here else None
         self.options = LoneObject(keys.RUNTIME_OPTIONS)
         self.status = LoneObject(keys.STATUS)
@@ -95,7 +95,7 @@ class Folders:
             claims=self.claims,
             invalid=self.invalid,
             states=self.states,
-            wishes=self.wishes,
+            user_requests=self.user_requests,
             quota=self.quota,
             runs=self.run_objects,
             options=self.options,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.errors import BastionError
-from bastion.core.model.gangs import SliceRef, SliceState, SliceStatus
-from bastion.core.model.world import StrayNode
-from bastion.daemon.thread_pool import Crew
+from bastion.core.model.gangs import GangRef, GangState, GangStatus
+from bastion.core.model.world import OrphanGang
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Provisioner
 
 
@@ -32,7 +32,7 @@ class Provisioners:
 class Listing:
     """Gangs of one provisioner in one zone, in this tick, by name; `problem` is not empty when it did not answer."""
 
-    nodes: Mapping[str, SliceStatus]
+    nodes: Mapping[str, GangStatus]
     problem: str = ""
 
 
@@ -48,10 +48,10 @@ class Nodes:
 
     slices: Mapping[str, Listing]
     bastion_host: Listing
-    by_uid: Mapping[str, tuple[StrayNode, ...]]
+    by_uid: Mapping[str, tuple[OrphanGang, ...]]
     problems: tuple[str, ...]
 
-    def of(self, ref: SliceRef, *, on_bastion: bool) -> Listing:
+    def of(self, ref: GangRef, *, on_bastion: bool) -> Listing:
         """Where that gang is listed, if it is."""
         return self.bastion_host if on_bastion else self.slices[ref.zone]
 
@@ -72,27 +72,27 @@ class Nodes:
             status.run
             for listing in (*self.slices.values(), self.bastion_host)
             for status in listing.nodes.values()
-            if status.state is SliceState.LOST
+            if status.state is GangState.LOST
         }
 
-    def orphans(self, uids: Iterable[str]) -> tuple[StrayNode, ...]:
+    def orphans(self, uids: Iterable[str]) -> tuple[OrphanGang, ...]:
         """Gangs of none of these uids."""
         known = set(uids)
         return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
 
 
-def list_nodes(provisioners: Provisioners, zones: Iterable[str], crew: Crew) -> Nodes:
+def list_nodes(provisioners: Provisioners, zones: Iterable[str], threads: ThreadPool) -> Nodes:
     """Asks both provisioners; one that does not answer, for some zone, is a problem and not an error.
 
     All zones are asked at the same time: an API that hangs keeps the tick for one deadline, not for one per zone.
     """
     asked = list(zones)
-    slices = dict(zip(asked, crew.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
+    slices = dict(zip(asked, threads.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
     host = _list(provisioners.bastion_host, "")
     problems = [f"cannot list {_what(zone)}: {found.problem}" for zone, found in slices.items() if found.problem]
     if host.problem:
         problems.append(f"cannot list the bastion's own host: {host.problem}")
-    by_uid: dict[str, tuple[StrayNode, ...]] = {}
+    by_uid: dict[str, tuple[OrphanGang, ...]] = {}
     for listing in (*slices.values(), host):
         for status in listing.nodes.values():
             run = Run.parse(status.run)
@@ -100,7 +100,7 @@ def list_nodes(provisioners: Provisioners, zones: Iterable[str], crew: Crew) -> 
                 # Rule 4: only what is labelled with a run of ours is ever deleted; and labels can be copied.
                 problems.append(f"the node {status.ref.name} has our label and no run of ours; look at it")
                 continue
-            stray = StrayNode(status=status, on_bastion=listing is host)
+            stray = OrphanGang(status=status, on_bastion=listing is host)
             by_uid[run.uid] = (*by_uid.get(run.uid, ()), stray)
     return Nodes(slices=slices, bastion_host=host, by_uid=by_uid, problems=tuple(problems))
 

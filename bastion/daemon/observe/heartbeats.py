@@ -9,7 +9,7 @@ from bastion.core.bucket import keys
 from bastion.ports import Clock, ObjectMeta
 
 
-class Beats:
+class Heartbeats:
     """Remembers when each beat last moved.
 
     A restarted daemon starts counting anew, and so does one that could not look for a while, or could not write: hosts

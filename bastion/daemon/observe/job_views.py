@@ -18,10 +18,10 @@ from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
 from bastion.core.model import job_spec
 from bastion.core.model.cancel_request import CancelRequest
-from bastion.core.model.gangs import SliceState, SliceStatus, failure_of
+from bastion.core.model.gangs import GangState, GangStatus, failure_of
 from bastion.core.model.job_record import Attempt, JobRecord
 from bastion.core.model.lifecycle import Status
-from bastion.core.model.world import NOTHING_SEEN, JobView, RunView, Settings, StrayNode, Wish
+from bastion.core.model.world import NOTHING_SEEN, JobView, OrphanGang, RunView, Settings, UserRequest
 from bastion.core.reconcile.finish import whose_result
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 from bastion.daemon.observe.folders import Folders
@@ -174,15 +174,17 @@ class JobViews:
         self._bad[meta.key] = seen
         return now - seen[1] >= limits.QUARANTINE_STILL_SECONDS
 
-    def _wish(self, name: str) -> Wish | None:
-        wishes = self._folders.wishes
-        meta = wishes.listed.get(name)
-        if meta is None or name in wishes.unknown:
+    def _user_request(self, name: str) -> UserRequest | None:
+        user_requests = self._folders.user_requests
+        meta = user_requests.listed.get(name)
+        if meta is None or name in user_requests.unknown:
             return None
-        if name in wishes.problems and not self._still(meta):
+        if name in user_requests.problems and not self._still(meta):
             return None  # it may be half written
-        said = wishes.values.get(name, CancelRequest(cancel=False))
-        return Wish(generation=meta.generation, written_at=meta.updated, cancel=said.cancel, uid=said.uid, by=said.by)
+        said = user_requests.values.get(name, CancelRequest(cancel=False))
+        return UserRequest(
+            generation=meta.generation, written_at=meta.updated, cancel=said.cancel, uid=said.uid, by=said.by
+        )
 
     # -- one job ------------------------------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class JobViews:
             and record.generation == meta.generation
             and record.uid not in nodes.by_uid
             and not (nodes.problem(on_bastion=False) or nodes.bastion_host.problem)
-            and name not in folders.wishes.listed
+            and name not in folders.user_requests.listed
             and name not in folders.states.problems
             and name not in folders.states.unknown
             and name not in self.doubts
@@ -247,8 +249,8 @@ class JobViews:
             or states.unknown.get(name)
             or specs.unknown.get(name)
             # Before a job is accepted, it must be known whom a wish that lies there is for.
-            or (folders.wishes.unknown.get(name, "") if record is None else ""),
-            wish=self._wish(name),
+            or (folders.user_requests.unknown.get(name, "") if record is None else ""),
+            user_request=self._user_request(name),
             invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
             history_done=self.history_done.get(record.uid, 0) if record else 0,
@@ -264,7 +266,7 @@ class JobViews:
             if record is None and meta is not None:
                 uid = keys.job_uid(self._settings.root, name, meta.generation)
                 strays = nodes.by_uid.get(uid, ())
-                view = replace(view, stray_nodes=strays, attempts_seen=self._attempts_seen(uid, strays))
+                view = replace(view, orphan_gangs=strays, attempts_seen=self._attempts_seen(uid, strays))
             if record is not None and self._is_ghost(view, record):
                 return replace(view, ghost=True)
             if record is not None:
@@ -313,16 +315,16 @@ class JobViews:
             view,
             attempt=self._run_view(record, record.attempt, listing),
             cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
-            stray_nodes=self._strays(record, view.record_generation, nodes.by_uid.get(record.uid, ())),
+            orphan_gangs=self._orphans_of(record, view.record_generation, nodes.by_uid.get(record.uid, ())),
             # Nodes of its past attempts; a first one starts though some zone is silent, just not there.
-            nodes_unknown=bool(
+            gangs_unknown=bool(
                 nodes.problem(
                     on_bastion=on_bastion, zones={past.zone for past in record.attempts} & nodes.slices.keys()
                 )
             ),
         )
 
-    def _attempts_seen(self, uid: str, nodes: tuple[StrayNode, ...]) -> int:
+    def _attempts_seen(self, uid: str, nodes: tuple[OrphanGang, ...]) -> int:
         """Highest number of an attempt of a job without a state, of which something is left; 0 if nothing is."""
         if self._runs_of is None:
             texts = {*self._folders.claims.listed, *(n.partition("/")[0] for n in self._folders.run_objects.listed)}
@@ -333,7 +335,7 @@ class JobViews:
         created = (found.attempt for node in nodes if (found := Run.parse(node.status.run)) is not None)
         return max((self._runs_of.get(uid, 0), *created))
 
-    def _strays(self, record: JobRecord, generation: int, nodes: tuple[StrayNode, ...]) -> tuple[StrayNode, ...]:
+    def _orphans_of(self, record: JobRecord, generation: int, nodes: tuple[OrphanGang, ...]) -> tuple[OrphanGang, ...]:
         """Gangs of none of the record's runs. One of a later attempt than the record knows may be that of a daemon
         whose state this one has not seen yet, but not for long."""
         if not nodes:
@@ -383,7 +385,7 @@ class JobViews:
             reports=reports,
             reported_at=reported_at,
             node=node,
-            node_gone=node is None and not plan.foreign_host,
+            gang_gone=node is None and not plan.foreign_host,
             failure=self._failure(plan, node) if attempt.ending is None else None,
             silent_seconds=self._silent_seconds(plan, reports),
         )
@@ -396,9 +398,9 @@ class JobViews:
         self._reports[name] = seen
         return seen[1]
 
-    def _failure(self, plan: RunPlan, node: SliceStatus | None) -> tuple[str, str] | None:
+    def _failure(self, plan: RunPlan, node: GangStatus | None) -> tuple[str, str] | None:
         """Why the gang was not created, as far as anybody says so."""
-        if node is not None and node.state not in (SliceState.CREATING, SliceState.FAILED):
+        if node is not None and node.state not in (GangState.CREATING, GangState.FAILED):
             return None
         known = self.creation_failures.get(plan.ref.name) or (node.failure if node is not None else None)
         if known is not None:

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Protocol
 
 from bastion.core import limits
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectMeta, ObjectStore
 
 # Requests of a tick in which nothing happens. With more jobs than this was made for, a quarter more than what the
@@ -192,7 +192,7 @@ class Shelves:
     claims: Shelf
     invalid: WindowShelf
     states: WindowShelf
-    wishes: Shelf
+    user_requests: Shelf
     quota: LoneObject | None
     runs: Shelf
     options: LoneObject
@@ -204,14 +204,14 @@ class Shelves:
 class Listings:
     """Lists what a tick needs, and fills the shelves."""
 
-    def __init__(self, store: ObjectStore, crew: Crew, shelves: Shelves) -> None:
+    def __init__(self, store: ObjectStore, threads: ThreadPool, shelves: Shelves) -> None:
         self._store = store
-        self._crew = crew
+        self._threads = threads
         s = shelves
         quota = () if s.quota is None else (s.quota,)
         self._front = _Stretch(s.specs, s.claims)
-        self._back = _Stretch(s.invalid, s.states, s.wishes)
-        self._wishes = _Stretch(s.wishes)
+        self._back = _Stretch(s.invalid, s.states, s.user_requests)
+        self._user_requests = _Stretch(s.user_requests)
         self._window = _Window(s.invalid, s.states)
         self._tail = _Stretch(*quota, s.runs, s.options, s.status, period_ticks=_RUNS_TICKS)
         self._quota = _Stretch(*quota) if quota else None
@@ -243,7 +243,7 @@ class Listings:
             StoreError: a folder could not be listed; nothing can be decided in this tick.
         """
         wanted: Sequence[_Part] = self._everything if whole else self._due()
-        self._crew.each(
+        self._threads.each(
             lambda part: part.refresh(self._store, self._tick),
             [part for part in wanted if not part.listed_in(self._tick)],
         )
@@ -253,7 +253,7 @@ class Listings:
     def _due(self) -> list[_Part]:
         """What users write, and of the rest what is most overdue, as long as the budget lasts."""
         small = self._back.pages == 1
-        chosen: list[_Part] = [self._front, self._back if small else self._wishes]
+        chosen: list[_Part] = [self._front, self._back if small else self._user_requests]
         rest: list[_Part] = [self._tail, self._beats, *([] if small else [self._window])]
         if self._settings.lateness(self._tick) >= 1:
             rest.append(self._settings)

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectMeta, ObjectStore
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class ObjectCache(Generic[T]):
             listed |= {name: meta for name, meta in self.listed.items() if name <= low or (high and name > high)}
         self.listed = listed
 
-    def look_up(self, names: Iterable[str], crew: Crew) -> dict[str, str]:
+    def look_up(self, names: Iterable[str], threads: ThreadPool) -> dict[str, str]:
         """Adds those of `names` to the listing that a lookup finds: a listing may lack what is new.
 
         Returns:
@@ -83,7 +83,7 @@ class ObjectCache(Generic[T]):
         """
         wanted = [name for name in names if name not in self.listed]
         problems = {}
-        for name, found in zip(wanted, crew.each(self._look_up_one, wanted), strict=True):
+        for name, found in zip(wanted, threads.each(self._look_up_one, wanted), strict=True):
             if isinstance(found, str):
                 problems[name] = found
             elif found is not None:
@@ -118,13 +118,13 @@ class ObjectCache(Generic[T]):
         """The generation that `values[name]` or `problems[name]` was read from; 0 if neither exists."""
         return self._generations.get(name, 0)
 
-    def fetch(self, names: Iterable[str], crew: Crew) -> None:
+    def fetch(self, names: Iterable[str], threads: ThreadPool) -> None:
         """Downloads those of `names` whose generation is not the known one, all at once."""
         listed, known = self.listed, self._generations
         wanted = [name for name in names if name in listed and known.get(name) != listed[name].generation]
         if self.unknown:
             self.unknown = {name: problem for name, problem in self.unknown.items() if name in set(wanted)}
-        for name in crew.each(self._fetch_one, wanted):
+        for name in threads.each(self._fetch_one, wanted):
             if name:
                 self.drop(name)
 

@@ -13,7 +13,7 @@ from bastion.core import limits
 from bastion.core.bucket.keys import Run
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
-from bastion.core.model.world import Settings, StrayNode, World
+from bastion.core.model.world import OrphanGang, Settings, World
 from bastion.core.reconcile.runs import plan_attempt
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.backlog import Backlog
@@ -21,7 +21,7 @@ from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Nodes, Provisioners, list_nodes
 from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.observe.zones import ZonesInUse
-from bastion.daemon.thread_pool import Crew
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Clock, ObjectStore
 from quota import Policy
 
@@ -47,18 +47,18 @@ class Observer:
         provisioners: Provisioners,
         clock: Clock,
         settings: Settings,
-        crew: Crew,
+        threads: ThreadPool,
     ) -> None:
         self._store = store
         self._provisioners = provisioners
         self._settings = settings
-        self._crew = crew
+        self._threads = threads
         self._clock = clock
         self.folders = folders
         self.zones = ZonesInUse()
-        self.backlog = Backlog(folders.specs, folders.states, folders.wishes)
+        self.backlog = Backlog(folders.specs, folders.states, folders.user_requests)
         self.views = JobViews(store, folders, provisioners, clock, settings, self.backlog)
-        self.orphan_nodes: tuple[StrayNode, ...] = ()
+        self.ownerless_gangs: tuple[OrphanGang, ...] = ()
         self.problems: list[str] = []
 
     def observe(
@@ -86,24 +86,24 @@ class Observer:
         Raises:
             StoreError: without what could not be read nothing can be decided in this tick.
         """
-        folders, crew = self.folders, self._crew
+        folders, threads = self.folders, self._threads
         self.problems = []
         unanswered: dict[str, str] = {}
         if fence is not None and not fence.closed:
             # An earlier daemon may have accepted and started them a moment ago, and a listing may lack what is new.
-            unanswered = folders.states.look_up(folders.specs.listed, crew)
-        folders.states.fetch(list(folders.states.listed), crew)
+            unanswered = folders.states.look_up(folders.specs.listed, threads)
+        folders.states.fetch(list(folders.states.listed), threads)
         folders.states.unknown |= unanswered
         self._tell_unread()
-        folders.wishes.fetch(list(folders.wishes.listed), crew)
+        folders.user_requests.fetch(list(folders.user_requests.listed), threads)
         self.backlog.begin(policy)
         self._read_specs()
-        folders.invalid.fetch(list(folders.invalid.listed), crew)
+        folders.invalid.fetch(list(folders.invalid.listed), threads)
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
         self._fetch_runs(records)
         self._forget_past_failures(records)
         needed = zones_needed(records.values(), provisioning)
-        nodes = list_nodes(self._provisioners, sorted({*needed, *self.zones.known}), crew)
+        nodes = list_nodes(self._provisioners, sorted({*needed, *self.zones.known}), threads)
         self.zones.looked(nodes, needed, self._clock.monotonic())
         self.problems += nodes.problems
         if whole:
@@ -111,8 +111,8 @@ class Observer:
         views = self.views.build(nodes, late=fence.late) if fence is not None else self.views.build(nodes)
         self.problems += self.views.problems
         uids = {view.record.uid for view in views.values() if view.record}
-        uids |= {run.uid for view in views.values() for s in view.stray_nodes if (run := Run.parse(s.status.run))}
-        self.orphan_nodes = nodes.orphans(uids)
+        uids |= {run.uid for view in views.values() for s in view.orphan_gangs if (run := Run.parse(s.status.run))}
+        self.ownerless_gangs = nodes.orphans(uids)
         settings = self._settings
         if provisioning is not None:
             settings = replace(settings, budgets=provisioning.budgets)
@@ -155,7 +155,7 @@ class Observer:
         self.backlog.sort_out(list(self.folders.specs.values))  # read before, and not accepted: as in a dry run
         for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
             some = wanted[first : first + limits.SPECS_READ_AT_ONCE]
-            self.folders.specs.fetch(some, self._crew)
+            self.folders.specs.fetch(some, self._threads)
             unknown |= self.folders.specs.unknown
             self.backlog.sort_out(some)
         self.folders.specs.unknown = unknown
@@ -207,9 +207,9 @@ class Observer:
             for a in (record.attempt, record.cleanup)
             if a
         ]
-        claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._crew)
+        claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._threads)
         # By name: whatever else lies there, such as reports of hosts that a run does not have, is nobody's.
-        run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._crew)
+        run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._threads)
 
     def _forget_past_failures(self, records: Mapping[str, JobRecord]) -> None:
         failures = self.views.creation_failures

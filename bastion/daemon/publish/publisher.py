@@ -43,11 +43,11 @@ class Circumstances:
 class Publisher:
     """Knows what lies under the status's key, and makes it what it should be."""
 
-    def __init__(self, store: ObjectStore, listed: LoneObject, narrate: Callable[[str], None]) -> None:
+    def __init__(self, store: ObjectStore, listed: LoneObject, notify: Callable[[str], None]) -> None:
         """`listed`: where the tick's listings leave the object."""
         self._store = store
         self._listed = listed
-        self._narrate = narrate
+        self._notify = notify
         self._entries = JobEntries()
         self._document: dict[str, Any] | None = None  # of which `_data` are the bytes
         self._data: bytes | None = None  # None: what lies there is not known
@@ -61,7 +61,7 @@ class Publisher:
         except InvalidDocument:
             return None
         except BastionError as error:
-            self._narrate(f"the earlier status could not be read: {error}")
+            self._notify(f"the earlier status could not be read: {error}")
             return None
 
     def publish(
@@ -93,7 +93,7 @@ class Publisher:
             self._data = None  # somebody else wrote it; look again next tick
         except BastionError as error:
             self._data = None  # it may have been written all the same
-            self._narrate(f"the status could not be published: {error}")
+            self._notify(f"the status could not be published: {error}")
 
     def _lies_there(self, document: dict[str, Any]) -> bool:
         """Whether what lies there says the same, but for the usage."""

@@ -77,7 +77,7 @@ class LastWords:
         self._note = note
         self._rest = b""
 
-    def heed(self, data: bytes) -> None:
+    def apply_settings(self, data: bytes) -> None:
         """Look at what the script printed."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:_LINE_MAX_BYTES]
@@ -146,7 +146,7 @@ class Supervisor:
         # Ends when the last process that inherited the pipe is gone; a daemon started by the script keeps it open.
         words = LastWords(self._folder.note_problem)
         while data := os.read(descriptor, 65536):
-            words.heed(data)
+            words.apply_settings(data)
             self._serial.write(data)
 
     def _wait(self) -> None:

@@ -157,7 +157,7 @@ def proceed(call: Call) -> Response:
             return call.pass_on_alone()
         if slot.session is None:
             return _unsealed(call, slot)
-        return _Turn(call, slot, slot.session).answer()
+        return _JobReconciler(call, slot, slot.session).answer()
 
 
 def _unsealed(call: Call, slot: Slot) -> Response:
@@ -191,7 +191,7 @@ def _unknown() -> Refusal:
     )
 
 
-class _Turn:
+class _JobReconciler:
     """One request of an upload that is sealed."""
 
     def __init__(self, call: Call, slot: Slot, session: Session) -> None:
