@@ -158,4 +158,4 @@ def test_a_forged_copy_is_put_right_before_a_successor_needs_it() -> None:
     cluster.settle(3)
     good = cluster.store.get(keys.QUOTAS_IN_FORCE).data
     overwrite(cluster, keys.QUOTAS_IN_FORCE, good.replace(b"v4 = 16", b"v4 = 9999"))
-    cluster.run_until(lambda: cluster.store.get(keys.QUOTAS_IN_FORCE).data == good, steps=130)
+    cluster.run_until(lambda: cluster.store.get(keys.QUOTAS_IN_FORCE).data == good, steps=380)

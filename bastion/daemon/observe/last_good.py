@@ -9,7 +9,7 @@ from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreU
 from bastion.ports import ObjectStore
 
 # Every so many ticks. A copy that was forged does harm only to a successor that finds the file itself broken.
-_LOOKED_AT_TICKS = 60
+_LOOKED_AT_TICKS = 360
 
 
 class LastGood:
@@ -60,11 +60,11 @@ class LastGood:
         """Writes the copy if it is not what it should be. What fails is told in `problem`, and tried again if it may
         go well. Once in a while it looks whether somebody else has changed it."""
         self._settled += 1
-        if self._wanted is None and self._kept is not None and self._settled % _LOOKED_AT_TICKS == 0:
-            self._generation, self._wanted = None, self._kept
-        if self._wanted is None:
-            return
         try:
+            if self._settled % _LOOKED_AT_TICKS == 0 and self._was_changed():
+                self._generation, self._wanted = None, self._wanted or self._kept
+            if self._wanted is None:
+                return
             if self.recall() != self._wanted:
                 meta = self._store.put(self._key, self._wanted, generation=self._generation or 0)
                 self._generation, self._data = meta.generation, self._wanted
@@ -78,3 +78,9 @@ class LastGood:
                 f"the copy {self._key} of what is in force cannot be written, so a daemon that starts while the file "
                 f"is broken has none: {error}"
             )
+
+    def _was_changed(self) -> bool:
+        if self._kept is None:
+            return False
+        found = self._store.head(self._key)
+        return (found.generation if found else 0) != self._generation
