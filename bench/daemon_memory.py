@@ -29,9 +29,9 @@ from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.adapters.system_clock import SystemClock
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
-from bastion.core.model.world import Settings
+from bastion.core.model.world import Installation
 from bastion.daemon.observe.gangs import Provisioners
-from bastion.daemon.tick import Daemon, DaemonSettings
+from bastion.daemon.tick import Daemon, DaemonOptions
 from bastion.ports import ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
@@ -82,8 +82,8 @@ def be_daemon(folder: str, port: int) -> None:
             bastion_host=FakeProvisioner(ManualClock()),
         ),
         clock=SystemClock(),
-        settings=DaemonSettings(
-            world=Settings(root=f"{folder}/{BASTION}", bastion=BASTION, host_identity=identity, poll_seconds=1.0),
+        settings=DaemonOptions(
+            world=Installation(root=f"{folder}/{BASTION}", bastion=BASTION, host_identity=identity, poll_seconds=1.0),
             owner="bench",
             process=str(processes.ProcessId.of(os.getpid())),
             tick_seconds=1.0,

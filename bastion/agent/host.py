@@ -28,7 +28,7 @@ from bastion.agent.backoff import Backoff, jittered
 from bastion.agent.bucket_link import BucketLink
 from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
-from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, Attempt
+from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, CommandTry
 from bastion.agent.command.ending import may_be_followed
 from bastion.agent.command.process import end_leftovers
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
@@ -262,7 +262,7 @@ class Host:
             self._until_stored(log.go_on)
         if self._parts.idle is not None:
             self._parts.idle.busy()
-        ending = Attempt(self._parts, log, coordinator=passed.coordinator).run()
+        ending = CommandTry(self._parts, log, coordinator=passed.coordinator).run()
         if ending.phase is HostPhase.WAITING:
             self._reporter.try_number += 1
             return self._reporter.make(HostPhase.WAITING)

@@ -44,7 +44,7 @@ class Sweeper:
             server_time: The same by the bucket's clock, a little while ago.
         """
         seen: dict[str, int] = {}
-        turns: dict[str, list[Effect]] = {}
+        work: dict[str, list[Effect]] = {}
 
         def old_enough(what: str, ticks: int) -> bool:
             seen[what] = self._since.get(what, tick)
@@ -54,14 +54,14 @@ class Sweeper:
             view = world.jobs.get(name)
             known = view is not None and (view.record is not None or view.spec_meta is not None)
             if not known and old_enough(f"wish {name}", limits.UNKNOWN_WISH_TICKS):
-                turns[f"wish {name}"] = [DropUserRequest(name=name, generation=meta.generation)]
+                work[f"wish {name}"] = [DropUserRequest(name=name, generation=meta.generation)]
         # A state that cannot be read may own anything: sweep nothing until it is mended.
         blind = any(view.frozen and view.record is None for view in world.jobs.values())
         for stray in () if blind else sorted(self._observer.ownerless_gangs, key=lambda stray: urgency(stray.status)):
             status = stray.status
             what = f"node {status.ref.name}"
             if old_enough(what, _ORPHAN_TICKS) and status.state is not GangState.DELETING:
-                turns[what] = [
+                work[what] = [
                     CloseGate(run=status.run, reason="nobody owns this node"),
                     DeleteGang(ref=status.ref, on_bastion=stray.on_bastion),
                 ]
@@ -69,12 +69,12 @@ class Sweeper:
         # Claims and orders stay for longer; the rest is of no use.
         for uid in sorted({run.uid for run in ownerless} & self._uids_with_reports()):
             if old_enough(f"runs of {uid}", _ORPHAN_TICKS):
-                turns[f"runs of {uid}"] = [DropRuns(uid=uid)]
+                work[f"runs of {uid}"] = [DropRuns(uid=uid)]
         for run, moved_at in ownerless.items():
             if server_time - moved_at >= PAST_RUNS_KEPT_SECONDS and old_enough(f"run {run}", _ORPHAN_TICKS):
-                turns[f"run {run}"] = [DropRun(run=str(run))]
+                work[f"run {run}"] = [DropRun(run=str(run))]
         self._since = seen
-        return turns | {f"run {run}": [DropRun(run=str(run))] for run in self._past_runs(world, now, server_time)}
+        return work | {f"run {run}": [DropRun(run=str(run))] for run in self._past_runs(world, now, server_time)}
 
     def _past_runs(self, world: World, now: float, server_time: float) -> list[Run]:
         """Runs of attempts that have long been over, of jobs that are not: one may wait for capacity for weeks, and

@@ -18,7 +18,7 @@ from bastion import __version__
 from bastion.core.errors import BastionError, StoreError
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.provisioning import BUILT_IN, Provisioning, tiers_without_settings
-from bastion.core.model.world import Settings, World
+from bastion.core.model.world import Installation, World
 from bastion.core.plain_text import plain_line
 from bastion.core.reconcile import runs
 from bastion.core.reconcile.effects import Effect
@@ -55,7 +55,7 @@ _GIVE_BACK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonSettings:
+class DaemonOptions:
     """How this daemon behaves.
 
     Attributes:
@@ -71,7 +71,7 @@ class DaemonSettings:
         store_threads: Requests to the bucket under way at a time.
     """
 
-    world: Settings
+    world: Installation
     owner: str
     process: str
     tick_seconds: float = 10.0
@@ -106,7 +106,7 @@ class _Decided:
     policy: PolicyStatus
     jobs: Snapshot
     plan: Plan
-    turns: dict[str, list[Effect]]
+    work: dict[str, list[Effect]]
 
 
 class Daemon:
@@ -123,7 +123,7 @@ class Daemon:
         quota_store: ObjectStore,
         provisioners: Provisioners,
         clock: Clock,
-        settings: DaemonSettings,
+        settings: DaemonOptions,
         entropy: Callable[[], bytes],
         notify: Callable[[str], None] = lambda _: None,
         apply_settings: Callable[[Provisioning], str] = lambda _: "",
@@ -281,12 +281,12 @@ class Daemon:
             self._observer.views.start_anew()
             self._sweeper.start_anew()
         decided = self._decide()
-        world, plan, turns = decided.world, decided.plan, decided.turns
+        world, plan, work = decided.world, decided.plan, decided.work
         outcome = Outcome()
         if self._still_acts():
             known = decided.policy.policy.projects if decided.policy.policy else ()
-            outcome = self._executor.execute(turns, known_projects=known)
-        self._look_whole = bool(turns)  # what was done has consequences, and they should not wait for a second look
+            outcome = self._executor.execute(work, known_projects=known)
+        self._look_whole = bool(work)  # what was done has consequences, and they should not wait for a second look
         settings_problems = (self._operator.status.problem, self._settings_problem)
         problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
         problems += filter(None, [self._policy.copy_problem, self._options.copy_problem, self._operator.copy_problem])
@@ -371,12 +371,12 @@ class Daemon:
             plan = self._scheduler.schedule(jobs, now)
             if self._agents is not None and any(decision.verdict is Verdict.START for decision in plan.acting):
                 world = replace(world, agent=self._agents.current())
-            turns = reconcile(world, plan, now)
+            work = reconcile(world, plan, now)
             if not world.dry_run:
-                turns = self._sweeper.sweep(world, self._ticks, now, server_time=self._lease.server_time) | turns
-            if not turns or self._listings.whole:
+                work = self._sweeper.sweep(world, self._ticks, now, server_time=self._lease.server_time) | work
+            if not work or self._listings.whole:
                 self._waiting.update(plan, now)
-                return _Decided(world=world, policy=policy, jobs=jobs, plan=plan, turns=turns)
+                return _Decided(world=world, policy=policy, jobs=jobs, plan=plan, work=work)
             whole = True
 
     def _take_over(self) -> Any:

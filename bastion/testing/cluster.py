@@ -20,12 +20,12 @@ from bastion.core.model import job_spec
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
-from bastion.core.model.world import Settings
+from bastion.core.model.world import Installation
 from bastion.core.status import packing
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.observe.observer import Provisioners
 from bastion.daemon.sweep import PAST_RUNS_KEPT_SECONDS
-from bastion.daemon.tick import Daemon, DaemonSettings, TickReport
+from bastion.daemon.tick import Daemon, DaemonOptions, TickReport
 from bastion.ports import Clock, ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
@@ -127,8 +127,8 @@ class Cluster:
             quota_store=quota_store or store,
             provisioners=provisioners or Provisioners(slices=self.slices, bastion_host=self.bastion_host),
             clock=clock or self.clock,
-            settings=DaemonSettings(
-                world=Settings(root=ROOT, bastion=BASTION, host_identity=self.host_identity, poll_seconds=1.0),
+            settings=DaemonOptions(
+                world=Installation(root=ROOT, bastion=BASTION, host_identity=self.host_identity, poll_seconds=1.0),
                 owner=f"daemon-{number}",
                 # No such process lives here: a successor takes over at once.
                 process="" if elsewhere else f"{number}:1",

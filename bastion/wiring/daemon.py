@@ -23,10 +23,10 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
-from bastion.core.model.world import Settings
+from bastion.core.model.world import Installation
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.observe.observer import Provisioners
-from bastion.daemon.tick import Daemon, DaemonSettings
+from bastion.daemon.tick import Daemon, DaemonOptions
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.ports import ObjectStore, Provisioner
 from bastion.wiring.local import LocalHome, start_emulator
@@ -120,8 +120,8 @@ def build_daemon(
         ),
         clock=clock,
         agents=None if slices == "none" else agents,
-        settings=DaemonSettings(
-            world=Settings(
+        settings=DaemonOptions(
+            world=Installation(
                 root=root.url,
                 bastion=root.bastion,
                 host_identity=processes.host_identity(),

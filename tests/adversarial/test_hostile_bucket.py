@@ -97,7 +97,7 @@ def test_a_half_written_spec_is_not_quarantined_until_it_has_been_still() -> Non
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "user_request",
     [
         b"",
         b"CANCELLING",

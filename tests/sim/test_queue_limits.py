@@ -129,7 +129,7 @@ def test_a_job_that_is_not_accepted_yet_can_be_cancelled_replaced_or_removed() -
 
 
 @pytest.mark.parametrize(
-    "wish", [b'{"status": "ACTIVE"}', b"garbage", b'{"status": "CANCELLING", "uid": "aaaaaaaaaa"}']
+    "user_request", [b'{"status": "ACTIVE"}', b"garbage", b'{"status": "CANCELLING", "uid": "aaaaaaaaaa"}']
 )
 def test_only_a_cancel_of_the_job_itself_passes_the_limit(user_request: bytes) -> None:
     cluster = Cluster(quota=quota(per_user=1))

@@ -13,7 +13,7 @@ from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
 from bastion.core.model.gangs import CapacityModel, Place
 from bastion.core.model.instance_types import lookup, served_families
 from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
-from bastion.core.model.world import Settings, World, next_place
+from bastion.core.model.world import Installation, World, next_place
 from quota import load as load_quota
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "daemon-settings.md"
@@ -251,7 +251,7 @@ v4 = 1.0
 
 def test_each_turn_takes_the_next_zone_and_none_that_is_silent() -> None:
     world = World(
-        jobs={}, settings=Settings(root="/r", bastion="b", host_identity="h"), provisioning=load(GOOD.encode())
+        jobs={}, settings=Installation(root="/r", bastion="b", host_identity="h"), provisioning=load(GOOD.encode())
     )
     quiet = World(
         jobs={},

@@ -376,7 +376,7 @@ def test_workers_read_no_specs_and_no_states() -> None:
 
 
 def test_the_provisioner_is_granted_exactly_the_calls_that_it_makes() -> None:
-    adapter = sorted((REPOSITORY / "bastion" / "adapters").glob("cloud_tpu*.py"))
+    adapter = sorted((REPOSITORY / "bastion" / "adapters" / "tpu").glob("*.py"))
     source = "".join(path.read_text("utf-8") for path in adapter)
     calls = set(re.findall(r"self\._client\.(\w+)\(", source))
     assert len(calls) > 8

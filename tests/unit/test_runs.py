@@ -7,10 +7,10 @@ from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.model import job_spec
 from bastion.core.model.gangs import GangRef, Place
 from bastion.core.model.job_record import Attempt, JobRecord
-from bastion.core.model.world import Settings
+from bastion.core.model.world import Installation
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 
-SETTINGS = Settings(root="/b/b-bastion", bastion="b-bastion", host_identity="h")
+SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h")
 
 
 def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanup: bool = False) -> RunPlan:

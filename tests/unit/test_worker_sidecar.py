@@ -260,7 +260,7 @@ def test_an_attendant_of_an_agent_that_adopts_is_none_of_the_command_and_keeps_i
     done = subprocess.run(
         [sys.executable, "-c", SUBREAPER, str(tmp_path / "pipe"), str(tmp_path)],
         capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(die_with_parent.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(die_with_parent.__file__).parents[3])},
     )  # fmt: skip
     assert done.stdout == "all is as it should be\n", done.stderr
 

@@ -118,7 +118,7 @@ class ZoneQueue:
         if ref.num_slices == 1:
             spec.node_id = ref.node(0)
         else:
-            # The nodes are `<prefix>-0` and so on, as `SliceRef.node` has it.
+            # The nodes are `<prefix>-0` and so on, as `GangRef.node` has it.
             spec.multislice_params = _Spec.MultisliceParams(node_count=ref.num_slices, node_id_prefix=ref.name)
         queued = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
         match place.model:

@@ -58,7 +58,7 @@ _SHUTDOWN_CODES = (128 + signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGI
 _LOOK_SECONDS = 0.05
 
 
-class Attempt:
+class CommandTry:
     """One try of the command on this host."""
 
     def __init__(self, parts: HostParts, log: HostLog, *, coordinator: str) -> None:

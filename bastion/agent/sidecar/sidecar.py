@@ -43,7 +43,7 @@ from bastion.processes import ProcessId
 
 _log = logging.getLogger(__name__)
 
-_TIED = Path(__file__).parent / "tied.py"
+_BOUND_TO_US = Path(__file__).parent / "die_with_parent.py"
 # The proxy as a program, for this very Python.
 PROGRAM = (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "bastion.wiring.proxy_main")
 _LOOK_SECONDS = 0.05
@@ -211,7 +211,7 @@ class Sidecar:
         while not self._ending:
             self.place.certificate.unlink(missing_ok=True)
             process = self._child_processes.start(
-                [sys.executable, "-I", "-S", str(_TIED), str(os.getpid()), *self._program],
+                [sys.executable, "-I", "-S", str(_BOUND_TO_US), str(os.getpid()), *self._program],
                 variables=self._variables,
                 folder=self.place.state,
             )

@@ -109,7 +109,7 @@ class GangStatus:
         waiting: While it waits: the API's own word for it, for example `WAITING_FOR_RESOURCES`.
         failure: If it is `FAILED`: the cause (a value of `bastion.core.model.job_record.Cause`) and the API's words.
         message: For people: state of health, why it was lost.
-        nodes: State of each node that exists, by name (`SliceRef.node`); empty where a gang is one piece.
+        nodes: State of each node that exists, by name (`GangRef.node`); empty where a gang is one piece.
     """
 
     ref: GangRef
@@ -124,7 +124,7 @@ class GangStatus:
 
 
 def failure_of(error: Exception) -> tuple[str, str]:
-    """The cause and the words of a creation that failed, for `SliceStatus.failure`."""
+    """The cause and the words of a creation that failed, for `GangStatus.failure`."""
     match error:
         case Stockout():
             return "capacity", str(error)

@@ -1,7 +1,7 @@
 """What the daemon observed in one tick, as plain data: the input of the reconciler.
 
 Everything here is what a read *said*; nothing is inferred. Absence is recorded only where a lookup of that very name
-confirmed it (`spec_gone`, `node_gone`): a listing that lacks a thing proves nothing.
+confirmed it (`spec_gone`, `gang_gone`): a listing that lacks a thing proves nothing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class RunView:
         claim: None if nobody has decided the gate yet.
         reports: By host index; only those with the run's own token.
         reported_at: When the daemon first saw each of them, by host index.
-        node: This run's gang, as the provisioner lists it or told when asked; None if it did neither.
-        node_gone: A lookup says that nothing of the gang exists.
+        gang: This run's gang, as the provisioner lists it or told when asked; None if it did neither.
+        gang_gone: A lookup says that nothing of the gang exists.
         failure: Why its creation failed, at once or after it was accepted: (cause, message).
         silent_seconds: For how long each host's beat has not moved, by host index, on our own clock.
     """
@@ -52,7 +52,7 @@ class RunView:
     claim: Claim | None = None
     reports: Mapping[int, Report] = field(default_factory=dict)
     reported_at: Mapping[int, float] = field(default_factory=dict)
-    node: GangStatus | None = None
+    gang: GangStatus | None = None
     gang_gone: bool = False
     failure: tuple[str, str] | None = None
     silent_seconds: Mapping[int, float] = field(default_factory=dict)
@@ -85,10 +85,10 @@ class JobView:
         history_done: Number of the last history line known to be appended everywhere it belongs.
         history_own: The same for the job's own history; later ones than `history_done` are not in their project's yet,
             because the quota file in force does not have it.
-        stray_nodes: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
+        orphan_gangs: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
         attempts_seen: Highest number of an attempt of which a gang, a claim or an order lies there, of a spec without
             a state: somebody removed the state of a job that had started.
-        nodes_unknown: The provisioner did not answer, for the zone of a past attempt at least.
+        gangs_unknown: The provisioner did not answer, for the zone of a past attempt at least.
         unread: The present content of the state could not be downloaded; `record` is what was read before, if anything.
         doubt: A start of ours whose write got no answer: it may land at any time, until the state is written again.
         late: The attempt was started by a daemon of an earlier epoch, and its write landed too late to count.
@@ -122,7 +122,7 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Installation:
     """What the reconciler needs to know of this installation.
 
     Attributes:
@@ -158,7 +158,7 @@ class World:
     """
 
     jobs: Mapping[str, JobView]
-    settings: Settings
+    settings: Installation
     entropy: bytes = b""
     dry_run: bool = False
     policy: Policy | None = None

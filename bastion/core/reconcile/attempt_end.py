@@ -92,7 +92,7 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
 
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     """Whether the run's gang was never created, or is not what it was."""
-    node, name = view.node, plan.ref.name
+    node, name = view.gang, plan.ref.name
     claimed = view.claim is not None and view.claim.token == plan.attempt.token
     if view.failure is not None and (node is None or node.state is GangState.FAILED):
         cause, message = view.failure
@@ -119,13 +119,13 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
         own = report.phase in (HostPhase.FAILED, HostPhase.STOPPED, HostPhase.REFUSED)
         if own and (report.error or not told_to_stop):
             text = f"worker {report.host} {report.phase.value}: {report.error or 'host'} {report.message}".rstrip()
-            if report.error == host_errors.HOST_SHUT_DOWN and view.node and view.node.state is GangState.LOST:
-                text += f"; {plan.ref.name} was lost: {view.node.message or view.node.state.value}"
+            if report.error == host_errors.HOST_SHUT_DOWN and view.gang and view.gang.state is GangState.LOST:
+                text += f"; {plan.ref.name} was lost: {view.gang.message or view.gang.state.value}"
             return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=report.host)
     lost = _lost_gang(plan, view, now)
     if lost is not None:
         return lost
-    if view.node is not None and view.node.token != plan.attempt.token:
+    if view.gang is not None and view.gang.token != plan.attempt.token:
         return _ending(plan, Cause.INFRASTRUCTURE, f"a node named {plan.ref.name} exists that is not ours", now)
     patience = limits.BASTION_HOST_BEAT_LOST_SECONDS if plan.foreign_host else limits.BEAT_LOST_SECONDS
     for host, silent in sorted(view.silent_seconds.items()):
@@ -163,7 +163,7 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     failed = first_failure(plan, view) if restart is None else None
     if failed is not None:
         return _failed(plan, failed, now, provisional=True)
-    waits = plan.attempt.waiting is not None or (view.node is not None and view.node.state is GangState.WAITING)
+    waits = plan.attempt.waiting is not None or (view.gang is not None and view.gang.state is GangState.WAITING)
     since = plan.attempt.started_at if plan.attempt.up_since is None else plan.attempt.up_since
     patience = plan.provision_seconds
     came_up = len(view.reports) == plan.hosts
@@ -171,8 +171,8 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
         text = f"only {len(view.reports)} of {plan.hosts} hosts came up within {patience:.0f} s"
         if came_up:
             text = f"no host passed the gate within {patience:.0f} s, though all came up"
-        elif view.node is not None and view.node.message:
-            text = f"{text}: {view.node.message}"
+        elif view.gang is not None and view.gang.message:
+            text = f"{text}: {view.gang.message}"
         return _ending(plan, Cause.INFRASTRUCTURE, text, now)
     return None
 

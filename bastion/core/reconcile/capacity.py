@@ -15,7 +15,7 @@ from bastion.core.model.world import RunView
 
 def seen(attempt: Attempt, view: RunView, now: float) -> Attempt:
     """The attempt with what its gang waits for; the same object if nothing of that is new."""
-    node = view.node
+    node = view.gang
     if node is None or attempt.running_since is not None:
         return attempt
     if node.state is GangState.WAITING:

@@ -29,7 +29,7 @@ from bastion.core.reconcile.effects import (
     Effect,
     PutRecord,
 )
-from bastion.core.reconcile.retry_policy import EndedAttempt, aftermath
+from bastion.core.reconcile.retry_policy import EndedAttempt, after_attempt
 from bastion.core.reconcile.runs import RunPlan
 from scheduler import Decision, Plan, Verdict
 
@@ -46,7 +46,7 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
         return {}
     # Who starts and who is evicted depends on what is in use; the rest does not.
     decisions = {} if world.no_room else {decision.name: decision for decision in plan.acting}
-    turns: dict[str, list[Effect]] = {}
+    work: dict[str, list[Effect]] = {}
     cleaning = CleanupSlots(
         view.record.started_job.user_id
         for view in world.jobs.values()
@@ -55,8 +55,8 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
     for name, view in world.jobs.items():
         effects = reconcile_job(view, decisions.get(name), world, now, cleaning)
         if effects:
-            turns[name] = effects
-    return turns
+            work[name] = effects
+    return work
 
 
 def reconcile_job(
@@ -405,7 +405,7 @@ class _JobReconciler:
         if record.status is Status.CANCELLING:
             return record
         over = EndedAttempt(attempt=attempt, ending=ending, zones=self._zones(record, attempt))
-        text, changes = aftermath(record, over, self.now, self.settings.budgets)
+        text, changes = after_attempt(record, over, self.now, self.settings.budgets)
         return self._evolve(record, text, **changes)
 
     def _cancelling(self, record: JobRecord) -> JobRecord:

@@ -52,7 +52,7 @@ def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float
     return longest * (1 - draw / 4)
 
 
-def aftermath(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
+def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
     """What becomes of a job whose attempt is over.
 
     Returns:

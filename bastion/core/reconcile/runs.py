@@ -17,7 +17,7 @@ from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, Order
 from bastion.core.model.gangs import GangRef, GangRequest, GangState, Place
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.model.job_spec import JobSpec
-from bastion.core.model.world import RunView, Settings
+from bastion.core.model.world import Installation, RunView
 from bastion.core.reconcile import capacity
 from bastion.core.reconcile.effects import CloseGate, CreateGang, DeleteGang, Effect, PutOrder, TellLogGap
 
@@ -37,7 +37,7 @@ class RunPlan:
     run: str
     attempt: Attempt
     spec: JobSpec
-    settings: Settings
+    settings: Installation
     cleanup: bool
     valid_until_seconds: float | None = None
 
@@ -152,7 +152,7 @@ class RunPlan:
         )
 
 
-def plan_attempt(record: JobRecord, attempt: Attempt, settings: Settings) -> RunPlan:
+def plan_attempt(record: JobRecord, attempt: Attempt, settings: Installation) -> RunPlan:
     return RunPlan(
         run=str(record.run(attempt)),
         attempt=attempt,
@@ -233,7 +233,7 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
             effects.append(PutOrder(order=plan.order(stop=ending), generation=view.order_generation))
         if ending.provisional or (not _hosts_done(plan, view) and now < ending.at + _patience(view, ending)):
             return effects
-    if not plan.foreign_host and view.node is not None and view.node.state is not GangState.DELETING:
+    if not plan.foreign_host and view.gang is not None and view.gang.state is not GangState.DELETING:
         effects.append(DeleteGang(ref=plan.ref, on_bastion=plan.on_bastion))
     return effects
 
@@ -287,7 +287,7 @@ def _hosts_done(plan: RunPlan, view: RunView) -> bool:
         if report is not None and report.phase.final:
             continue
         # A node that its gang lacks is as the gang is.
-        state = view.node.nodes.get(plan.node_of(host), view.node.state) if view.node else None
+        state = view.gang.nodes.get(plan.node_of(host), view.gang.state) if view.gang else None
         if state not in (GangState.LOST, GangState.FAILED):
             return False
     return True

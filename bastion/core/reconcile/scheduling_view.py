@@ -65,7 +65,7 @@ class SchedulingView:
 
 
 def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Job | None:
-    if view.ghost or (view.late and view.attempt.node is None and not _claimed(view)):
+    if view.ghost or (view.late and view.attempt.gang is None and not _claimed(view)):
         return None  # it is over, or never counted
     if view.unread and view.record is not None:
         return _unread(view, view.record, _job(view, view.record, since, promised, hold))

@@ -88,9 +88,9 @@ def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, An
 
 def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
     """What keeps hosts from coming up, if whoever runs the nodes knows."""
-    if record.attempt is None or record.attempt.ending is not None or view is None or view.attempt.node is None:
+    if record.attempt is None or record.attempt.ending is not None or view is None or view.attempt.gang is None:
         return {}
-    message = view.attempt.node.message
+    message = view.attempt.gang.message
     missing = len(view.attempt.reports) < record.job.hosts
     return {"host_problem": message[: limits.MESSAGE_MAX_CHARS]} if message and missing else {}
 

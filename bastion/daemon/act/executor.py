@@ -106,11 +106,11 @@ class Executor:
         self._threads = threads
         self._may_act = may_act
 
-    def execute(self, turns: Mapping[str, list[Effect]], *, known_projects: Collection[str]) -> Outcome:
+    def execute(self, work: Mapping[str, list[Effect]], *, known_projects: Collection[str]) -> Outcome:
         outcome = Outcome()
         self._views.share_history(known_projects)
-        turns = self._tell_log_gaps(turns, outcome)
-        puts = {name: e for name, effects in turns.items() for e in effects if isinstance(e, PutRecord)}
+        work = self._tell_log_gaps(work, outcome)
+        puts = {name: e for name, effects in work.items() for e in effects if isinstance(e, PutRecord)}
         failed = set()
         for name, problem in zip(puts, self._threads.each(self._attempt, puts.values()), strict=True):
             if problem:
@@ -120,7 +120,7 @@ class Executor:
                 outcome.records[name] = puts[name].record
                 outcome.done += 1
         fresh = {name for name, put in puts.items() if put.generation == 0}
-        turns_left = {name: effects for name, effects in turns.items() if name not in failed}
+        turns_left = {name: effects for name, effects in work.items() if name not in failed}
         history_problems = self._append_history(turns_left, set(puts), fresh, known_projects, outcome)
         rest = {
             name: others
@@ -136,11 +136,11 @@ class Executor:
                 outcome.dropped.add(name)
         return outcome
 
-    def _tell_log_gaps(self, turns: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
+    def _tell_log_gaps(self, work: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
         """Returns the turns that go on: those in which this went well."""
-        gaps = [(name, e) for name, effects in turns.items() for e in effects if isinstance(e, TellLogGap)]
+        gaps = [(name, e) for name, effects in work.items() for e in effects if isinstance(e, TellLogGap)]
         if not gaps:
-            return turns
+            return work
         failed = set()
         for (name, _), problem in zip(gaps, self._threads.each(lambda gap: self._attempt(gap[1]), gaps), strict=True):
             if problem:
@@ -150,13 +150,13 @@ class Executor:
                 outcome.done += 1
         return {
             name: [e for e in effects if not isinstance(e, TellLogGap)]
-            for name, effects in turns.items()
+            for name, effects in work.items()
             if name not in failed
         }
 
     def _append_history(
         self,
-        turns: Mapping[str, list[Effect]],
+        work: Mapping[str, list[Effect]],
         moved: set[str],
         fresh: set[str],
         known_projects: Collection[str],
@@ -173,7 +173,7 @@ class Executor:
         """
         records = {}
         patience = _CATCH_UP_JOBS
-        for name, effects in turns.items():
+        for name, effects in work.items():
             for effect in effects:
                 if isinstance(effect, AppendHistory):
                     urgent = name in moved or any(isinstance(e, _NEEDS_HISTORY) for e in effects)

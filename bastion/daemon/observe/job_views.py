@@ -21,7 +21,7 @@ from bastion.core.model.cancel_request import CancelRequest
 from bastion.core.model.gangs import GangState, GangStatus, failure_of
 from bastion.core.model.job_record import Attempt, JobRecord
 from bastion.core.model.lifecycle import Status
-from bastion.core.model.world import NOTHING_SEEN, JobView, OrphanGang, RunView, Settings, UserRequest
+from bastion.core.model.world import NOTHING_SEEN, Installation, JobView, OrphanGang, RunView, UserRequest
 from bastion.core.reconcile.finish import whose_result
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 from bastion.daemon.observe.folders import Folders
@@ -57,7 +57,7 @@ class JobViews:
         folders: Folders,
         provisioners: Provisioners,
         clock: Clock,
-        settings: Settings,
+        settings: Installation,
         backlog: Collection[str] = (),
     ) -> None:
         """`backlog`: names whose specs the queue has no room for; they get no view."""
@@ -262,7 +262,9 @@ class JobViews:
         )
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
-                view = replace(view, spec_gone=self._store.head(keys.active(name)) is None)
+                # A listing may lack what is new: that of a namesake that replaced the job's own spec.
+                found = self._store.head(keys.active(name))
+                view = replace(view, spec_gone=found is None, spec_meta=found)
             if record is None and meta is not None:
                 uid = keys.job_uid(self._settings.root, name, meta.generation)
                 strays = nodes.by_uid.get(uid, ())
@@ -384,7 +386,7 @@ class JobViews:
             claim=self._claim(plan.run),
             reports=reports,
             reported_at=reported_at,
-            node=node,
+            gang=node,
             gang_gone=node is None and not plan.foreign_host,
             failure=self._failure(plan, node) if attempt.ending is None else None,
             silent_seconds=self._silent_seconds(plan, reports),

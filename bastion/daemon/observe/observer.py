@@ -13,7 +13,7 @@ from bastion.core import limits
 from bastion.core.bucket.keys import Run
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
-from bastion.core.model.world import OrphanGang, Settings, World
+from bastion.core.model.world import Installation, OrphanGang, World
 from bastion.core.reconcile.runs import plan_attempt
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.backlog import Backlog
@@ -34,7 +34,7 @@ class Observer:
     Attributes:
         folders: One cache per folder; listings fill them, and the executor with what it writes.
         views: Builds the views; keeps what only this daemon knows of jobs.
-        orphan_nodes: Nodes of no job that is known.
+        ownerless_gangs: Nodes of no job that is known.
         zones: Where slices may be, whatever the settings say now.
         backlog: Specs that the queue has no room for.
         problems: What went wrong in this tick, for people.
@@ -46,7 +46,7 @@ class Observer:
         folders: Folders,
         provisioners: Provisioners,
         clock: Clock,
-        settings: Settings,
+        settings: Installation,
         threads: ThreadPool,
     ) -> None:
         self._store = store
