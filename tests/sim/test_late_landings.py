@@ -261,6 +261,7 @@ def test_a_state_whose_creation_lands_after_the_jobs_end_is_dropped(namesake: st
     if namesake in ("waits", "unlisted", "update"):
         version = 1 if namesake == "update" else None
         if namesake == "unlisted":  # the listings lack the namesake's spec for a while
+            cluster.clock.advance(10)  # they have the state by then
             bucket.lag_seconds = 8.0
             bucket.wrote(keys.active("job"), 0)
         other = cluster.submit("job", instance_type="tpu-v4-8", command="another", version=version)

@@ -222,25 +222,25 @@ SUBREAPER = """
 import os, sys, threading
 from pathlib import Path
 from bastion import processes
-from bastion.agent.child_processes import Attendants
+from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.command.process import Command
 
 processes.become_subreaper()
-attendants = Attendants()
-attendant = attendants.start(["/bin/bash", "-c", "sleep 60 & wait"], variables=dict(os.environ), folder=Path("/"))
+child_processes = ChildProcesses()
+attendant = child_processes.start(["/bin/bash", "-c", "sleep 60 & wait"], variables=dict(os.environ), folder=Path("/"))
 ended = threading.Event()
 command = Command.start(
     "(setsid env -i sleep 0.2 &) ; setsid env -i sleep 60 & read line < " + sys.argv[1],
-    variables=dict(os.environ), folder=Path("/"), marker=sys.argv[2], on_exit=ended.set, attendants=attendants,
+    variables=dict(os.environ), folder=Path("/"), marker=sys.argv[2], on_exit=ended.set, child_processes=child_processes,
 )
 codes = []
-waiter = threading.Thread(target=lambda: codes.append(attendants.wait(attendant)))
+waiter = threading.Thread(target=lambda: codes.append(child_processes.wait(attendant)))
 waiter.start()
-while len(attendants.pids()) < 2:
+while len(child_processes.pids()) < 2:
     pass
 members = {member.pid for member in command.members()}
-assert members and not members & attendants.pids(), (members, attendants.pids())
-family = attendants.pids()
+assert members and not members & child_processes.pids(), (members, child_processes.pids())
+family = child_processes.pids()
 attendant.kill()
 waiter.join()
 assert codes == [137], codes
