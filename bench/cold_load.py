@@ -19,7 +19,7 @@ from google.cloud import storage
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
-from bastion.daemon.tick import Daemon
+from bastion.daemon.daemon import Daemon
 from bastion.testing.cluster import BASTION, LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.wiring.roots import open_root

@@ -30,8 +30,9 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
 from bastion.core.model.world import Installation
+from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.gangs import Provisioners
-from bastion.daemon.tick import Daemon, DaemonOptions
+from bastion.daemon.tick import DaemonOptions
 from bastion.ports import ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock

@@ -51,7 +51,7 @@ FENCE_EXEMPT_MAX = 64
 # and what it holds or its spec asks for counts as in use.
 UNREAD_STATE_SECONDS = 300.0
 # A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).
-UNKNOWN_WISH_TICKS = 10
+UNKNOWN_REQUEST_TICKS = 10
 
 # Queued jobs of all users who are members of nothing, together; they wait for a quota file that names them.
 OUTSIDERS_QUEUED_JOBS_MAX = 1000

@@ -24,9 +24,9 @@ from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.provisioning import Provisioning
+from bastion.core.reconcile.sweep import urgency
 from bastion.daemon.observe.gangs import is_named_for
 from bastion.daemon.observe.observer import zones_needed
-from bastion.daemon.sweep import urgency
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore, Provisioner
 

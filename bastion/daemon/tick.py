@@ -1,15 +1,20 @@
-"""The daemon: one tick after another. Everything it knows lies in the bucket; kill it at any instant.
+"""One tick of the daemon, in seven steps:
 
-    renew lease → observe → schedule → reconcile → execute → publish
+1. Hold the lease.
+2. Look: list what is due, and read what changed.
+3. Take over, once an epoch: what the predecessor had in force, published and remembered.
+4. Apply what people write: the quota file, the runtime options, the operator's settings.
+5. Observe: one `TickInput` with everything that the decision depends on.
+6. Decide: one `TickOutput`. A tick that saw only a part of the bucket and finds something to do goes back to step 2,
+   and looks at everything.
+7. Act on it, and publish.
 
-Layer: reaches the world through ports only. The clock and randomness are injected.
+The steps reach the world through ports only. The clock and randomness are injected.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,12 +26,11 @@ from bastion.core.model.provisioning import BUILT_IN, Provisioning, tiers_withou
 from bastion.core.model.world import Installation, World
 from bastion.core.plain_text import plain_line
 from bastion.core.reconcile import runs
-from bastion.core.reconcile.effects import Effect
-from bastion.core.reconcile.reconciler import reconcile
 from bastion.core.reconcile.restart_costs import RestartCosts
 from bastion.core.reconcile.scheduling_view import SchedulingView
 from bastion.core.status.build import idle_document
 from bastion.core.status.jobs import published_holdings
+from bastion.core.tick import TickInput, TickOutput, decide
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.act.executor import Executor, Outcome
 from bastion.daemon.act.history import HistoryWriter
@@ -42,32 +46,27 @@ from bastion.daemon.observe.settings_source import SettingsSource
 from bastion.daemon.publish.daemon_log import DaemonLog
 from bastion.daemon.publish.publisher import Circumstances, Publisher
 from bastion.daemon.publish.waiting_since import WaitingSince
-from bastion.daemon.sweep import Sweeper
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Clock, ObjectStore
-from scheduler import JobStatus, Plan, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
+from scheduler import JobStatus, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
 
 _STORE_THREADS = 32
-# Between two looks whether to stop.
-_DOZE_SECONDS = 0.5
-# An end that waits longer for a bucket that does not answer is worth less than the TTL that it spares a successor.
-_GIVE_BACK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
-    """How this daemon behaves.
+    """How a daemon behaves.
 
     Attributes:
         world: What the reconciler needs to know.
         owner: Random name of this process, for the lease.
         process: This process's id and start time, as `ProcessId` writes them.
-        tick_seconds: Between two idle ticks; after a tick that did something the next one follows sooner.
-        busy_tick_seconds: Between two ticks while things are moving, or hosts are about to end.
+        tick_seconds: Between two idle ticks.
+        busy_tick_seconds: Between two ticks while jobs start or stop, or hosts are about to end.
         lease_ttl_seconds: After so long without renewal another daemon takes over.
-        idle_exit_seconds: End when there was no job for so long; 0 means never.
-        without_file: What holds as long as the operator has written no settings; None: no slices are created.
-        quota_root: ROOT under which the quota file lies; published, so that nobody uploads one where it is not read.
+        idle_exit_seconds: End after so long without a job; 0 means never.
+        without_file: Settings in force until the operator writes some; None: no slices are created.
+        quota_root: ROOT of the quota file; published, so that nobody uploads one elsewhere.
         store_threads: Requests to the bucket under way at a time.
     """
 
@@ -88,7 +87,8 @@ class TickReport:
     """What one tick did, for the loop and for tests.
 
     Attributes:
-        pressing: Hosts are on their way to the end of an attempt or of a try: the next look should not wait for long.
+        acted: False: another daemon holds the lease, or too little was seen.
+        pressing: Hosts are about to end an attempt or a try: the next tick should follow soon.
     """
 
     acted: bool
@@ -99,21 +99,19 @@ class TickReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
-    """What a tick saw, and what it is going to do about it."""
+class _InForce:
+    """What people wrote, as it is in force in this tick."""
 
-    world: World
     policy: PolicyStatus
-    jobs: Snapshot
-    plan: Plan
-    work: dict[str, list[Effect]]
+    provisioning: Provisioning | None
+    dry_run: bool
 
 
-class Daemon:
-    """Owns the tick. `run` repeats it until told to stop; `tick` is one of them.
+class Tick:
+    """The parts of a daemon, and what they remember from tick to tick; `tick` is one of them.
 
     Attributes:
-        time: By which everything is timed that outlives a tick.
+        time: The clock of everything that outlives a tick.
     """
 
     def __init__(
@@ -129,14 +127,17 @@ class Daemon:
         apply_settings: Callable[[Provisioning], str] = lambda _: "",
         agents: Agents | None = None,
         machine_alarms: Callable[[], Sequence[str]] = tuple,
+        record: Callable[[TickInput, TickOutput, PolicyStatus], str] = lambda *_: "",
     ) -> None:
-        """What the ports are for.
+        """Makes the parts.
 
         Args:
-            machine_alarms: Asked in every tick what is wrong with this machine.
+            notify: Told what the operator should know now.
+            apply_settings: Told the operator's settings in every tick, before any request to the provisioners; returns
+                which of them cannot be applied.
             agents: What nodes fetch from the bucket; None: they bring their agent along.
-            heed: Told the operator's settings in every tick, before anything is asked of the provisioners; returns
-                what of them cannot be heeded.
+            machine_alarms: Asked in every tick for problems of this machine.
+            record: Told every decision, with the quota in force; returns a problem, or an empty text.
         """
         self._store = store
         self._clock = clock
@@ -146,7 +147,9 @@ class Daemon:
         self._agents = agents
         self._machine_alarms = machine_alarms
         self._apply_settings = apply_settings
+        self._record = record
         self._settings_problem = ""
+        self._record_problem = ""
         self._threads = ThreadPool(settings.store_threads)
         self._lease = Lease(
             store,
@@ -169,7 +172,6 @@ class Daemon:
         self._executor = Executor(
             store, provisioners, folders, self._observer.views, history, self._threads, self._lease.may_act
         )
-        self._sweeper = Sweeper(self._observer)
         self._log = DaemonLog(store, clock, settings.world.bastion)
         self._waiting = WaitingSince()
         self._view = SchedulingView()
@@ -177,134 +179,170 @@ class Daemon:
         self._recent = RecentHoldings()
         self._restart_costs = RestartCosts()
         self._usage = UsageHistory()
+        self._ownerless_since: dict[str, int] = {}
         self._publisher = Publisher(store, folders.status, notify)
         self._failed = FailedTicks(clock)
         self._ticks = 0
         self._look_whole = True  # what an earlier tick saw does not suffice for the next one
-        self._epoch_said = 0
+        self._epoch_told = 0
         self._recovered_epoch = -1
         self._standing_by = ""
-
-    # -- the loop -----------------------------------------------------------------------------------------------
-
-    def run(self, should_stop: Callable[[], bool]) -> None:
-        """Ticks until `should_stop`, or until there was nothing to do for long enough."""
-        busy_at = self._clock.monotonic()
-        while not should_stop():
-            report = self._guarded_tick()
-            now = self._clock.monotonic()
-            if report.jobs or not report.acted:
-                busy_at = now
-            idle = self._settings.idle_exit_seconds
-            if idle and now - busy_at >= idle:
-                self._notify(f"no job for {idle:.0f} s: ending")
-                break
-            moving = report.acted and (report.outcome.done > 0 or report.pressing)
-            self._rest(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
-        self.close()
-
-    def _guarded_tick(self) -> TickReport:
-        """One tick. An error that nobody foresaw is told, and the next tick begins anew from the bucket."""
-        try:
-            return self.tick()
-        except Exception as error:  # noqa: BLE001 - the last guard: nothing that others write may end the daemon
-            what, story = self._failed.note(error), traceback.format_exc()
-        self._look_whole = True
-        self._notify(f"a tick failed, the next one goes on: {what}\n{story}")
-        self._log.say(f"a tick failed: {what}")
-        with contextlib.suppress(StoreError):
-            self._log.flush()
-        return TickReport(acted=False, problems=[what])
-
-    def _rest(self, seconds: float, should_stop: Callable[[], bool]) -> None:
-        ends = self._clock.monotonic() + seconds
-        while (left := ends - self._clock.monotonic()) > 0 and not should_stop():
-            self._clock.sleep(min(left, _DOZE_SECONDS))
-
-    def close(self) -> None:
-        """Gives the lease back, if the bucket answers, and ends the threads; nothing else needs to be put away."""
-        giving_back = threading.Thread(target=self._give_back, name="give-back", daemon=True)
-        giving_back.start()
-        giving_back.join(_GIVE_BACK_SECONDS)
-        if giving_back.is_alive():
-            self._notify("the lease was not given back: the bucket does not answer; a successor waits for its TTL")
-        self._threads.dismiss()
-
-    def _give_back(self) -> None:
-        try:
-            self._lease.release()
-        except StoreError as error:
-            self._notify(f"the lease was not given back ({error}); a successor waits for its TTL")
-
-    # -- one tick -----------------------------------------------------------------------------------------------
 
     def tick(self) -> TickReport:
         """One pass. A store that does not answer costs this pass, never the daemon."""
         problems: list[str] = []
         self._ticks += 1
-        writes = self._lease.writes
+        if not self._hold_lease(problems):
+            return TickReport(acted=False, problems=problems)
         try:
-            if not self._lease.hold():
-                self._look_whole = True
-                self._stand_by()
-                return TickReport(acted=False)
-            self._standing_by = ""
-        except StoreError as error:
-            problems.append(f"the lease could not be renewed: {error}")
-            self._folders.beats.start_anew()  # nor may hosts be able to beat
-            if not self._lease.may_act():
-                self._look_whole = True
-                self._notify(problems[0])
-                return TickReport(acted=False, problems=problems)
-        self._listings.begin(spent=self._lease.writes - writes)
-        try:
-            return self._act(problems)
+            in_force, given, output = self._look_and_decide()
+            return self._act(in_force, given, output, problems)
         except BastionError as error:
             self._look_whole = True
             problems.append(f"this tick saw too little to act: {error}")
             self._notify(problems[-1])
             return TickReport(acted=False, problems=problems)
 
+    # -- 1. the lease -------------------------------------------------------------------------------------------
+
+    def _hold_lease(self, problems: list[str]) -> bool:
+        """Returns whether this daemon may act."""
+        writes = self._lease.writes
+        try:
+            if not self._lease.hold():
+                self._look_whole = True
+                self._stand_by()
+                return False
+            self._standing_by = ""
+        except StoreError as error:
+            problems.append(f"the lease could not be renewed: {error}")
+            self._folders.heartbeats.start_anew()  # hosts may not reach the bucket either
+            if not self._lease.may_act():
+                self._look_whole = True
+                self._notify(problems[0])
+                return False
+        if self._epoch_told != self._lease.epoch:
+            self._begin_epoch()
+        self._listings.begin(spent=self._lease.writes - writes)
+        return True
+
     def _stand_by(self) -> None:
-        """Says once for whom this daemon stands by."""
+        """Tells once for whom this daemon stands by."""
         if self._standing_by != self._lease.held_by:
             self._standing_by = self._lease.held_by
             self._notify(f"another daemon acts for this ROOT: {self._lease.held_by}; standing by until it ends")
 
-    def _act(self, problems: list[str]) -> TickReport:
-        if self._epoch_said != self._lease.epoch:
-            self._epoch_said = self._lease.epoch
-            self._log.say(
-                f"daemon {self._settings.owner} of version {__version__} acts from now on, epoch {self._epoch_said}"
-            )
-            self._look_whole = True
-            self._observer.views.start_anew()
-            self._sweeper.start_anew()
-        decided = self._decide()
-        world, plan, work = decided.world, decided.plan, decided.work
+    def _begin_epoch(self) -> None:
+        """Forgets what another daemon may have changed since this one last acted."""
+        self._epoch_told = self._lease.epoch
+        self._log.say(f"daemon {self._settings.owner} of version {__version__} begins epoch {self._lease.epoch}")
+        self._look_whole = True
+        self._observer.views.start_anew()
+        self._ownerless_since = {}
+
+    # -- 2. to 6.: from the bucket to a decision ----------------------------------------------------------------
+
+    def _look_and_decide(self) -> tuple[_InForce, TickInput, TickOutput]:
+        whole = self._look_whole
+        while True:
+            self._listings.look(whole=whole)
+            self._folders.heartbeats.bucket_answers()
+            if self._recovered_epoch != self._lease.epoch:
+                self._take_over()
+            in_force = self._read_what_people_write()
+            given = self._observe(in_force)
+            output = decide(given, self._scheduler)
+            if not output.effects or self._listings.whole:
+                self._waiting.update(output.plan, given.now)
+                self._ownerless_since = dict(output.ownerless_since)
+                self._record_problem = self._record(given, output, in_force.policy)
+                return in_force, given, output
+            whole = True
+
+    # -- 3. what an earlier daemon left -------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Forgets what was in force when this daemon last acted, and takes over what its predecessor published."""
+        published = self._publisher.recover()
+        quota = published.get("quota") if isinstance(published, dict) else None
+        generation = quota.get("generation") if isinstance(quota, dict) and quota.get("in_force") is True else None
+        self._policy.take_over(generation if type(generation) is int else 0)
+        self._options.take_over()
+        self._operator.take_over()
+        self._waiting.recover(published)
+        self._recent = RecentHoldings(published_holdings(published))
+        self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
+        self._observer.zones.recover(published, self._clock.monotonic())
+
+    # -- 4. what people write -----------------------------------------------------------------------------------
+
+    def _read_what_people_write(self) -> _InForce:
+        policy = self._policy.refresh()
+        options = self._options.refresh()
+        provisioning = self._operator.refresh().provisioning
+        if provisioning is not None:
+            self._settings_problem = self._apply_settings(provisioning)
+        return _InForce(policy=policy, provisioning=provisioning, dry_run=options.scheduler.dry_run)
+
+    # -- 5. everything that the decision depends on -------------------------------------------------------------
+
+    def _observe(self, in_force: _InForce) -> TickInput:
+        world = self._observer.observe(
+            entropy=self._entropy(),
+            dry_run=in_force.dry_run,
+            whole=self._listings.whole,
+            policy=in_force.policy.policy,
+            provisioning=in_force.provisioning,
+            epoch=self._lease.epoch,
+            agent=self._agents.known if self._agents is not None else "",
+            fence=self._fence,
+        )
+        self._recovered_epoch = self._lease.epoch  # only now: until a world was seen, the takeover is not over
+        self.time.idle = not world.jobs
+        now = self.time.now()
+        return TickInput(
+            number=self._ticks,
+            now=now,
+            server_time=self._lease.server_time,
+            world=world,
+            snapshot=self._snapshot(world, now),
+            ownerless_since=self._ownerless_since,
+        )
+
+    def _snapshot(self, world: World, now: float) -> Snapshot:
+        """The jobs as the scheduler sees them, with what this daemon remembers of earlier ticks."""
+        jobs = self._view.snapshot(
+            world.jobs,
+            world.policy,
+            waiting_since=self._waiting.since,
+            promised=self._waiting.promised,
+            provisioning=world.provisioning,
+        )
+        if world.policy is None:
+            return jobs
+        running = (world.jobs[job.name].record for job in jobs.jobs if job.status is JobStatus.RUNNING)
+        costs = self._restart_costs.note(record for record in running if record is not None)
+        recently = self._recent.note(jobs.jobs, now, world.policy, costs)
+        usage = self._usage.note(jobs.jobs, now, world.policy)
+        return replace(jobs, held_recently=recently, restart_seconds=costs, user_usage=usage)
+
+    # -- 7. acting and publishing -------------------------------------------------------------------------------
+
+    def _act(self, in_force: _InForce, given: TickInput, output: TickOutput, problems: list[str]) -> TickReport:
+        world = given.world
         outcome = Outcome()
         if self._still_acts():
-            known = decided.policy.policy.projects if decided.policy.policy else ()
-            outcome = self._executor.execute(work, known_projects=known)
-        self._look_whole = bool(work)  # what was done has consequences, and they should not wait for a second look
-        settings_problems = (self._operator.status.problem, self._settings_problem)
-        problems += [p for p in (decided.policy.problem, self._options.problem, *settings_problems) if p]
-        problems += filter(None, [self._policy.copy_problem, self._options.copy_problem, self._operator.copy_problem])
-        if world.policy is not None and world.provisioning is not None:
-            problems += filter(None, [tiers_without_settings(world.provisioning, world.policy)])
-        problems += filter(None, [self.time.problem])
-        problems += [*self._observer.problems, *outcome.problems]
-        problems += [*self._machine_alarms(), *filter(None, [self._failed.alarm, self._fence.alarm])]
-        if self._agents is not None and world.agent is None and self._agents.problem:
-            problems.append(self._agents.problem)
-        for name in outcome.dropped:
-            if name in world.jobs and world.jobs[name].ghost:
-                self._log.say(f"{name}: dropped a state that was created after the end of its job")
-        self._say(outcome, plan, problems)
+            known = in_force.policy.policy.projects if in_force.policy.policy else ()
+            outcome = self._executor.execute(output.effects, known_projects=known)
+        # What was done has consequences, which should not wait for a second look.
+        self._look_whole = bool(output.effects)
+        self._ask_for_agent(output)
+        problems += self._problems(in_force, world, outcome)
+        self._tell(world, output, outcome, problems)
         records = self._records(world, outcome)
-        if self._lease.may_act():  # else what we know may be older than what our successor published
-            about = self._circumstances(decided, problems)
-            self._publisher.publish(world, plan, records, about, listed=self._listings.sees_status)
+        if self._lease.may_act():  # else a successor may have published something newer
+            about = self._circumstances(in_force, given.snapshot, problems)
+            self._publisher.publish(world, output.plan, records, about, listed=self._listings.sees_status)
         try:
             self._log.flush()
         except StoreError as error:
@@ -314,8 +352,8 @@ class Daemon:
         return TickReport(acted=True, jobs=len(records), pressing=pressing, outcome=outcome, problems=problems)
 
     def _still_acts(self) -> bool:
-        """Whether what was decided may be done. A decision about many jobs may take longer than the lease lasts: if it
-        can be renewed, nobody else has acted meanwhile."""
+        """Whether the decision may be carried out. It may have taken longer than the lease lasts: if the lease can be
+        renewed, nobody else has acted meanwhile."""
         if self._lease.may_act():
             return True
         epoch = self._lease.epoch
@@ -323,71 +361,43 @@ class Daemon:
             return self._lease.hold() and self._lease.epoch == epoch
         return False
 
-    def _decide(self) -> _Decided:
-        """Looks at what is due and decides what to do. Before anything is done, everything is looked at."""
-        whole = self._look_whole
-        while True:
-            self._listings.look(whole=whole)
-            self._folders.beats.bucket_answers()
-            taking_over = self._recovered_epoch != self._lease.epoch
-            if taking_over:
-                published = self._take_over()
-            policy = self._policy.refresh()
-            options = self._options.refresh()
-            provisioning = self._operator.refresh().provisioning
-            if provisioning is not None:
-                self._settings_problem = self._apply_settings(provisioning)
-            world = self._observer.observe(
-                entropy=self._entropy(),
-                dry_run=options.scheduler.dry_run,
-                whole=self._listings.whole,
-                policy=policy.policy,
-                provisioning=provisioning,
-                epoch=self._lease.epoch,
-                fence=self._fence,
-            )
-            self.time.idle = not world.jobs
-            now = self.time.now()
-            if taking_over:
-                self._recovered_epoch = self._lease.epoch
-                self._waiting.recover(published)
-                self._recent = RecentHoldings(published_holdings(published))
-                self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
-                self._observer.zones.recover(published, self._clock.monotonic())
-            waiting = self._waiting
-            jobs = self._view.snapshot(
-                world.jobs,
-                policy.policy,
-                waiting_since=waiting.since,
-                promised=waiting.promised,
-                provisioning=provisioning,
-            )
-            if policy.policy is not None:
-                running = (world.jobs[job.name].record for job in jobs.jobs if job.status is JobStatus.RUNNING)
-                costs = self._restart_costs.note(record for record in running if record is not None)
-                recently = self._recent.note(jobs.jobs, now, policy.policy, costs)
-                usage = self._usage.note(jobs.jobs, now, policy.policy)
-                jobs = replace(jobs, held_recently=recently, restart_seconds=costs, user_usage=usage)
-            plan = self._scheduler.schedule(jobs, now)
-            if self._agents is not None and any(decision.verdict is Verdict.START for decision in plan.acting):
-                world = replace(world, agent=self._agents.current())
-            work = reconcile(world, plan, now)
-            if not world.dry_run:
-                work = self._sweeper.sweep(world, self._ticks, now, server_time=self._lease.server_time) | work
-            if not work or self._listings.whole:
-                self._waiting.update(plan, now)
-                return _Decided(world=world, policy=policy, jobs=jobs, plan=plan, work=work)
-            whole = True
+    def _ask_for_agent(self, output: TickOutput) -> None:
+        """Packs and uploads the agent once jobs start on slices, and looks for it again while they do."""
+        if self._agents is not None and any(decision.verdict is Verdict.START for decision in output.plan.acting):
+            before = self._agents.known
+            self._look_whole |= self._agents.current() != before
 
-    def _take_over(self) -> Any:
-        """Forgets what was in force when this daemon last acted; returns what its predecessor published."""
-        published = self._publisher.recover()
-        quota = published.get("quota") if isinstance(published, dict) else None
-        generation = quota.get("generation") if isinstance(quota, dict) and quota.get("in_force") is True else None
-        self._policy.take_over(generation if type(generation) is int else 0)
-        self._options.take_over()
-        self._operator.take_over()
-        return published
+    def _problems(self, in_force: _InForce, world: World, outcome: Outcome) -> list[str]:
+        """What is wrong in this tick, for people."""
+        found = [
+            in_force.policy.problem,
+            self._options.problem,
+            self._operator.status.problem,
+            self._settings_problem,
+            self._policy.copy_problem,
+            self._options.copy_problem,
+            self._operator.copy_problem,
+        ]
+        if world.policy is not None and world.provisioning is not None:
+            found.append(tiers_without_settings(world.provisioning, world.policy))
+        found += [self.time.problem, *self._observer.problems, *outcome.problems, *self._machine_alarms()]
+        found += [self._failed.alarm, self._fence.alarm, self._record_problem]
+        if self._agents is not None and world.agent is None:
+            found.append(self._agents.problem)
+        return [problem for problem in found if problem]
+
+    def _tell(self, world: World, output: TickOutput, outcome: Outcome, problems: list[str]) -> None:
+        """Writes the daemon's log."""
+        for name in outcome.dropped:
+            if name in world.jobs and world.jobs[name].ghost:
+                self._log.say(f"{name}: dropped a state that was created after the end of its job")
+        for name, record in sorted(outcome.records.items()):
+            for line in record.history:
+                self._log.say(f"{name} {line.status.value} {line.text}")
+        for decision in output.plan.acting:
+            if decision.verdict is Verdict.EVICT:
+                self._log.say(f"{decision.name} is evicted for {decision.evicted_for}")
+        self._log.say_problems(problems)
 
     def _records(self, world: World, outcome: Outcome) -> dict[str, JobRecord]:
         records = {name: view.record for name, view in world.jobs.items() if view.record is not None}
@@ -396,26 +406,18 @@ class Daemon:
             records.pop(name, None)
         return records
 
-    def _say(self, outcome: Outcome, plan: Plan, problems: list[str]) -> None:
-        for name, record in sorted(outcome.records.items()):
-            for line in record.history:
-                self._log.say(f"{name} {line.status.value} {line.text}")
-        for decision in plan.acting:
-            if decision.verdict is Verdict.EVICT:
-                self._log.say(f"{decision.name} is evicted for {decision.evicted_for}")
-        self._log.say_problems(problems)
-
-    def _circumstances(self, decided: _Decided, problems: list[str]) -> Circumstances:
-        policy = decided.policy
+    def _circumstances(self, in_force: _InForce, snapshot: Snapshot, problems: list[str]) -> Circumstances:
+        daemon: dict[str, Any] = {
+            "owner": self._settings.owner,
+            "process": self._settings.process,
+            "version": __version__,
+            "epoch": self._lease.epoch,
+            "zones": self._observer.zones.known,
+            "failed_ticks": self._failed.count,
+        }
+        policy = in_force.policy
         return Circumstances(
-            daemon={
-                "owner": self._settings.owner,
-                "process": self._settings.process,
-                "version": __version__,
-                "epoch": self._lease.epoch,
-                "zones": self._observer.zones.known,
-                "failed_ticks": self._failed.count,
-            },
+            daemon=daemon,
             quota={
                 "in_force": policy.policy is not None,
                 "generation": policy.generation,
@@ -424,7 +426,7 @@ class Daemon:
             },
             alarms=problems,
             waiting_since=self._waiting.since,
-            idle=idle_document(decided.jobs),
+            idle=idle_document(snapshot),
             backlog=self._observer.backlog.published(),
             usage=self._usage.to_document,
         )

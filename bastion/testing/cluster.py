@@ -21,11 +21,12 @@ from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
+from bastion.core.reconcile.sweep import PAST_RUNS_KEPT_SECONDS
 from bastion.core.status import packing
 from bastion.daemon.act.agents import Agents
+from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.observer import Provisioners
-from bastion.daemon.sweep import PAST_RUNS_KEPT_SECONDS
-from bastion.daemon.tick import Daemon, DaemonOptions, TickReport
+from bastion.daemon.tick import DaemonOptions, TickReport
 from bastion.ports import Clock, ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock

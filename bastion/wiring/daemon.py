@@ -25,8 +25,9 @@ from bastion.core.errors import Refused
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
 from bastion.daemon.act.agents import Agents
+from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.observer import Provisioners
-from bastion.daemon.tick import Daemon, DaemonOptions
+from bastion.daemon.tick import DaemonOptions
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.ports import ObjectStore, Provisioner
 from bastion.wiring.local import LocalHome, start_emulator

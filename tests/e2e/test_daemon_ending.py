@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 # Less patient, so that the test is quick; and it says when a tick is over, in a file beside its log.
 HASTY = """
 import os, pathlib, sys
-import bastion.cli.admin.daemon as daemon, bastion.daemon.tick as loop
+import bastion.cli.admin.daemon as daemon, bastion.daemon.daemon as loop
 from bastion.cli.main import main
 daemon._LEAVE_SECONDS, loop._GIVE_BACK_SECONDS = float(os.environ["LEAVE_SECONDS"]), 0.5
 rest = loop.Daemon._rest

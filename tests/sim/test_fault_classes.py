@@ -23,10 +23,11 @@ from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.lifecycle import Status
+from bastion.daemon.daemon import Daemon
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.observe.observer import Provisioners
-from bastion.daemon.tick import Daemon, TickReport
+from bastion.daemon.tick import TickReport
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore

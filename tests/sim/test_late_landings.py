@@ -9,7 +9,7 @@ import pytest
 
 from bastion.core import limits
 from bastion.core.bucket import keys
-from bastion.daemon.tick import Daemon
+from bastion.daemon.daemon import Daemon
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.frozen import Frozen, SteppedClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.daemon.sweep import PAST_RUNS_KEPT_SECONDS
+from bastion.core.reconcile.sweep import PAST_RUNS_KEPT_SECONDS
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.scripted_hosts import runs_for

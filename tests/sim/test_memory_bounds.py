@@ -176,7 +176,7 @@ def run_for_ticks(cluster: Cluster, ticks: int, *, seconds: float = 1.0) -> None
     def rest(_seconds: float, _should_stop: object) -> None:
         cluster.clock.advance(seconds)
 
-    cluster.daemon._rest = rest  # type: ignore[method-assign,assignment]
+    cluster.daemon._pause = rest  # type: ignore[method-assign,assignment]
     cluster.daemon.run(should_stop)
 
 

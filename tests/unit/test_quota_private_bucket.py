@@ -12,7 +12,7 @@ from bastion.client import Client
 from bastion.client.quota.upload import QuotaDesk
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
-from bastion.daemon.tick import Daemon
+from bastion.daemon.daemon import Daemon
 from bastion.wiring.daemon import build_daemon
 from bastion.wiring.local import LocalHome
 from bastion.wiring.roots import open_root, parse_root

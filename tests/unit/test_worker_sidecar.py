@@ -231,7 +231,8 @@ attendant = child_processes.start(["/bin/bash", "-c", "sleep 60 & wait"], variab
 ended = threading.Event()
 command = Command.start(
     "(setsid env -i sleep 0.2 &) ; setsid env -i sleep 60 & read line < " + sys.argv[1],
-    variables=dict(os.environ), folder=Path("/"), marker=sys.argv[2], on_exit=ended.set, child_processes=child_processes,
+    variables=dict(os.environ), folder=Path("/"), marker=sys.argv[2], on_exit=ended.set,
+    child_processes=child_processes,
 )
 codes = []
 waiter = threading.Thread(target=lambda: codes.append(child_processes.wait(attendant)))

@@ -143,6 +143,24 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Objects and gangs of this tick by name, whether or not a job owns them: what the sweep looks at.
+
+    Attributes:
+        claims: By run.
+        run_objects: Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
+        heartbeat_runs: Runs of which a host has sent a heartbeat.
+        orphan_gangs: Gangs of no known job.
+    """
+
+    user_requests: Mapping[str, ObjectMeta] = field(default_factory=dict)
+    claims: Mapping[str, ObjectMeta] = field(default_factory=dict)
+    run_objects: Mapping[str, ObjectMeta] = field(default_factory=dict)
+    heartbeat_runs: frozenset[str] = frozenset()
+    orphan_gangs: tuple[OrphanGang, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """One tick's observations.
 
@@ -155,6 +173,7 @@ class World:
         no_room: Why no job may be started or evicted now; empty if that is allowed.
         agent: Digest of the agent that new attempts on slices begin with; empty: their nodes fetch none; None: it is
             not in the bucket yet, and such attempts wait for it.
+        listed: What the sweep looks at.
     """
 
     jobs: Mapping[str, JobView]
@@ -167,6 +186,7 @@ class World:
     epoch: int = 0
     no_room: str = ""
     agent: str | None = ""
+    listed: Listed = field(default_factory=Listed)
 
 
 def next_place(world: World, kind: InstanceType, tier: int | None, turn: int) -> Place | None:

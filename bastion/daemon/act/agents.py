@@ -53,6 +53,11 @@ class Agents:
         self._sha256: str | None = None
         self.problem = ""
 
+    @property
+    def known(self) -> str | None:
+        """Digest of the agent that is in the bucket; None: none is yet, or nobody has asked for one."""
+        return self._sha256
+
     def current(self) -> str | None:
         """Digest of the agent that an attempt begins with which starts now; None: not yet.
 

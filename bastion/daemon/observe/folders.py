@@ -82,7 +82,7 @@ class Folders:
             max_bytes=lambda name: limits.ORDER_MAX_BYTES if name.endswith("/order") else limits.REPORT_MAX_BYTES,
         )
         self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_invalid)
-        self.beats = Heartbeats(clock)
+        self.heartbeats = Heartbeats(clock)
         self.quota = LoneObject(keys.PROJECT_QUOTAS) if quota_here else None
         self.options = LoneObject(keys.RUNTIME_OPTIONS)
         self.status = LoneObject(keys.STATUS)
@@ -100,6 +100,6 @@ class Folders:
             runs=self.run_objects,
             options=self.options,
             status=self.status,
-            beats=self.beats,
+            heartbeats=self.heartbeats,
             settings=self.settings,
         )

@@ -432,5 +432,5 @@ class JobViews:
     def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
         """A host that came up and never beat has been silent since we first saw that it came up."""
         up = {0, *reports} if self._claim(plan.run) else set(reports)
-        beats = self._folders.beats
+        beats = self._folders.heartbeats
         return {**beats.silent_seconds(plan.run), **beats.never_heard(plan.run, up)}

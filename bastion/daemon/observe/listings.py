@@ -30,7 +30,7 @@ _BUDGET = 15
 # which a tick may have to leave out some), the beats (a host writes one in 30 s), a page of the states.
 _SETTINGS_TICKS = 30
 _RUNS_TICKS = 1
-_BEATS_TICKS = 3
+_HEARTBEATS_TICKS = 3
 _WINDOW_TICKS = 2
 # Whatever the budget says, nothing is later than so many times what is due.
 _LATEST = 4
@@ -197,7 +197,7 @@ class Shelves:
     runs: Shelf
     options: LoneObject
     status: LoneObject
-    beats: Shelf
+    heartbeats: Shelf
     settings: LoneObject
 
 
@@ -215,9 +215,9 @@ class Listings:
         self._window = _Window(s.invalid, s.states)
         self._tail = _Stretch(*quota, s.runs, s.options, s.status, period_ticks=_RUNS_TICKS)
         self._quota = _Stretch(*quota) if quota else None
-        self._beats = _Stretch(s.beats, period_ticks=_BEATS_TICKS)
+        self._heartbeats = _Stretch(s.heartbeats, period_ticks=_HEARTBEATS_TICKS)
         self._settings = _Stretch(s.settings, period_ticks=_SETTINGS_TICKS)
-        self._everything = (self._front, self._back, self._tail, self._beats, self._settings)
+        self._everything = (self._front, self._back, self._tail, self._heartbeats, self._settings)
         self._tick = 0
         self._spent = 0
 
@@ -254,7 +254,7 @@ class Listings:
         """What users write, and of the rest what is most overdue, as long as the budget lasts."""
         small = self._back.pages == 1
         chosen: list[_Part] = [self._front, self._back if small else self._user_requests]
-        rest: list[_Part] = [self._tail, self._beats, *([] if small else [self._window])]
+        rest: list[_Part] = [self._tail, self._heartbeats, *([] if small else [self._window])]
         if self._settings.lateness(self._tick) >= 1:
             rest.append(self._settings)
         cost = sum(part.pages for part in chosen)

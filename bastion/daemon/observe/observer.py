@@ -13,7 +13,7 @@ from bastion.core import limits
 from bastion.core.bucket.keys import Run
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
-from bastion.core.model.world import Installation, OrphanGang, World
+from bastion.core.model.world import Installation, Listed, World
 from bastion.core.reconcile.runs import plan_attempt
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.backlog import Backlog
@@ -34,7 +34,6 @@ class Observer:
     Attributes:
         folders: One cache per folder; listings fill them, and the executor with what it writes.
         views: Builds the views; keeps what only this daemon knows of jobs.
-        ownerless_gangs: Nodes of no job that is known.
         zones: Where slices may be, whatever the settings say now.
         backlog: Specs that the queue has no room for.
         problems: What went wrong in this tick, for people.
@@ -58,7 +57,6 @@ class Observer:
         self.zones = ZonesInUse()
         self.backlog = Backlog(folders.specs, folders.states, folders.user_requests)
         self.views = JobViews(store, folders, provisioners, clock, settings, self.backlog)
-        self.ownerless_gangs: tuple[OrphanGang, ...] = ()
         self.problems: list[str] = []
 
     def observe(
@@ -70,6 +68,7 @@ class Observer:
         policy: Policy | None = None,
         provisioning: Provisioning | None = BUILT_IN,
         epoch: int = 0,
+        agent: str | None = "",
         fence: Fence | None = None,
     ) -> World:
         """Reads everything that changed.
@@ -80,7 +79,7 @@ class Observer:
             whole: Whether everything was listed in this tick; only then can anything be done about what is seen.
             policy: The quota file in force, for the world and for the limits of the queue.
             provisioning: The operator's settings in force, for the world; slices are looked for in their zones, too.
-            epoch: For the world.
+            epoch, agent: For the world.
             fence: Says which attempts count; None: all do.
 
         Raises:
@@ -112,7 +111,6 @@ class Observer:
         self.problems += self.views.problems
         uids = {view.record.uid for view in views.values() if view.record}
         uids |= {run.uid for view in views.values() for s in view.orphan_gangs if (run := Run.parse(s.status.run))}
-        self.ownerless_gangs = nodes.orphans(uids)
         settings = self._settings
         if provisioning is not None:
             settings = replace(settings, budgets=provisioning.budgets)
@@ -125,6 +123,14 @@ class Observer:
             provisioning=provisioning,
             epoch=epoch,
             no_room=fence.no_room(views, whole=whole) if fence is not None else "",
+            agent=agent,
+            listed=Listed(
+                user_requests=folders.user_requests.listed,
+                claims=folders.claims.listed,
+                run_objects=folders.run_objects.listed,
+                heartbeat_runs=frozenset(folders.heartbeats.runs()),
+                orphan_gangs=nodes.orphans(uids),
+            ),
             silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
         )
 
