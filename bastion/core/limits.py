@@ -93,6 +93,8 @@ LIST_PAGE_OBJECTS = 1000
 MESSAGE_MAX_CHARS = 1000
 # A higher number of an attempt in the name of a claim or an order is not one of ours.
 ATTEMPT_NUMBER_BELIEVED_MAX = 100_000
+# Ticks that a daemon keeps as files for `bastion debug replay`, at most.
+RECORDED_TICKS_MAX = 1000
 # More lines than an attempt writes into its job's history.
 HISTORY_LINES_OF_AN_ATTEMPT_MAX = 1000
 # A gang of a later attempt than its job's state knows is nobody's after this long under one lease.

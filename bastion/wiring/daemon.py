@@ -20,13 +20,17 @@ from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.no_slices import NoSlices
 from bastion.adapters.reconnecting_provisioner import ReconnectingProvisioner
 from bastion.adapters.system_clock import SystemClock
+from bastion.adapters.tick_files import TickFiles
+from bastion.core import recorded_tick
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
+from bastion.core.tick import TickInput, TickOutput
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.observer import Provisioners
+from bastion.daemon.observe.policy_source import PolicyStatus
 from bastion.daemon.tick import DaemonOptions
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.ports import ObjectStore, Provisioner
@@ -141,8 +145,28 @@ def build_daemon(
         entropy=lambda: os.urandom(16),
         notify=notify,
         apply_settings=cloud.apply_settings if cloud else lambda _: "",
+        record=_recorder(home, root),
         machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
     )
+
+
+def _recorder(home: LocalHome, root: Root) -> Callable[[TickInput, TickOutput, PolicyStatus], str]:
+    """Keeps as many of the last ticks as the operator's settings say."""
+    files = TickFiles(home.ticks_dir(root))
+    kept = -1
+
+    def record(given: TickInput, output: TickOutput, policy: PolicyStatus) -> str:
+        nonlocal kept
+        provisioning = given.world.provisioning
+        most = provisioning.record_ticks if provisioning is not None else max(kept, 0)
+        if most == kept == 0:
+            return ""
+        name = f"tick-{given.world.epoch:08d}-{given.number:09d}"
+        problem = files.keep(name, lambda: recorded_tick.to_bytes(given, output, quota_file=policy.data), most=most)
+        kept = -1 if problem else most
+        return problem
+
+    return record
 
 
 def _job_limit_bytes() -> int:

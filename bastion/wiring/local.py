@@ -85,6 +85,10 @@ class LocalHome:
         digest = hashlib.sha256(root.url.encode()).hexdigest()[:12]
         return self.path / "hosts" / f"{root.bastion}-{digest}"
 
+    def ticks_dir(self, root: Root) -> Path:
+        """Where the daemon of that ROOT keeps recorded ticks."""
+        return self.path / "ticks" / self.hosts_dir(root).name
+
     @property
     def marker(self) -> str:
         return str(self.path)

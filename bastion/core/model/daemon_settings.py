@@ -88,6 +88,7 @@ class _File(_Table):
     tiers: Annotated[list[_Tier], Field(min_length=1, max_length=16)]
     grace: _Grace = _Grace()
     budgets: _Budgets = _Budgets()
+    record_ticks: Annotated[int, Field(ge=0, le=limits.RECORDED_TICKS_MAX)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,7 @@ def _provisioning(file: _File) -> Provisioning:
             power_off_seconds=file.budgets.power_off_hours * 3600,
         ),
         warnings=tuple(_warnings(file, families)),
+        record_ticks=file.record_ticks,
     )
 
 

@@ -62,6 +62,7 @@ class Provisioning:
         families: How nodes are made, by family; a family that is not there is not provisioned.
         tiers: By number; the last one stands for all that come after it. Never empty.
         warnings: What is probably a mistake, for people.
+        record_ticks: How many of its last ticks the daemon keeps as files; 0: none.
     """
 
     project: str = ""
@@ -71,6 +72,7 @@ class Provisioning:
     tiers: tuple[Tier, ...] = (Tier(),)
     budgets: Budgets = field(default_factory=Budgets)
     warnings: tuple[str, ...] = ()
+    record_ticks: int = 0
 
     def places(self, kind: InstanceType, tier: int | None) -> tuple[Place, ...]:
         """Where a gang of that type and tier may be, best first; empty if its family is not provisioned.

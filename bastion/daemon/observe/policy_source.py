@@ -7,7 +7,7 @@ in the bucket.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -34,11 +34,13 @@ class PolicyStatus:
         policy: The last good file's; None if there never was one: then nothing is admitted and nothing is stopped.
         generation: Of the object that `policy` was read from.
         problem: Why the present object is not in force; empty if it is.
+        data: The file that `policy` was read from.
     """
 
     policy: Policy | None = None
     generation: int = 0
     problem: str = ""
+    data: bytes = field(default=b"", repr=False)
 
 
 class PolicySource:
@@ -88,7 +90,7 @@ class PolicySource:
         except StoreError as error:
             self._read_generation = 0  # read it again, so that this problem ends
             problem = f"the quota file could not be read: {error}"
-            self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+            self.status = replace(self.status, problem=problem)
         if self._copy is not None:
             self._copy.settle()
         return self.status
@@ -115,7 +117,7 @@ class PolicySource:
             return  # removed since the listing; the next tick says so
         self._read_generation = stored.meta.generation
         try:
-            self.status = PolicyStatus(load(stored.data), stored.meta.generation)
+            self.status = PolicyStatus(load(stored.data), stored.meta.generation, data=stored.data)
             if self._copy is not None:
                 self._copy.keep(_COPY_OF + b"%d\n" % stored.meta.generation + stored.data)
         except QuotaFileError as error:
@@ -125,11 +127,11 @@ class PolicySource:
                 f"the quota file {keys.PROJECT_QUOTAS} is not in force, {before}; "
                 f"'bastion quota check FILE' tells more: {'; '.join(str(problem) for problem in error.problems)}"
             )
-            self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+            self.status = replace(self.status, problem=problem)
 
     def _keep_to_the_last_good(self, problem: str) -> None:
         self._recall()
-        self.status = PolicyStatus(self.status.policy, self.status.generation, problem)
+        self.status = replace(self.status, problem=problem)
 
     def _recall(self) -> None:
         """Finds what the predecessor had in force, if this daemon has not read a good file since it took over."""
@@ -146,7 +148,7 @@ class PolicySource:
             policy = None
         self._recalled = True
         if policy is not None:
-            self.status = PolicyStatus(policy, generation)
+            self.status = PolicyStatus(policy, generation, data=found)
 
     def _former(self) -> bytes:
         """The former quota file of the generation that was in force, if `bastion quota upload` kept it."""
