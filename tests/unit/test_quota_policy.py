@@ -117,11 +117,11 @@ def test_unknown_tables_and_a_byte_order_mark_are_left_alone() -> None:
 
 def test_all_problems_are_reported_each_with_its_line() -> None:
     text = GOOD.replace('version = "1"', "version = 2").replace("v4 = 0.4", 'v4 = "much"')
-    text = text.replace('"user3"]', '\n  "((a+)+)+",\n  7,\n]')
+    text = text.replace('"user3"]', '\n  "(?=a)b",\n  7,\n]')
     found = problems(text)
     assert [line for line, _ in found] == [
         line_of(text, "version"),
-        line_of(text, "((a+)+)+"),
+        line_of(text, "(?=a)b"),
         line_of(text, "  7,"),
         line_of(text, "much"),
     ]
@@ -354,15 +354,15 @@ def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("pattern", "part"),
     [
-        ("((a+)+)+", "in '((a+)+)+' a repetition (* + or { }) stands inside a repetition"),
-        ("(?:(?:a?){99}){99}", "the time grows exponentially with their number. Repeat once"),
-        ("(.*)\\\\1", "refers back"),
-        ("(?P<x>a)(?(x)b|c)", "refers back"),
-        ("(?<=a|bc)d", "fixed length"),
+        ("(?:(?:a?){99}){99}", "cannot be matched in linear time"),
+        ("(.*)\\\\1", "references to groups"),
+        ("(?P<x>a)(?(x)b|c)", "references to groups"),
+        ("(?!bot-).*", "look-arounds"),
+        ("(?<=a|bc)d", "look-behind requires fixed-width pattern"),
         ("a*+", "cannot be a pattern"),
-        ("[", "not a regular expression"),
-        ("a{99999999999}", "not a regular expression"),
-        ("(?i)[\\\\x00-\\\\U0010ffff]", "too many or too large"),
+        ("a{,3}", "write {0,n}"),
+        ("[", "not a valid regular expression"),
+        ("a{99999999999}", "not a valid regular expression"),
         ("x" * 257, "256 are the most"),
         ("", "matches nobody"),
     ],
@@ -375,24 +375,7 @@ def test_patterns_that_could_take_long_or_are_none_are_refused(pattern: str, par
 
 
 @pytest.mark.parametrize(
-    ("pattern", "part"),
-    [
-        ("team-((a+)+)+(bc)*@example", "in '((a+)+)+' a repetition"),
-        ("(?P<x>(?:[a-z)(]+[]*]*)+)+", "in '(?P<x>(?:[a-z)(]+[]*]*)+)+' a repetition"),
-        ("(?#a+)(a?[(]((bc)*?d){2,}){9}(?i:x+)", "in '(a?[(]((bc)*?d){2,}){9}' a repetition"),
-        ("(ab)*" * 51, "it has too many repetitions, like '(ab)*': split it"),
-        ("(?i)" + "".join(map(chr, range(0x4E00, 0x4E00 + 99))), "it has too many parts: split it"),
-    ],
-    ids=["in the middle", "a class", "a comment", "side by side", "no repetition"],
-)
-def test_the_part_of_a_pattern_that_takes_too_long_is_named(pattern: str, part: str) -> None:
-    ((_, message),) = [p for p in problems(GOOD.replace("user2", pattern)) if "member" in p[1]]
-    assert f"it takes too long to match, because {part}" in message
-    assert "name the users" in message
-
-
-@pytest.mark.parametrize(
-    "pattern", ["user1", "team-.*", "(alice|bob)@example\\\\.com", ".*@.*\\\\.org", "(?i)ops-[0-9]+", "(?!bot-).*"]
+    "pattern", ["user1", "team-.*", "(alice|bob)@example\\\\.com", ".*@.*\\\\.org", "(?i)ops-[0-9]+", "((a+)+)+"]
 )
 def test_patterns_people_write_are_accepted(pattern: str) -> None:
     quota.load(GOOD.replace("user2", pattern).encode())
