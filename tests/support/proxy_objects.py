@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,7 +32,9 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def content(length: int) -> bytes:
     """Bytes of which no two segments are alike."""
-    return b"".join(index.to_bytes(4, "big") for index in range(-(-length // 4)))[:length]
+    words = array.array("I", range(-(-length // 4)))
+    words.byteswap()
+    return words.tobytes()[:length]
 
 
 def put_raw(stage: Stage, resource: Mapping[str, Any], data: bytes, *, bucket: str = "vault") -> dict[str, Any]:
