@@ -27,9 +27,9 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Without the tests that start real processes.
+# The tests that open no sockets and start no processes, in under a minute and a half.
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m "not e2e"
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/golden
 
 e2e: $(VENV)/.dev
 	$(BIN)/python -m pytest -m e2e
@@ -37,7 +37,7 @@ e2e: $(VENV)/.dev
 # Which branches of the scheduler and the quota no test of theirs takes; there should be none.
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal \
-	  $(wildcard $(foreach part,scheduler quota replay forecast whatif,tests/unit/test_$(part)*.py)) \
+	  tests/unit/scheduler tests/unit/quota tests/unit/client/quota \
 	  $(wildcard $(foreach part,quota simulate why,tests/cli/test_cli_$(part)*.py)) \
 	  tests/property tests/golden tests/exhaustive \
 	  --cov=quota --cov=scheduler --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
@@ -71,7 +71,7 @@ acceptance: $(VENV)/.dev
 # trace is not in the repository: TRACE=FILE.csv.gz.
 reference: $(VENV)/.dev
 	@test -n "$(TRACE)" || { echo "make reference TRACE=FILE: where the Philly trace is (see bench/philly.toml)" >&2; exit 1; }
-	BASTION_TRACE="$(abspath $(TRACE))" $(BIN)/python -m pytest -n 0 tests/unit/test_replay_reference.py
+	BASTION_TRACE="$(abspath $(TRACE))" $(BIN)/python -m pytest -n 0 tests/unit/scheduler/simulation/replay/test_reference.py
 	$(BIN)/python bench/yardsticks.py --trace="$(TRACE)" --loads .9 .994 1.095 --checkpoints 1800 0
 	$(BIN)/python bench/yardsticks.py --trace="$(TRACE)" --policies bastion --checkpoints 1800 0 --replicates 12
 

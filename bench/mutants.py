@@ -39,15 +39,16 @@ TREE = Path(__file__).resolve().parent.parent
 BUILD = TREE / "build" / "mutants"
 EXPLAINED = TREE / "docs" / "mutants.md"
 COPIED = ("quota", "scheduler", "bastion", "tests", "pyproject.toml")
-CORE = {
-    "scheduler": "admission ahead backlog capacity deadline elastic explaining incumbents ledger lending loans "
-    "one_pass queue_order reasons recall remembering replicas rest scheduling shares turns victims waiting",
-    "quota": "lines matching policy reading rules",
-}
-TARGETS = tuple(f"{package}/{name}.py" for package, names in CORE.items() for name in names.split())
+CORE = (
+    *("scheduler/one_pass.py", "scheduler/scheduling.py", "scheduler/decide/*.py", "scheduler/explain/*.py"),
+    *(f"quota/{name}.py" for name in ("lines", "matching", "policy", "reading", "rules")),
+)
+TARGETS = tuple(
+    str(file.relative_to(TREE)) for name in CORE for file in sorted(TREE.glob(name)) if file.name != "__init__.py"
+)
 TESTS = (
-    *("tests/golden", "tests/unit/test_whatif.py", "tests/unit/test_replay.py", "tests/cli/test_cli_quota_check.py"),
-    *(f"tests/{part}/test_{package}_*.py" for part in ("unit", "property") for package in CORE),
+    *("tests/golden", "tests/unit/scheduler", "tests/unit/quota", "tests/cli/test_cli_quota_check.py"),
+    *("tests/property/test_scheduler_*.py", "tests/property/test_quota_*.py"),
 )
 MEMORY_BYTES = 4 << 30
 # For one mutant; of the tests that reach it the quickest are run, as many as fit.

@@ -7,6 +7,7 @@ so that a test can watch what every incarnation of a job did, instant by instant
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -269,6 +270,13 @@ class ScriptedHosts:
 
     def _read(self, kind: type[protocol.D], key: str) -> protocol.D | None:
         try:
-            return protocol.read(kind, self.store.get(key).data)
+            parsed: protocol.D = _parsed(kind, self.store.get(key).data)
+            return parsed
         except NotFound:
             return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(kind: type[protocol.D], data: bytes) -> protocol.D:
+    """Parse an immutable document; all hosts of a run read the same order at every step."""
+    return protocol.read(kind, data)

@@ -12,7 +12,7 @@ from bastion.core.bucket import keys
 from bastion.core.errors import StoreFull
 from bastion.folder_format.reserve import Reserve, reserve_bytes
 from bastion.wiring.roots import open_root
-from tests.adversarial.full_disk import fill, seem_full, small_disk
+from tests.support.full_disk import fill, seem_full, small_disk
 
 KIB = 1024
 ROOT = "permanent/t-bastion"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversarial.attacked_proxy import HOST, MARK, AttackedProxy, attacked, http, received, status_of
-from tests.adversarial.proxy_processes import until
+from tests.support.attacked_proxy import HOST, MARK, AttackedProxy, attacked, http, received, status_of
+from tests.support.proxy_processes import until
 
 pytestmark = pytest.mark.e2e
 

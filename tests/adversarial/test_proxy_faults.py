@@ -18,7 +18,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 
 from bastion.emulators.gcs.fault_rules import parse_flag
 from bastion.emulators.gcs.faults import Faults
-from tests.adversarial.attacked_proxy import MARK, URL, AttackedProxy, attacked
+from tests.support.attacked_proxy import MARK, URL, AttackedProxy, attacked
 
 pytestmark = pytest.mark.e2e
 

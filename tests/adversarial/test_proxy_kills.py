@@ -13,7 +13,7 @@ from google.cloud.exceptions import GoogleCloudError
 from google.cloud.storage.exceptions import InvalidResponse
 
 from bastion.net.http1 import Request, Response
-from tests.adversarial.attacked_proxy import MARK, UPLOAD, URL, Answer, AttackedProxy, Seen, attacked, content
+from tests.support.attacked_proxy import MARK, UPLOAD, URL, Answer, AttackedProxy, Seen, attacked, content
 
 pytestmark = pytest.mark.e2e
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bastion.net.http1 import Headers, Request, Response
-from tests.adversarial.attacked_proxy import MARK, TOKEN, AttackedProxy, attacked, http, received, status_of
+from tests.support.attacked_proxy import MARK, TOKEN, AttackedProxy, attacked, http, received, status_of
 
 pytestmark = pytest.mark.e2e
 

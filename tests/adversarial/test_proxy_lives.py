@@ -20,8 +20,8 @@ import requests
 
 from bastion.adapters.kms import keyring
 from bastion.net.http1 import Disconnect
-from tests.adversarial.attacked_proxy import HOST, KEY, UPLOAD, URL, AttackedProxy, Seen, attacked, content, reserved
-from tests.adversarial.proxy_processes import connections, gone, of_each, until
+from tests.support.attacked_proxy import HOST, KEY, UPLOAD, URL, AttackedProxy, Seen, attacked, content, reserved
+from tests.support.proxy_processes import connections, gone, of_each, until
 
 pytestmark = pytest.mark.e2e
 

@@ -24,7 +24,7 @@ from bastion.proxy.sealed.envelopes import Envelopes
 from bastion.proxy.sealed.sealing import Sealing
 from bastion.proxy.sealed.segments import plain_length, sealed_size, segment_count
 from bastion.storage_wire.declared_sums import crc32c_text
-from tests.adversarial.attacked_proxy import HOST, KEY, MARK, Answer, AttackedProxy, attacked, http, received, status_of
+from tests.support.attacked_proxy import HOST, KEY, MARK, Answer, AttackedProxy, attacked, http, received, status_of
 
 pytestmark = pytest.mark.e2e
 

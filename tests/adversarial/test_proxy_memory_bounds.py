@@ -18,7 +18,7 @@ import requests
 from bastion.net.http1 import Headers, HttpServer, Request, Response
 from bastion.storage_wire.declared_sums import crc32c_text
 from bastion.storage_wire.query import Query
-from tests.adversarial.attacked_proxy import HOST, UPLOAD, URL, AttackedProxy
+from tests.support.attacked_proxy import HOST, UPLOAD, URL, AttackedProxy
 
 MIB = 1024 * 1024
 UPLOADS = 16

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.adversarial.attacked_proxy import MARK, UPLOAD, URL, AttackedProxy, Seen, attacked, content
-from tests.adversarial.proxy_processes import connections, gone, of_each, until
+from tests.support.attacked_proxy import MARK, UPLOAD, URL, AttackedProxy, Seen, attacked, content
+from tests.support.proxy_processes import connections, gone, of_each, until
 
 pytestmark = pytest.mark.e2e
 

@@ -18,8 +18,8 @@ from bastion.core.errors import SealBroken
 from bastion.net.http1 import Disconnect, Headers, Response
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from bastion.proxy.settings import KeyMapping
-from tests.unit.proxy_objects import put_raw, stage
-from tests.unit.proxy_stage import KEY, InProcessAnswer, Stage, body_of, document
+from tests.support.proxy_objects import put_raw, stage
+from tests.support.proxy_stage import KEY, InProcessAnswer, Stage, body_of, document
 
 __all__ = ["stage"]
 

@@ -13,8 +13,8 @@ from bastion.net.http1.head import parse_head, split_target
 from bastion.net.http1.messages import BadRequest, BytesBody
 from bastion.proxy.handler import handler
 from bastion.proxy.service.intercepted import is_storage, split_authority
-from tests.unit.proxy_objects import stage
-from tests.unit.proxy_stage import Stage
+from tests.support.proxy_objects import stage
+from tests.support.proxy_stage import Stage
 
 __all__ = ["stage"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversarial.attacked_proxy import HOST, MARK, AttackedProxy, attacked
+from tests.support.attacked_proxy import HOST, MARK, AttackedProxy, attacked
 
 pytestmark = [
     pytest.mark.e2e,

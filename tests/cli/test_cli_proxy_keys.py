@@ -25,7 +25,7 @@ from bastion.proxy.sealed.envelopes import Envelopes
 from bastion.proxy.sealed.sealing import Sealing
 from bastion.testing.manual_clock import ManualClock
 from tests.cli.conftest import Terminal
-from tests.unit import sealed_objects
+from tests.support import sealed_objects
 
 KEK = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 PLAIN = os.urandom(600_000)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bastion.ports import ObjectStore
-from tests.contract.gcs_storage import Storage
-from tests.contract.object_stores import BACKENDS, STORAGES, Bucket, Site
+from tests.support.gcs_storage import Storage
+from tests.support.object_stores import BACKENDS, STORAGES, Bucket, Site
 
 
 @pytest.fixture(scope="session")

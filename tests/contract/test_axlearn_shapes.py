@@ -17,7 +17,7 @@ from bastion.core.bucket import keys
 from bastion.core.model.lifecycle import Status
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import overwrite, record_document, state_bytes
+from tests.support.foreign_changes import overwrite, record_document, state_bytes
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bastion.emulators.gcs.server import StorageEndpoint
-from tests.contract.gsutil_session import Gsutil, session
+from tests.support.gsutil_session import Gsutil, session
 
 
 @pytest.mark.timeout(600)

@@ -25,7 +25,7 @@ from bastion.adapters.kms.keyring import KeyringKms
 from bastion.core.errors import KmsError, KmsRefused, KmsUnavailable, Refused
 from bastion.ports import Kms
 from bastion.testing.memory_kms import MemoryKms
-from tests.contract.cloud_kms_server import CloudKmsServer
+from tests.support.cloud_kms_server import CloudKmsServer
 
 KEY = "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"
 OTHER = "projects/p/locations/us-central2/keyRings/r/cryptoKeys/other"

@@ -6,8 +6,8 @@ import pytest
 from google.cloud import kms
 
 from bastion.adapters.kms.cloud import CloudKms
-from tests.contract.cloud_kms_server import CloudKmsServer
-from tests.unit import documented_decryption
+from tests.support import documented_decryption
+from tests.support.cloud_kms_server import CloudKmsServer
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 

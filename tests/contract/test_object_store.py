@@ -12,7 +12,7 @@ import pytest
 from bastion.core import limits
 from bastion.core.errors import NotFound, ObjectTooLarge, PreconditionFailed
 from bastion.ports import ObjectStore
-from tests.contract.object_stores import Bucket, told_by_get
+from tests.support.object_stores import Bucket, told_by_get
 
 # Preconditions
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bastion.ports import ObjectStore
-from tests.contract.object_stores import Bucket, keys, told_by_get
+from tests.support.object_stores import Bucket, keys, told_by_get
 
 # In the order of their UTF-8 bytes. Among them: what cannot be a file's path, keys that are folders of others, names of
 # the directory store's own, and characters whose order differs in UTF-16.

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bastion.ports import ObjectStore
-from tests.contract.object_stores import Bucket, keys
+from tests.support.object_stores import Bucket, keys
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.emulators.gcs.fault_rules import FaultRule
 from bastion.ports import ObjectStore
 from bastion.testing.memory_store import MemoryStore
-from tests.contract.gcs_storage import HASTY, Storage
+from tests.support.gcs_storage import HASTY, Storage
 
 # Few, so that they meet: files in the way of folders, folders in the way of files, and what cannot be either.
 KEYS = st.sampled_from(

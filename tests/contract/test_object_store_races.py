@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
 from bastion.ports import ObjectMeta
-from tests.contract.object_stores import Bucket
+from tests.support.object_stores import Bucket
 
 
 def test_of_many_creators_exactly_one_wins(bucket: Bucket) -> None:

@@ -40,7 +40,7 @@ from tests.e2e.conftest import StorageProcess
 pytestmark = pytest.mark.e2e
 
 SOURCES = Path(bastion.__file__).parent
-STARTUP = SOURCES / "worker" / "startup.sh"
+STARTUP = SOURCES / "agent" / "startup.sh"
 PYTHON = f"python3.{sys.version_info.minor}"
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 # Says where it runs, and stays until it is told to end.

@@ -18,7 +18,7 @@ from bastion.wiring.daemon import JOB_DISK_VARIABLE
 from bastion.wiring.local import LocalHome, down, up
 from bastion.wiring.local_disk import disk_usage
 from bastion.wiring.roots import open_root
-from tests.adversarial.full_disk import fill, small_disk
+from tests.support.full_disk import fill, small_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

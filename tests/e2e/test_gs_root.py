@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import wait_for
-from tests.e2e.storage_machine import StorageMachine
+from tests.support.storage_machine import StorageMachine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 ROOT = "gs://team/e2e-bastion"

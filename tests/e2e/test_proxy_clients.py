@@ -18,9 +18,9 @@ from bastion.emulators.gcs.api import handler
 from bastion.emulators.gcs.buckets import Buckets
 from bastion.emulators.gcs.uploads import Uploads
 from bastion.net.http1 import HttpServer
-from tests.contract.gsutil_session import Gsutil, session
 from tests.e2e.conftest import wait_for
 from tests.e2e.proxied_session import MARK
+from tests.support.gsutil_session import Gsutil, session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

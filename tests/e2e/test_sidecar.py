@@ -12,7 +12,7 @@ import pytest
 from bastion import processes
 from bastion.adapters.kms import keyring
 from tests.e2e.conftest import wait_for
-from tests.e2e.storage_machine import BASTION, StorageMachine
+from tests.support.storage_machine import BASTION, StorageMachine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
 

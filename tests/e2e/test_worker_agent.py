@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import bastion
 from bastion import processes
 from bastion.adapters import agent_packer
 from bastion.adapters.bastion_host import BastionHostProvisioner
@@ -32,7 +33,7 @@ RUN = "abcdefghij-1"
 NODE = f"b-{RUN}"
 # What is told to end here does so at once; on a busy machine that may take a while.
 GRACE_SECONDS = 30.0
-STARTUP = Path(protocol.__file__).parent.parent / "worker" / "startup.sh"
+STARTUP = Path(bastion.__file__).parent / "agent" / "startup.sh"
 
 
 class Bastion:

@@ -1,4 +1,4 @@
-"""Runs one small instance to its fixed point, every pass checked (`tests.golden.world.broken_promises`)."""
+"""Runs one small instance to its fixed point, every pass checked (`tests.support.world.broken_promises`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from quota import Policy, ProjectRules
 from scheduler import Job, JobStatus, Verdict
 from tests.exhaustive.instances import KIND, POOL, PROJECTS, Gap, Instance, Shares
-from tests.golden.world import World
+from tests.support.world import World
 
 TICK = 30.0
 BEGIN = 1_000_000.0

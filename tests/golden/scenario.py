@@ -35,7 +35,7 @@ import quota
 from quota import Policy
 from quota.rules_reading import KEYS
 from scheduler import Decision, Job, JobStatus, Plan, Reason, RecentHoldings, UsageHistory, Verdict
-from tests.golden.world import World
+from tests.support.world import World
 
 # The first tick of every scenario.
 BEGIN = 1_700_000_000.0

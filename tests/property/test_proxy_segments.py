@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bastion.proxy.sealed import segments
 from bastion.proxy.sealed.sealing import Sealing
-from tests.unit import sealed_objects
+from tests.support import sealed_objects
 
 INNER = segments.SEGMENT_BYTES - segments.TAG_BYTES
 LARGEST = INNER * segments.SEGMENTS_MAX - segments.HEADER_BYTES

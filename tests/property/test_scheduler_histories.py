@@ -30,7 +30,7 @@ from scheduler import (
     Verdict,
     schedule,
 )
-from tests.golden.world import World
+from tests.support.world import World
 
 TICK = 30.0
 BEGIN = 1_000_000.0

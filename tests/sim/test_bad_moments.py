@@ -10,7 +10,7 @@ from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import overwrite
+from tests.support.foreign_changes import overwrite
 
 # -- the gate ---------------------------------------------------------------------------------------------------
 

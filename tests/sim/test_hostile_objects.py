@@ -11,7 +11,7 @@ from bastion.core.bucket import keys
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import check_a_good_job_runs, overwrite, record_document, state_bytes
+from tests.support.foreign_changes import check_a_good_job_runs, overwrite, record_document, state_bytes
 
 # -- hostile objects --------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.memory_store import MemoryStore
-from tests.sim.foreign_changes import overwrite
 from tests.sim.test_settings import NEAR, in_the_cloud, settings
+from tests.support.foreign_changes import overwrite
 
 TIGHT = QUOTA.replace(b"v4 = 64", b"v4 = 16")
 DAMAGES = pytest.mark.parametrize("damage", [b"[total_resources]\nv4 = ", b"", None], ids=["half", "empty", "gone"])

@@ -9,7 +9,7 @@ from bastion.core.bucket import keys
 from bastion.core.model.job_record import JobRecord, read
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import overwrite
+from tests.support.foreign_changes import overwrite
 
 STATE = keys.state("job-a")
 

@@ -14,7 +14,7 @@ from bastion.ports import ObjectStore
 from bastion.testing.cluster import BASTION, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import check_a_good_job_runs
+from tests.support.foreign_changes import check_a_good_job_runs
 
 
 def spec_of(cluster: Cluster, name: str, extra: object, *, version: int | None = None) -> bytes:

@@ -9,7 +9,7 @@ from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import check_a_good_job_runs
+from tests.support.foreign_changes import check_a_good_job_runs
 
 
 def test_an_outage_of_the_bucket_longer_than_the_beat_limit_ends_no_running_job() -> None:

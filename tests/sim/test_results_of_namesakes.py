@@ -7,7 +7,7 @@ from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.foreign_changes import overwrite
+from tests.support.foreign_changes import overwrite
 
 
 class AtTheRoot:

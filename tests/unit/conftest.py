@@ -1,19 +1,26 @@
-"""The storage half of the endpoint, with the bucket `lake`."""
+"""Unit tests open no sockets and start no processes; a test that does fails here and belongs in tests/integration."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
+from collections.abc import Iterator
 
 import pytest
 
-from bastion.emulators.gcs.buckets import Bucket, Buckets
+_FORBIDDEN = frozenset({"socket.bind", "socket.connect", "subprocess.Popen", "os.fork", "os.posix_spawn"})
+_seen: list[str] = []
 
 
-@pytest.fixture
-def buckets(tmp_path: Path) -> Buckets:
-    return Buckets(tmp_path)
+def _watch(event: str, _args: object) -> None:
+    if event in _FORBIDDEN:
+        _seen.append(event)
 
 
-@pytest.fixture
-def bucket(buckets: Buckets) -> Bucket:
-    return buckets.create("lake")
+sys.addaudithook(_watch)
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets_and_no_processes() -> Iterator[None]:
+    _seen.clear()
+    yield
+    assert not _seen, f"a unit test used {', '.join(sorted(set(_seen)))}; move it to tests/integration"

@@ -1,7 +1,7 @@
 """The methods of the Cloud TPU API v2 that the emulator serves, with their messages, as a literal table.
 
 The client library registers messages but no service descriptors, so the table is written by hand;
-`tests/unit/test_emulator_methods.py` pins it against the stubs of the installed client.
+`tests/unit/emulators/tpu/test_methods.py` pins it against the stubs of the installed client.
 """
 
 from __future__ import annotations

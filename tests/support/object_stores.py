@@ -1,0 +1,171 @@
+"""The adapters of `bastion.ports.ObjectStore` as its contract's tests use them (`test_object_store*.py`).
+
+An adapter joins by an entry in `BACKENDS`: a function that makes an empty bucket and returns how to open it.
+
+On a bucket whose requests fail at random (`gcs-faulty`) the contract is the same, with one difference: a call may end
+with `StoreUnavailable`, where its outcome cannot be known. The tests then do what the port tells callers to do. Those
+in which one client writes a key make the same call again (`Persistent`); those in which clients race look whether their
+write is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from bastion.adapters.folder.store import DirectoryStore
+from bastion.adapters.prefixed_store import PrefixedStore
+from bastion.core import limits
+from bastion.core.errors import StoreUnavailable
+from bastion.ports import ObjectMeta, ObjectStore, StoredObject
+from bastion.testing.memory_store import MemoryStore
+from tests.support.gcs_storage import ALL_FAULTS, HASTY, Storage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """One empty bucket.
+
+    Attributes:
+        connect: Another client of the same bucket.
+        key_max_bytes: The longest key it takes.
+    """
+
+    connect: Callable[[], ObjectStore]
+    key_max_bytes: int = limits.OBJECT_KEY_MAX_BYTES
+
+    def open(self) -> ObjectStore:
+        """Another client, for a test in which no two clients write the same key."""
+        return Persistent(self.connect())
+
+
+class Persistent:
+    """A store as its only writer uses it: what may not have been done is done again, which never does it twice."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        return self._store.get(key, start=start, max_bytes=max_bytes)
+
+    def head(self, key: str) -> ObjectMeta | None:
+        return self._store.head(key)
+
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
+        return self._store.list(prefix, start_after=start_after, end_before=end_before)
+
+    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        return _persistently(lambda: self._store.put(key, data, generation=generation))
+
+    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
+        return _persistently(lambda: self._store.append(key, data, generation=generation))
+
+    def delete(self, key: str, *, generation: int) -> None:
+        _persistently(lambda: self._store.delete(key, generation=generation))
+
+
+def _persistently(call: Callable[[], T]) -> T:
+    for _ in range(10):
+        with contextlib.suppress(StoreUnavailable):
+            return call()
+    return call()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a test may make its bucket.
+
+    Attributes:
+        folder: Empty.
+        storage: Cloud Storage (an endpoint of ours) of a kind in `STORAGES`.
+    """
+
+    folder: Path
+    storage: Callable[[str], Storage]
+
+
+STORAGES: dict[str, Callable[[Path], Storage]] = {
+    "plain": Storage,
+    # Its requests fail at random.
+    "faulty": lambda folder: Storage(folder, rules=ALL_FAULTS),
+    # It leaves out what the documentation does not promise.
+    "bare": lambda folder: Storage(folder, bare=True),
+}
+
+
+def _memory(site: Site) -> Bucket:
+    store = MemoryStore()
+    return Bucket(connect=lambda: store)
+
+
+def _directory(site: Site) -> Bucket:
+    return Bucket(connect=lambda: DirectoryStore(site.folder / "bucket", fsync=False))
+
+
+def _durable_directory(site: Site) -> Bucket:
+    return Bucket(connect=lambda: DirectoryStore(site.folder / "bucket"))
+
+
+def _prefixed_directory(site: Site) -> Bucket:
+    return _prefixed(lambda: DirectoryStore(site.folder / "bucket", fsync=False))
+
+
+def _gcs(site: Site) -> Bucket:
+    return _plain_gcs(site.storage("plain"))
+
+
+def _bare_gcs(site: Site) -> Bucket:
+    return _plain_gcs(site.storage("bare"))
+
+
+def _plain_gcs(storage: Storage) -> Bucket:
+    name = storage.new_bucket()
+    return Bucket(connect=lambda: storage.store(name))
+
+
+def _faulty_gcs(site: Site) -> Bucket:
+    storage = site.storage("faulty")
+    name = storage.new_bucket()
+    return Bucket(connect=lambda: storage.store(name, patience=HASTY))
+
+
+def _prefixed_gcs(site: Site) -> Bucket:
+    storage = site.storage("plain")
+    name = storage.new_bucket()
+    return _prefixed(lambda: storage.store(name))
+
+
+def _prefixed(connect: Callable[[], ObjectStore]) -> Bucket:
+    prefix = "team-bastion/"
+    for key in ("team-bastion", "team-bastion/", "team-bastioo/a", "a"):
+        connect().put(key, b"not in the prefix", generation=0)
+    return Bucket(
+        connect=lambda: PrefixedStore(connect(), prefix), key_max_bytes=limits.OBJECT_KEY_MAX_BYTES - len(prefix)
+    )
+
+
+BACKENDS: dict[str, Callable[[Site], Bucket]] = {
+    "memory": _memory,
+    "directory": _directory,
+    "durable-directory": _durable_directory,
+    "prefixed-directory": _prefixed_directory,
+    "gcs": _gcs,
+    "gcs-faulty": _faulty_gcs,
+    "gcs-bare": _bare_gcs,
+    "prefixed-gcs": _prefixed_gcs,
+}
+
+
+def keys(store: ObjectStore, prefix: str = "", start_after: str = "") -> list[str]:
+    return [meta.key for meta in store.list(prefix, start_after=start_after)]
+
+
+def told_by_get(meta: ObjectMeta) -> ObjectMeta:
+    """What is exact in the metadata that `get` tells: all but the fraction of the second."""
+    return replace(meta, updated=math.floor(meta.updated))
