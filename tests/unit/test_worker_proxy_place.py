@@ -175,7 +175,7 @@ def test_gcsfs_asks_an_endpoint_in_place_of_the_cloud_nothing_over_grpc_either(
 def test_no_variable_leads_a_client_to_another_endpoint(name: str) -> None:
     found = build(env={name: "https://storage.example"})
     assert name not in found.variables
-    assert found.notes == (f"{name} would lead around the storage proxy; the command does not have it",)
+    assert found.notes == (f"{name} removed: it would bypass the storage proxy",)
 
 
 @pytest.mark.parametrize("given", ["{", "[]", '{"session_kwargs": 1}'])

@@ -67,7 +67,7 @@ def test_the_command_begins_beside_a_proxy_that_serves_and_is_told_where_it_is(s
     )
     assert (scene.final().phase, scene.final().exit_code) == (HostPhase.EXITED, 0)
     assert f"stdout F http://127.0.0.1:9080 {folder}/ca-bundle.pem 0" in scene.log()
-    assert "stderr F bastion: the agent set these variables, not the job: SSL_CERT_FILE" in scene.log()
+    assert "stderr F bastion: bastion overrides these variables of the job: SSL_CERT_FILE" in scene.log()
     (start,) = scene.starts()
     environment = start["env"]
     assert isinstance(environment, dict)
@@ -147,7 +147,7 @@ def test_a_proxy_that_never_serves_is_killed_and_given_up(scene: Scene) -> None:
     scene.launch("echo never", asked="never", times=SidecarTimes(ready=0.3, first_backoff=0.01))
     report = scene.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "ProxyFailed")
-    assert "did not serve in time, 5 times within 120 s" in report.message
+    assert "did not start in time, 5 times within 120 s" in report.message
     assert "stdout F never" not in scene.log()
 
 
@@ -164,7 +164,7 @@ def test_a_killed_proxy_comes_back_at_its_place_and_the_job_goes_on(scene: Scene
     assert scene.log() == [
         "stdout F up",
         "stderr F bastion: the storage proxy was killed by signal 9; it is started again",
-        "stderr F bastion: the storage proxy serves again",
+        "stderr F bastion: the storage proxy recovered",
         "stdout F done",
     ]
 
