@@ -53,9 +53,9 @@ class Gate:
         reported_by_other_boot: bool,
     ) -> None:
         """Args:
-            coordinator: Chooses the address to publish; called once, on host 0.
-            reported_by_other_boot: This host already reported in another boot. If the claim exists at the first look,
-                the command may have run here.
+        coordinator: Chooses the address to publish; called once, on host 0.
+        reported_by_other_boot: This host already reported in another boot. If the claim exists at the first look,
+            the command may have run here.
         """
         self._store = store
         self._identity = identity

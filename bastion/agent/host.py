@@ -80,10 +80,10 @@ class Host:
         proxy_times: SidecarTimes | None = None,
     ) -> None:
         """Args:
-            fetch: Gets the job's code.
-            signals: Notices for this VM, if any.
-            power_off: Ends the VM; the default depends on `environ`.
-            proxy_program: Runs beside the command if the order asks for a proxy.
+        fetch: Gets the job's code.
+        signals: Notices for this VM, if any.
+        power_off: Ends the VM; the default depends on `environ`.
+        proxy_program: Runs beside the command if the order asks for a proxy.
         """
         arguments = identity.arguments
         wakeup = Wakeup()

@@ -86,8 +86,6 @@ def parse_peers(endpoints: str) -> tuple[str, ...]:
     for endpoint in filter(None, (part.strip() for part in endpoints.split(","))):
         parts = endpoint.split(":")
         if len(parts) not in (1, 3):
-            raise InvalidDocument(
-                f"worker-network-endpoints: {endpoint!r} is not an address or name:number:address"
-            )
+            raise InvalidDocument(f"worker-network-endpoints: {endpoint!r} is not an address or name:number:address")
         peers.append(parts[-1])
     return tuple(peers)

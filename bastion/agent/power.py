@@ -45,7 +45,7 @@ class IdleWatch:
         power_off: Callable[[], None],
     ) -> None:
         """Args:
-            power_off: Called in the watch's thread, and again later if this host is still up.
+        power_off: Called in the watch's thread, and again later if this host is still up.
         """
         self._store = store
         self._limit = limit_seconds

@@ -18,7 +18,7 @@ class Reporter:
 
     def __init__(self, identity: HostIdentity, *, boot_id: str, publish: Callable[[Report], None]) -> None:
         """Args:
-            publish: Makes a report the host's report, without blocking.
+        publish: Makes a report the host's report, without blocking.
         """
         self._identity = identity
         self._boot_id = boot_id

@@ -72,7 +72,7 @@ class Watch:
         tell: Callable[[str, str], None],
     ) -> None:
         """Args:
-            tell: Gets error and message when the value becomes meaningful.
+        tell: Gets error and message when the value becomes meaningful.
         """
         self._server = server
         self._path = path

@@ -161,7 +161,7 @@ def test_a_setup_that_fails_is_named_with_its_exit_code_and_the_command_does_not
     stage.start(stage.host())
     report = stage.final()
     assert (report.phase, report.error, report.exit_code) == (HostPhase.FAILED, "SetupFailed", 3)
-    assert "the setup (echo no such package >&2; exit 3) ended with 3" in report.message
+    assert "the setup (echo no such package >&2; exit 3) exited with code 3" in report.message
     assert stage.log()[1:] == ["stderr F no such package", f"stderr F bastion: {report.message}"]
 
 

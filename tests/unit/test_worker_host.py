@@ -328,7 +328,10 @@ def test_the_log_says_first_which_variables_were_overridden(stage: Stage):
     stage.order("echo $BASTION_JOB", env={"BASTION_JOB": "other"})
     stage.start(stage.host())
     stage.final()
-    assert stage.log() == ["stderr F bastion: bastion overrides these variables of the job: BASTION_JOB", "stdout F job"]
+    assert stage.log() == [
+        "stderr F bastion: bastion overrides these variables of the job: BASTION_JOB",
+        "stdout F job",
+    ]
 
 
 def test_the_command_starts_in_an_empty_folder_without_input(stage: Stage):

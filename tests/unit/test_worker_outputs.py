@@ -42,7 +42,7 @@ def test_a_file_that_a_stopped_command_saved_is_there_in_the_next_attempt(stage:
     stage.start(stage.host(on_vm=True, run=SECOND, state_dir=stage.state_dir / "other"))
     assert stage.final(run=SECOND).exit_code == 0
     assert stage.log(run=SECOND) == [
-        f"stderr F bastion: outputs of {UID}-1 are restored: 1 files, 3 bytes (sync {manifest.seq})",
+        f"stderr F bastion: restored outputs of {UID}-1: 1 files, 3 bytes (sync {manifest.seq})",
         "stdout F 41",
     ]
 

@@ -101,7 +101,7 @@ def test_hosts_of_other_slices_are_reached_directly_by_their_networks() -> None:
 def test_a_job_cannot_lead_its_clients_around_by_no_proxy(entry: str) -> None:
     found = build(env={"NO_PROXY": f"a.example,{entry}"})
     assert found.variables["no_proxy"].endswith("127.100.9.1,a.example")
-    assert found.notes == (f"no_proxy without {entry}: storage is reached through the proxy only",)
+    assert found.notes == (f"removed {entry} from no_proxy: storage access must use the proxy",)
 
 
 @pytest.mark.parametrize("entry", ["oauth2.googleapis.com", "fe80::1", "10.0.0.0/8", "example.com"])

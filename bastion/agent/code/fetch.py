@@ -26,7 +26,7 @@ from bastion.core.errors import AccessDenied, NotFound, Refused, StoreError
 _log = logging.getLogger(__name__)
 
 Fetch: TypeAlias = Callable[[str], bytes]
-"""Return the bytes at a URL. Raises `NotFound`, `AccessDenied` or `Refused` (permanent), or another `StoreError` (retry)."""
+"""Read a URL. Raises `NotFound`, `AccessDenied` or `Refused` (permanent), or another `StoreError` (retry)."""
 
 
 class CodeProblem(Exception):
@@ -75,7 +75,9 @@ def prepare_code(
         raise CodeProblem(host_errors.BUNDLE_INVALID, f"{order.code} cannot be unpacked: {error}") from error
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
-        raise CodeProblem(host_errors.HOST_FAILED, f"cannot write the job's code to the host's disk: {error}") from error
+        raise CodeProblem(
+            host_errors.HOST_FAILED, f"cannot write the job's code to the host's disk: {error}"
+        ) from error
     return files
 
 
@@ -110,7 +112,7 @@ class CodeArrival:
         self, order: Order, folder: Path, fetch: Fetch, *, backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
         """Args:
-            on_done: Called in the thread once `done` is true.
+        on_done: Called in the thread once `done` is true.
         """
         self._order = order
         self._folder = folder

@@ -59,8 +59,8 @@ _LOOK_SECONDS = 0.05
 class CommandTry:
     def __init__(self, parts: HostParts, log: HostLog, *, coordinator: str) -> None:
         """Args:
-            log: An open log.
-            coordinator: The address in the claim.
+        log: An open log.
+        coordinator: The address in the claim.
         """
         self._parts = parts
         self._log = log

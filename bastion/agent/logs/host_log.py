@@ -52,11 +52,11 @@ class HostLog:
         source: keys.LogSource = "worker",
     ) -> None:
         """Args:
-            folder: For the spool.
-            drop_noise: Whether to drop what gloo prints about itself on CPU.
-            is_urgent: Whether the host is shutting down, so that the log must be stored at once.
-            on_change: Called from another thread when `done` becomes true or a pump is done.
-            source: Whose output it is; the proxy has no raw log.
+        folder: For the spool.
+        drop_noise: Whether to drop what gloo prints about itself on CPU.
+        is_urgent: Whether the host is shutting down, so that the log must be stored at once.
+        on_change: Called from another thread when `done` becomes true or a pump is done.
+        source: Whose output it is; the proxy has no raw log.
         """
         arguments = identity.arguments
         self._clock = clock

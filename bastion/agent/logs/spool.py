@@ -104,10 +104,10 @@ class LogSpool:
         capacity_bytes: int = SPOOL_MAX_BYTES,
     ) -> None:
         """Args:
-            folder: Used by this spool only; created if needed.
-            chunk_bytes: The maximum cost of a chunk.
-            cost_of: An upper bound of the bytes to upload for a record.
-            monotonic: The uploader's clock.
+        folder: Used by this spool only; created if needed.
+        chunk_bytes: The maximum cost of a chunk.
+        cost_of: An upper bound of the bytes to upload for a record.
+        monotonic: The uploader's clock.
         """
         self._folder = folder
         self._chunk_bytes = chunk_bytes

@@ -142,7 +142,7 @@ class OutputArrival:
         self, store: ObjectStore, folder: str, into: Path, *, run: str, backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
         """Args:
-            on_done: Called from the thread once `done` is true.
+        on_done: Called from the thread once `done` is true.
         """
         self._store = store
         self._folder = folder

@@ -64,7 +64,7 @@ class OutputSync:
         part_bytes: int = limits.OUTPUT_PART_BYTES,
     ) -> None:
         """Args:
-            on_done: Called from the thread when it ends.
+        on_done: Called from the thread when it ends.
         """
         self._store = store
         self._folder = folder

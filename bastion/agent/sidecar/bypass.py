@@ -46,9 +46,9 @@ class Bypass:
 
     def __str__(self) -> str:
         return (
-            f"process {self.process.pid} ({self.program}) is connected to {self.address} directly, not through the storage "
-            "proxy: what it stores there is not encrypted. Make its client use $https_proxy and $SSL_CERT_FILE, or "
-            "let a firewall close the direct way"
+            f"process {self.process.pid} ({self.program}) is connected to {self.address} directly, not through the "
+            "storage proxy: its data is not encrypted. Make its client use $https_proxy and $SSL_CERT_FILE, or "
+            "block direct connections with a firewall"
         )
 
 
@@ -142,7 +142,7 @@ class BypassWatch:
 
     def __init__(self, *, upstream: str, period_seconds: float, tell: Callable[[str], None]) -> None:
         """Args:
-            tell: Called from the watch's thread with a line for the job's log.
+        tell: Called from the watch's thread with a line for the job's log.
         """
         self._upstream = upstream
         self._period = period_seconds

@@ -102,11 +102,11 @@ class Sidecar:
         times: SidecarTimes,
     ) -> None:
         """Args:
-            program: The command line, without arguments of its own.
-            environ: The agent's environment.
-            marker: Identifies a proxy that an earlier agent left.
-            open_log: Makes a log for its output; calls back when part of it is done.
-            on_change: Called from other threads when an attribute or `news` changed.
+        program: The command line, without arguments of its own.
+        environ: The agent's environment.
+        marker: Identifies a proxy that an earlier agent left.
+        open_log: Makes a log for its output; calls back when part of it is done.
+        on_change: Called from other threads when an attribute or `news` changed.
         """
         self.place = place
         self._program = tuple(program)

@@ -1,6 +1,6 @@
-"""Uploads of the JSON API into buckets of which something is mapped: what kind each is, and whether it is sealed.
+"""Uploads of the JSON API into buckets with a mapping: the upload type, and whether to seal.
 
-Layer: proxy. In a bucket that is mapped below a prefix only, what lies elsewhere passes as it is.
+If only a prefix of a bucket is mapped, other objects pass through unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bastion.storage_wire.refusals import invalid, not_allowed, required
 
 
 def upload(call: Call) -> Response:
-    """Answers a request below `/upload/.../b/BUCKET/o`.
+    """Answer a request below `/upload/.../b/BUCKET/o`.
 
     Raises:
-        Refusal: what was asked for cannot be.
-        KmsUnavailable, KmsRefused: as the key service did; nothing was asked of the storage service.
-        UpstreamUnavailable: it is not known what became of it.
+        Refusal: The request is invalid.
+        KmsUnavailable, KmsRefused: From the key service; the storage service was not asked.
+        UpstreamUnavailable: The result is unknown.
     """
     if "upload_id" in call.query:
         return resumable_uploads.proceed(call)
@@ -52,11 +52,7 @@ def upload(call: Call) -> Response:
 
 
 def insert_empty(call: Call) -> Response:
-    """Answers `POST /b/BUCKET/o` without media: an empty object, whose one segment is sealed, too.
-
-    Raises:
-        As `upload`.
-    """
+    """Answer `POST /b/BUCKET/o` without media: an empty object, sealed too."""
     document = call.document()
     description = described(document, call.query, call.request.headers, content_type="")
     if _is_sealed(call, description):
@@ -118,7 +114,7 @@ def _as_json(call: Call) -> Any:
 
 
 def _passed_on(call: Call, parts: MultipartRelated) -> Response:
-    """An upload whose first part was read to know the object's name, put together again."""
+    """Pass on an upload whose first part was read to learn the object's name."""
     boundary = f"bastion-{secrets.token_hex(20)}"
     headers = end_to_end(call.request.headers)
     headers.set("Content-Type", f"multipart/related; boundary={boundary}")
