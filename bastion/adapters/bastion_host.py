@@ -44,7 +44,7 @@ from bastion.processes import ProcessId
 MARKER = "BASTION_VM"
 # The agent ends its command and reports within this time of SIGTERM.
 DELETE_GRACE_SECONDS = 10.0
-_LAST_WORDS_BYTES = 400
+_LAST_OUTPUT_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class BastionHostProvisioner:
         if any(folder.glob("state/*/reported")):
             # Its last word is in the bucket; that it ended then is no loss.
             return GangState.READY, "the agent has reported the command's end, and ended"
-        return GangState.LOST, f"the agent died{self._last_words(folder)}"
+        return GangState.LOST, f"the agent died{self._last_output(folder)}"
 
     def _state_before_start(self, node: _Node) -> tuple[GangState, str]:
         """The folder is there, and nobody noted a process: its creator is at it, or died at it."""
@@ -306,9 +306,9 @@ class BastionHostProvisioner:
             return None
 
     @staticmethod
-    def _last_words(folder: Path) -> str:
+    def _last_output(folder: Path) -> str:
         try:
-            text = (folder / "agent.log").read_bytes()[-_LAST_WORDS_BYTES:].decode("utf-8", "replace").strip()
+            text = (folder / "agent.log").read_bytes()[-_LAST_OUTPUT_BYTES:].decode("utf-8", "replace").strip()
         except OSError:
             return ""
         return f"; its last words: {text.splitlines()[-1]}" if text else ""

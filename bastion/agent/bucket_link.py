@@ -127,7 +127,7 @@ class BucketLink:
         self._stopping = True
         self._changed.set()
 
-    def turn(self) -> float:
+    def step(self) -> float:
         """Do everything that is due; return the seconds until the next duty."""
         if self._wanted is not self._stored and self._clock.monotonic() >= self._report_due:
             self._write_report()
@@ -145,7 +145,7 @@ class BucketLink:
     def _work(self) -> None:
         while not self._stopping:
             self._changed.clear()
-            delay = self.turn()
+            delay = self.step()
             if not self._stopping:
                 self._changed.wait(delay)
 

@@ -30,7 +30,7 @@ from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
 from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, CommandTry
 from bastion.agent.command.ending import may_be_followed
-from bastion.agent.command.process import end_leftovers
+from bastion.agent.command.process import end_orphans
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.agent.gate import Gate, Passage, Verdict
 from bastion.agent.host_parts import HostParts
@@ -213,7 +213,7 @@ class Host:
         if started > (0 if kept is None else kept.try_number):
             return self._after_restart(started)
         if kept is not None and kept.phase.final:
-            end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+            end_orphans(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
             self._store_rest_of_outputs()
             self._store_rest_of_log()
             return kept
@@ -221,8 +221,8 @@ class Host:
 
     def _after_restart(self, number: int) -> Report:
         """The report of a host whose agent died during that try, or that rebooted."""
-        gone = end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
-        self._parts.sidecar.end_leftover()
+        gone = end_orphans(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+        self._parts.sidecar.end_orphan()
         self._store_rest_of_outputs()
         self._store_rest_of_log(gap=True)
         left = "" if gone else "; some of its processes could not be stopped"

@@ -243,7 +243,7 @@ def _readings(path: str) -> tuple[str, str]:
 def _suspects(path: str) -> tuple[str, ...]:
     """The segments of a path that some reader could take for the bucket: the first, and what follows a `b`."""
     names = [re.findall(r"[A-Za-z0-9._:-]*[A-Za-z0-9_]", text.lower()) for text in _readings(path)]
-    found = [name for words in names for before, name in itertools.pairwise(["b", *words]) if before == "b"]
+    found = [name for segments in names for before, name in itertools.pairwise(["b", *segments]) if before == "b"]
     return tuple(dict.fromkeys(found))
 
 

@@ -31,7 +31,7 @@ PROCESSES_MAX = 64
 
 DEFAULT_LISTEN = f"{LOOPBACK}:{PORT}"
 
-_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _PORT_MAX = 65535
 
 
@@ -109,7 +109,7 @@ def _former_keys(text: str) -> tuple[str, ...]:
 
 def _switch(given: Mapping[str, str], name: str) -> bool:
     text = given.get(name, "false")
-    value = _WORDS.get(text.lower())
+    value = _BOOLEANS.get(text.lower())
     if value is None:
         raise Refused(f"{name}={text[:100]!r}: write true or false")
     return value

@@ -44,7 +44,7 @@ JOB_DISK_VARIABLE = "BASTION_JOB_DISK_MIB"
 SLICES = ("cloud", "emulated", "none")
 
 
-_SLICES_IN_WORDS = {
+_SLICES_TEXT = {
     "cloud": f"slices come from the Cloud TPU API, as {keys.DAEMON_SETTINGS} says",
     "emulated": "slices are emulated on this machine",
     "none": "this daemon provisions no slices: jobs without one run on this machine, others are refused",
@@ -96,7 +96,7 @@ def build_daemon(
             "folder, or `bastion emulator gcs` and STORAGE_EMULATOR_HOST"
         )
     notify = _unfailing(notify)
-    notify(_SLICES_IN_WORDS[slices])
+    notify(_SLICES_TEXT[slices])
     pace = _LOCAL_PACE if near else _CLOUD_PACE
     store = wrap(open_root(root.url))
     make_folders(root)

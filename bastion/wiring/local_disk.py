@@ -104,7 +104,7 @@ class DiskWatch:
         self._alarms: dict[str, tuple[float, str]] = {}
         self._measured_at = float("-inf")
         self._low = False
-        self._reserve_trouble = ""
+        self._reserve_error = ""
 
     def watch(self) -> Sequence[str]:
         """Start the watch unless it runs; it lasts as long as the process. Return the alarms."""
@@ -187,12 +187,12 @@ class DiskWatch:
             wanted = reserve_bytes(disk.total, most=limits.DISK_RESERVE_BYTES)
             if reserve.held_bytes != wanted and disk.free - (wanted - reserve.held_bytes) >= disk.floor:
                 reserve.fill(wanted)
-            trouble = ""
+            problem = ""
         except OSError as error:
-            trouble = str(error)
-        if trouble and trouble != self._reserve_trouble:
-            _log.warning("the bucket %s has no reserve against a full disk: %s", bucket, trouble)
-        self._reserve_trouble = trouble
+            problem = str(error)
+        if problem and problem != self._reserve_error:
+            _log.warning("the bucket %s has no reserve against a full disk: %s", bucket, problem)
+        self._reserve_error = problem
 
     def _held_by_run(self) -> dict[str, tuple[int, list[_HostFiles]]]:
         found: dict[str, tuple[int, list[_HostFiles]]] = {}

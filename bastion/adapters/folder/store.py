@@ -38,7 +38,7 @@ from bastion.folder_format.lock import HighWaterMark, locked
 from bastion.folder_format.reserve import Reserve
 from bastion.ports import StoredObject
 
-_LEFTOVER_NS = 3600 * 1_000_000_000
+_ORPHAN_NS = 3600 * 1_000_000_000
 # Reads without the lock; each fails only if somebody was writing into the file meanwhile.
 _READS = 20
 
@@ -97,7 +97,7 @@ class DirectoryStore:
             # Whoever may only read leaves them to others.
             objects = files.open_folder(root, [HIDDEN_FOLDER])
             try:
-                places.remove_leftovers(objects, before_ns=now_ns() - _LEFTOVER_NS)
+                places.remove_orphans(objects, before_ns=now_ns() - _ORPHAN_NS)
             finally:
                 os.close(objects)
 

@@ -166,7 +166,7 @@ class BucketApi:
             )
         return _meta(blob._properties)
 
-    def compose(self, key: str, part: ObjectMeta, kind: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
+    def compose(self, key: str, part: ObjectMeta, content_type: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
         """Adds `part` at the end of generation `stamp.follows` of the object, if that is the present one.
 
         Args:
@@ -174,7 +174,7 @@ class BucketApi:
         """
         blob = self._bucket.blob(key)
         blob.metadata = stamp.metadata()
-        blob.content_type = kind
+        blob.content_type = content_type
         # The object's own generation need not be named: if it is another one when it is read, it is still another one
         # when the whole is written, and the condition does not hold then.
         sources = [self._bucket.blob(key), self._bucket.blob(part.key, generation=part.generation)]
@@ -305,7 +305,7 @@ def _session_may_end() -> Iterator[None]:
         raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
 
 
-def _related(resource: dict[str, Any], kind: str, data: bytes, *, boundary: str) -> tuple[str, bytes]:
+def _related(resource: dict[str, Any], content_type: str, data: bytes, *, boundary: str) -> tuple[str, bytes]:
     """A resource and its bytes as `multipart/related`: the content type, and the body.
 
     Args:
@@ -313,7 +313,7 @@ def _related(resource: dict[str, Any], kind: str, data: bytes, *, boundary: str)
     """
     head = (
         f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
-        f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n"
+        f"--{boundary}\r\nContent-Type: {content_type}\r\n\r\n"
     )
     return f"multipart/related; boundary={boundary}", b"%b%b\r\n--%b--" % (head.encode(), data, boundary.encode())
 

@@ -27,7 +27,7 @@ _TOO_OFTEN = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 _PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
 _CALLER = re.compile(r"(\S+@\S+\.\S+) does not have")
 _READING = frozenset({"storage.objects.get", "storage.objects.list"})
-_WORDS_MAX = 300
+_TEXT_MAX = 300
 _POOL = re.compile(r"^<?\S*HTTPS?Connection(Pool)?\([^)]*\)(: |\. )?")
 
 LOG_IN = (
@@ -94,13 +94,13 @@ def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
             )
         case _:
             cause = _cause(failure)
-            words = _short(_POOL.sub("", str(cause))) or type(cause).__name__
-            return Transient(words, doubtful=not isinstance(cause, _NEVER_SENT))
+            text = _short(_POOL.sub("", str(cause))) or type(cause).__name__
+            return Transient(text, doubtful=not isinstance(cause, _NEVER_SENT))
 
 
 def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exception:
     status = int(failure.code or 0)
-    reason, said = _words(failure)
+    reason, said = _reason_and_text(failure)
     if status == 412:
         return ConditionNotMet(said)
     if status == 404:
@@ -166,7 +166,7 @@ def _denied(said: str, bucket: str, doing: str) -> str:
     )
 
 
-def _words(failure: GoogleAPICallError) -> tuple[str, str]:
+def _reason_and_text(failure: GoogleAPICallError) -> tuple[str, str]:
     """The service's reason (may be empty) and message; a download's answer is bare text."""
     response = failure.response
     if response is None:
@@ -187,6 +187,6 @@ def _cause(failure: BaseException) -> BaseException:
     return inner if isinstance(inner, BaseException) else failure
 
 
-def _short(words: str) -> str:
-    one_line = " ".join(words.split())
-    return one_line if len(one_line) <= _WORDS_MAX else one_line[: _WORDS_MAX - 1] + "…"
+def _short(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= _TEXT_MAX else one_line[: _TEXT_MAX - 1] + "…"

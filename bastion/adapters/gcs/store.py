@@ -158,7 +158,7 @@ class GcsStore:
 
         def remove() -> None:
             nonlocal doubtful, last
-            self._take_turn(key, limit, last)
+            self._wait_for_slot(key, limit, last)
             try:
                 self._api.delete(key, generation=generation, limit=limit)
             except Transient as failure:
@@ -195,7 +195,7 @@ class GcsStore:
 
         def attempt() -> ObjectMeta:
             nonlocal doubtful, last
-            self._take_turn(key, limit, last)
+            self._wait_for_slot(key, limit, last)
             try:
                 return send(stamp, limit)
             except Transient as failure:
@@ -275,7 +275,7 @@ class GcsStore:
         except Transient as failure:
             raise StoreUnavailable(f"{problem}: {failure}; try again") from failure
 
-    def _take_turn(self, key: str, limit: TimeLimit, last: Transient | None) -> None:
+    def _wait_for_slot(self, key: str, limit: TimeLimit, last: Transient | None) -> None:
         """Waits until the key may be written; if that is too late for a further try, `last` is how this write ends."""
         if not self._pacer.wait(key, until=limit.tries_end):
             if last is not None:

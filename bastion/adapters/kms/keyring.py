@@ -121,7 +121,7 @@ def create(path: Path, key: str) -> str:
         KmsUnavailable: it cannot be written.
     """
     check_key_name(key)
-    with _turn(path):
+    with _locked(path):
         # What is there is never taken for nothing: only a name that does not exist is a new keyring.
         keyring = _read(path) if os.path.lexists(path) else _Keyring(keys={})
         if key in keyring.keys:
@@ -143,7 +143,7 @@ def rotate(path: Path, key: str) -> str:
         KmsUnavailable: it cannot be written.
     """
     check_key_name(key)
-    with _turn(path):
+    with _locked(path):
         keyring = _read(path)
         if key not in keyring.keys:
             raise Refused(f"{path} has no key {key}; it has {', '.join(sorted(keyring.keys)) or 'none at all'}")
@@ -201,7 +201,7 @@ def _content(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _turn(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """One writer at a time."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -99,9 +99,9 @@ def status_message(node: tpu_v2.Node) -> str:
     return "; ".join(parts)
 
 
-def _symptom(kind: int) -> str:
+def _symptom(symptom: int) -> str:
     """A number of which a later version of the API makes something is no member, and has no name."""
-    return kind.name.lower().replace("_", " ") if isinstance(kind, Enum) else f"symptom {kind}"
+    return symptom.name.lower().replace("_", " ") if isinstance(symptom, Enum) else f"symptom {symptom}"
 
 
 def creation_failure(code: int, message: str) -> ProvisionerError:
@@ -155,8 +155,8 @@ _REMEDIES = (
 
 def remedy(message: str) -> str:
     """What to do about a creation that the API refused with these words."""
-    words = message.lower()
-    found = next((what for word, what in _REMEDIES if word in words), "")
+    text = message.lower()
+    found = next((what for word, what in _REMEDIES if word in text), "")
     return found or "correct config/daemon.toml, or the job's --instance_type"
 
 

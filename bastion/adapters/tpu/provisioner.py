@@ -91,8 +91,8 @@ class _Zone:
 
     def create(self, request: GangRequest) -> None:
         plain = request.ref.num_slices == 1 and request.place.model is CapacityModel.ON_DEMAND
-        kind = self._nodes if plain else self._queue
-        self.creations.start(request.ref.name, lambda: kind.create(request))
+        creator = self._nodes if plain else self._queue
+        self.creations.start(request.ref.name, lambda: creator.create(request))
 
     def get(self, ref: GangRef) -> GangStatus | None:
         # The queued resource first: none of its nodes outlives it, or comes to be without it.
@@ -149,8 +149,8 @@ class _Zone:
         state = _raw_state(ref, queued, nodes)
         failure = None
         if queued is not None and state is GangState.FAILED:
-            code, words = queued.error
-            failure = failure_of(self._internal_errors.failure(ref.name, code, words or "it does not say why"))
+            code, text = queued.error
+            failure = failure_of(self._internal_errors.failure(ref.name, code, text or "it does not say why"))
         elif queued is None and state is GangState.CREATING:
             error = self.creations.known_failure(ref.name)
             if error is not None:  # and yet its node is still there

@@ -112,7 +112,7 @@ class _Unpacking:
         self._folder = folder
         self._is_given_up = is_given_up
         # The type of each path: "folder", "file" or "link".
-        self._kinds: dict[str, str] = {"": "folder"}
+        self._types: dict[str, str] = {"": "folder"}
         self._links: dict[str, str] = {}
         self._written = 0
 
@@ -131,7 +131,7 @@ class _Unpacking:
         while stream.read(_CHUNK_BYTES):
             self._go_on()
         self._make_links()
-        return sum(kind != "folder" for kind in self._kinds.values())
+        return sum(entry_type != "folder" for entry_type in self._types.values())
 
     def _entry(self, path: str, header: tarfile.TarInfo, extended: _Extended, stream: _Stream) -> None:
         self._go_on()
@@ -148,34 +148,34 @@ class _Unpacking:
             self._links[path] = target
         elif header.type == tarfile.LNKTYPE:
             target = bundles.check_path(extended.target or header.linkname)
-            if self._kinds.get(target) != "file":
+            if self._types.get(target) != "file":
                 raise bundles.UnsafePath("is a hard link to a file that does not precede it")
             self._note(path, "file")
             os.link(self._folder / target, self._folder / path, follow_symlinks=False)
         else:
             raise bundles.UnsafePath(f"is not a file, folder or link (type {header.type!r})")
 
-    def _note(self, path: str, kind: str) -> None:
-        if not path or path in self._kinds:
+    def _note(self, path: str, entry_type: str) -> None:
+        if not path or path in self._types:
             raise bundles.UnsafePath("comes twice")
         self._make_folders(path)
-        self._add(path, kind)
+        self._add(path, entry_type)
 
     def _make_folders(self, path: str) -> None:
         """Create all parent folders."""
         for slash in re.finditer("/", path):
             above = path[: slash.start()]
-            kind = self._kinds.get(above)
-            if kind is None:
+            entry_type = self._types.get(above)
+            if entry_type is None:
                 self._add(above, "folder")
                 (self._folder / above).mkdir()
-            elif kind != "folder":
-                raise bundles.UnsafePath(f"lies below {above[:200]!r}, which is a {kind}")
+            elif entry_type != "folder":
+                raise bundles.UnsafePath(f"lies below {above[:200]!r}, which is a {entry_type}")
 
-    def _add(self, path: str, kind: str) -> None:
-        if len(self._kinds) > limits.BUNDLE_ENTRIES_MAX:
+    def _add(self, path: str, entry_type: str) -> None:
+        if len(self._types) > limits.BUNDLE_ENTRIES_MAX:
             raise BadArchive(f"it has more than {limits.BUNDLE_ENTRIES_MAX} entries")
-        self._kinds[path] = kind
+        self._types[path] = entry_type
 
     def _write(self, path: str, mode: int, content: Iterator[bytes]) -> None:
         rights = 0o755 if mode & 0o100 else 0o644

@@ -42,7 +42,7 @@ from bastion.core.errors import EXIT_NO_CODE, EXIT_REFUSED
 _log = logging.getLogger(__name__)
 
 # Grace for processes that outlive the command's shell.
-LEFTOVER_GRACE_SECONDS = 2.0
+ORPHAN_GRACE_SECONDS = 2.0
 # A host that shuts down has some seconds, most of them for the command.
 SHUTDOWN_FLUSH_SECONDS = 3.0
 # A host's shutdown signals the command and the agent at once, in any order. A command that died of such a signal was
@@ -312,7 +312,7 @@ class CommandTry:
             stop = disk_stop.over_limit(self._parts)
         if stop is None:
             on_end(command.exit_code, ended_at)
-        gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
+        gone = command.end(grace_seconds=0.0 if stop else ORPHAN_GRACE_SECONDS)
         command.reap()
         pump.finish()
         self._wait(lambda: pump.done)

@@ -28,10 +28,10 @@ from bastion.processes import ProcessId
 _KILL_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 # For the thread that collects the exit code of a dead shell.
-_LAST_WORD_SECONDS = 5.0
+_EXIT_CODE_SECONDS = 5.0
 
 
-def end_leftovers(marker: str, *, grace_seconds: float) -> bool:
+def end_orphans(marker: str, *, grace_seconds: float) -> bool:
     """End the processes of an earlier agent's command; return whether all have ended."""
     return processes.end_marked(COMMAND_MARKER, marker, grace_seconds=grace_seconds)
 
@@ -137,7 +137,7 @@ class Command:
     def reap(self) -> None:
         """Free the shell's process id if the shell has ended. Call after `end`."""
         # Once the id is free the exit code is lost. A shell that cannot be ended keeps its waiter.
-        self._waiter.join(_LAST_WORD_SECONDS)
+        self._waiter.join(_EXIT_CODE_SECONDS)
         self._process.poll()
 
     def _wait(self) -> None:

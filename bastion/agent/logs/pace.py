@@ -26,7 +26,7 @@ ENDED_PERIOD_SECONDS = 5.0
 REMOTE_INTERVAL_SECONDS = 4 / 3
 LOCAL_INTERVAL_SECONDS = 0.5
 # Floats of seconds since 1970 are exact to a quarter of a microsecond, so slots are not exact.
-_SAME_TURN = 1e-4
+_SAME_SLOT = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Pace:
 
     period_seconds: float
     phase: float
-    calm_turns: int
+    calm_slots: int
     offset_seconds: float
 
     @classmethod
@@ -54,31 +54,31 @@ class Pace:
             now: Time of day, seconds since the epoch.
             monotonic: The monotonic clock at the same moment.
         """
-        period, phase = _turn(host, hosts)
+        period, phase = _slot(host, hosts)
         interval = LOCAL_INTERVAL_SECONDS if local else REMOTE_INTERVAL_SECONDS
         return cls(
             period_seconds=period,
             phase=phase,
-            calm_turns=max(1, math.floor(interval / period + 1e-9)),
+            calm_slots=max(1, math.floor(interval / period + 1e-9)),
             offset_seconds=now - monotonic,
         )
 
     @classmethod
     def of_raw_log(cls, *, local: bool, now: float, monotonic: float) -> Pace:
         """The pace of appends to one object: Cloud Storage takes one a second, and copies the object for each."""
-        period, calm_turns = (0.1, 5) if local else (1.0, 10)
-        return cls(period_seconds=period, phase=0.0, calm_turns=calm_turns, offset_seconds=now - monotonic)
+        period, calm_slots = (0.1, 5) if local else (1.0, 10)
+        return cls(period_seconds=period, phase=0.0, calm_slots=calm_slots, offset_seconds=now - monotonic)
 
     def ended(self) -> Pace:
         """The pace after the command's end."""
         return Pace(
             period_seconds=min(self.period_seconds, ENDED_PERIOD_SECONDS),
             phase=self.phase,
-            calm_turns=1,
+            calm_slots=1,
             offset_seconds=self.offset_seconds,
         )
 
-    def next_turn(self, *, ready_at: float, last_at: float, behind: bool) -> float:
+    def next_slot(self, *, ready_at: float, last_at: float, behind: bool) -> float:
         """Return when the next segment may be stored.
 
         Args:
@@ -86,16 +86,16 @@ class Pace:
             last_at: When the last one was begun; minus infinity if there was none.
             behind: Whether more waits than one segment holds.
         """
-        turn = math.ceil(self._turns(ready_at) - _SAME_TURN)
+        slot = math.ceil(self._slots(ready_at) - _SAME_SLOT)
         if last_at > -math.inf:
-            turn = max(turn, math.floor(self._turns(last_at) + _SAME_TURN) + (1 if behind else self.calm_turns))
-        return (turn + self.phase) * self.period_seconds - self.offset_seconds
+            slot = max(slot, math.floor(self._slots(last_at) + _SAME_SLOT) + (1 if behind else self.calm_slots))
+        return (slot + self.phase) * self.period_seconds - self.offset_seconds
 
-    def _turns(self, at: float) -> float:
+    def _slots(self, at: float) -> float:
         return (at + self.offset_seconds) / self.period_seconds - self.phase
 
 
-def _turn(host: int, hosts: int) -> tuple[float, float]:
+def _slot(host: int, hosts: int) -> tuple[float, float]:
     """Return the period in seconds and the phase."""
     if hosts * _FIRST_HOSTS_A_SECOND <= FIRST_HOSTS * JOB_SEGMENTS_A_SECOND:
         return hosts / JOB_SEGMENTS_A_SECOND, host / hosts

@@ -91,7 +91,7 @@ class Uploader:
             waiting = self._spool.waiting()
             if waiting is None:
                 return None if closed else _IDLE_SECONDS
-            due = pace.next_turn(ready_at=waiting.ready_at, last_at=self._last_at, behind=waiting.full or closed)
+            due = pace.next_slot(ready_at=waiting.ready_at, last_at=self._last_at, behind=waiting.full or closed)
             # Until the command has ended its output waits for slots even then: every host of the job may shut down at
             # once.
             if due > now and not (closed and self._is_urgent()):
@@ -108,7 +108,7 @@ class Uploader:
             delay = self._backoff.next()
             self._retry_at = now + delay
             if not self._is_urgent():
-                self._retry_at = pace.next_turn(ready_at=self._retry_at, last_at=now, behind=True)
+                self._retry_at = pace.next_slot(ready_at=self._retry_at, last_at=now, behind=True)
             _log.warning("log upload failed; retrying in %.1f s: %s", self._retry_at - now, error)
             return self._retry_at - now
         self._text = None

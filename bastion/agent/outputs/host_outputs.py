@@ -85,7 +85,7 @@ def told_of(restored: Restored) -> list[str]:
 def lacking(sync: OutputSync) -> str:
     """What is missing in the bucket after the last sync; empty if nothing."""
     if not sync.done:
-        return f"some outputs could not be stored: {sync.trouble or 'there was no time left'}"
+        return f"some outputs could not be stored: {sync.storage_error or 'there was no time left'}"
     if not sync.left_out:
         return ""
     names = sorted(sync.left_out)

@@ -82,7 +82,7 @@ class OutputSync:
         self._abandoned = False
         self._thread = threading.Thread(target=self._work, name="output-sync", daemon=True)
         self.done = False
-        self.trouble = ""
+        self.storage_error = ""
         self.left_out: dict[str, str] = {}
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class OutputSync:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def turn(self) -> bool:
+    def sync_once(self) -> bool:
         """Store what changed; return whether anything did.
 
         Raises:
@@ -212,16 +212,16 @@ class OutputSync:
             final = self._finishing
             self._news.clear()
             try:
-                self.turn()
+                self.sync_once()
             except _GivenUp:
                 break
             except (StoreError, OSError, Refused, ValueError) as error:  # ValueError: no manifest fits
-                self.trouble = str(error)
+                self.storage_error = str(error)
                 delay = self._backoff.next()
                 _log.warning("outputs could not be stored; retrying in %.1f s: %s", delay, error)
                 self._news.wait(delay)
                 continue
-            self.trouble = ""
+            self.storage_error = ""
             self._backoff.reset()
             if final:
                 self.done = True

@@ -50,7 +50,7 @@ _LOOK_SECONDS = 0.05
 _LAST_BACKOFF_SECONDS = 5.0
 # The minimum time for a start shortly before the deadline.
 _LAST_CHANCE_SECONDS = 5.0
-_LAST_WORD_CHARS = 300
+_LAST_LINE_CHARS = 300
 # What a shell adds to a signal number in an exit code.
 _SIGNALLED = 128
 
@@ -179,7 +179,7 @@ class Sidecar:
         if self._thread is not None:
             self._thread.join(self._times.end + 5.0)
 
-    def end_leftover(self) -> None:
+    def end_orphan(self) -> None:
         """End the proxy that another agent of this host left."""
         processes.end_marked(PROXY_MARKER, self._marker, grace_seconds=0.0)
 
@@ -188,7 +188,7 @@ class Sidecar:
     def _work(self) -> None:
         log: HostLog | None = None
         try:
-            self.end_leftover()
+            self.end_orphan()
             for folder in (self.place.certificates, self.place.state):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             log = self._open_log(self._wakeup.set)
@@ -217,7 +217,7 @@ class Sidecar:
             if self._ending:
                 return
             down_since = time.monotonic() if served else down_since
-            text = f"the storage proxy {self._how(code, log.last_line[:_LAST_WORD_CHARS])}"
+            text = f"the storage proxy {self._how(code, log.last_line[:_LAST_LINE_CHARS])}"
             if self._is_hopeless(code, text, down_since):
                 return
             delay = self._backoff.next()

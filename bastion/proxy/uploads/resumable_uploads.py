@@ -144,7 +144,7 @@ def proceed(call: Call) -> Response:
             raise AssertionError("an unsealed upload has no key")
         return call.parts.envelopes.open(beginning.envelope, beginning.bucket, beginning.name)
 
-    with call.parts.resumables.turn(call.route.bucket, call.query.get("upload_id"), process, key_of) as slot:
+    with call.parts.resumables.hold(call.route.bucket, call.query.get("upload_id"), process, key_of) as slot:
         if slot.outcome is not None:
             _drain(call.request.body)
             return answered(slot.outcome, call.query.get("fields") or slot.fields)
@@ -153,7 +153,7 @@ def proceed(call: Call) -> Response:
             return call.pass_on_alone()
         if slot.session is None:
             return _unsealed(call, slot)
-        return _JobReconciler(call, slot, slot.session).answer()
+        return _SealedRequest(call, slot, slot.session).answer()
 
 
 def _unsealed(call: Call, slot: Slot) -> Response:
@@ -187,7 +187,7 @@ def _unknown() -> Refusal:
     )
 
 
-class _JobReconciler:
+class _SealedRequest:
     """One request of a sealed upload."""
 
     def __init__(self, call: Call, slot: Slot, session: Session) -> None:

@@ -180,7 +180,7 @@ class Resumables:
             Refusal: 503 if it cannot be recorded.
         """
         digest = digest_of(upload_id)
-        with self._turn(digest) as slot:
+        with self._held(digest) as slot:
             slot.file = self._journal.begin(digest, beginning)
             slot.session = None if key is None else Session(slot.file, key, settled=True)
             slot.outcome = None
@@ -201,7 +201,7 @@ class Resumables:
         return None if file is None else file.beginning.process
 
     @contextlib.contextmanager
-    def turn(
+    def hold(
         self, bucket: str, upload_id: str, process: int | None, open_key: Callable[[Beginning], bytes]
     ) -> Iterator[Slot]:
         """Hold the upload for one request; an unknown one has neither file nor outcome.
@@ -215,7 +215,7 @@ class Resumables:
                 read; 400 if it belongs to another bucket.
         """
         digest = digest_of(upload_id)
-        with self._turn(digest) as slot:
+        with self._held(digest) as slot:
             if slot.file is None and slot.outcome is None:
                 found = self._journal.find(digest)
                 if found is not None and found.beginning.process != process:
@@ -234,7 +234,7 @@ class Resumables:
                 yield slot
 
     @contextlib.contextmanager
-    def _turn(self, digest: str) -> Iterator[Slot]:
+    def _held(self, digest: str) -> Iterator[Slot]:
         with self._lock:
             slot = self._slots.setdefault(digest, Slot())
             self._slots.move_to_end(digest)

@@ -157,8 +157,8 @@ def declined(call: Call, error: Declined) -> Response:
 def explained(error: Declined) -> Refusal:
     """The service's error for a client of the XML API."""
     answer = error.answer
-    words = {401: "AuthenticationRequired", 403: "AccessDenied", 404: "NoSuchBucket", 429: "SlowDown"}
-    code = words.get(answer.status, "ServiceUnavailable" if answer.status >= 500 else "")
+    codes = {401: "AuthenticationRequired", 403: "AccessDenied", 404: "NoSuchBucket", 429: "SlowDown"}
+    code = codes.get(answer.status, "ServiceUnavailable" if answer.status >= 500 else "")
     message = f"The storage service answered {answer.status} to the upload."
     try:
         said = json_document(answer.read(_ANSWER_MAX_BYTES)).get("error")
