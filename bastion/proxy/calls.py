@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bastion.net.http1 import Body, Headers, Request, Response
+from bastion.net.http1.head import HOP_BY_HOP
 from bastion.net.http1.messages import PIECE_BYTES
 from bastion.proxy.memory import MemoryBudget
 from bastion.proxy.objects import KnownObjects
@@ -21,13 +22,6 @@ from bastion.storage_wire.query import Query
 from bastion.storage_wire.refusals import Refusal
 
 _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
-# Headers of one connection, and headers that each sender writes itself.
-_OF_CONNECTIONS = frozenset(
-    (
-        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization"),
-        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-    )
-)
 # Headers about the service's own connection. The date is written again; alternative routes would bypass the proxy.
 OF_THE_SERVICE = frozenset({"alt-svc", "date"})
 
@@ -134,7 +128,7 @@ def origin_form(request: Request) -> str:
 def end_to_end(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """The end-to-end headers, except those in `without` (lower case)."""
     named = {name.strip().lower() for value in headers.get_all("connection") for name in value.split(",")}
-    dropped = _OF_CONNECTIONS | named | without
+    dropped = HOP_BY_HOP | named | without
     return Headers((name, value) for name, value in headers.items() if name.lower() not in dropped)
 
 

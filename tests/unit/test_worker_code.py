@@ -87,7 +87,7 @@ def test_code_that_is_not_what_was_ordered_never_runs(stage: Stage, tmp_path: Pa
     stage.order("echo ran", code=URL, code_sha256="0" * 64)
     stage.start(stage.host())
     assert (stage.final().error, stage.final().exit_code) == ("BundleInvalid", 66)
-    assert "is not the file that its name promises" in stage.final().message
+    assert "is damaged: its SHA-256 is" in stage.final().message
     assert "stdout F ran" not in stage.log()
 
 
@@ -289,7 +289,7 @@ def test_what_cannot_be_installed_fails_the_setup_and_the_log_says_what(stage: S
     stage.start(stage.host())
     report = stage.final()
     assert (report.error, report.exit_code) == ("SetupFailed", 1)
-    assert "--setup= (empty) installs nothing" in report.message
+    assert "--setup= to install nothing" in report.message
     assert any("nowhere-else==2.0" in line for line in stage.log())
 
 

@@ -152,4 +152,4 @@ def test_a_manifest_that_names_what_no_store_could_hold_is_passed_over(stage: St
     stage.order("echo ran", output_dir="out", run=SECOND)
     stage.start(stage.host(on_vm=True, run=SECOND))
     assert stage.final(run=SECOND).exit_code == 0
-    assert "that are not whole are passed over: manifest-0000000001" in stage.log(run=SECOND)[0]
+    assert "skipping incomplete outputs: manifest-0000000001" in stage.log(run=SECOND)[0]

@@ -155,7 +155,7 @@ def test_a_killed_proxy_comes_back_at_its_place_and_the_job_goes_on(scene: Scene
     scene.launch(f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done")
     until(lambda: "stdout F up" in scene.log())
     os.kill(scene.proxies()[0].pid, signal.SIGKILL)
-    until(lambda: any("serves again" in line for line in scene.log()))
+    until(lambda: any("the storage proxy recovered" in line for line in scene.log()))
     (tmp_path / "go").touch()
     assert scene.final().exit_code == 0
     first, second = scene.starts()
@@ -216,7 +216,7 @@ def test_a_command_that_goes_around_the_proxy_is_told_of_in_its_log(scene: Scene
         )
         (tmp_path / "go").touch()
         assert scene.final().exit_code == 0
-    assert sum("directly, around" in line for line in scene.log()) == 1
+    assert sum("directly, not through" in line for line in scene.log()) == 1
 
 
 # An agent adopts what loses its parent; here a program of its own does, lest the test itself should.
@@ -233,7 +233,8 @@ attendant = child_processes.start(["/bin/bash", "-c", "sleep 60 & wait"], variab
 ended = threading.Event()
 command = Command.start(
     "(setsid env -i sleep 0.2 &) ; setsid env -i sleep 60 & read line < " + sys.argv[1],
-    variables=dict(os.environ), folder=Path("/"), marker=sys.argv[2], on_exit=ended.set, child_processes=child_processes,
+    variables=dict(os.environ), folder=Path("/"), marker=sys.argv[2], on_exit=ended.set,
+    child_processes=child_processes,
 )
 codes = []
 waiter = threading.Thread(target=lambda: codes.append(child_processes.wait(attendant)))

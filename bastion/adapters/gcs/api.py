@@ -14,7 +14,6 @@ import base64
 import contextlib
 import email.utils
 import functools
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,12 +29,14 @@ from google.cloud.storage import Client
 from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
+from bastion.adapters.gcs import library
 from bastion.adapters.gcs.errors import FAILURES, NoSuchObject, Transient, explain
 from bastion.adapters.gcs.retry import TimeLimit
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta, check_read_size
 from bastion.core.errors import StoreError
 from bastion.ports import StoredObject
+from bastion.storage_wire.multipart_related import related_frame
 
 # Custom metadata of everything we write.
 WRITE_ID = "bastion-write"
@@ -89,10 +90,9 @@ class BucketApi:
     def __init__(self, client: Client, bucket: str) -> None:
         self.name = bucket
         self._bucket = client.bucket(bucket)
-        self._session = client._http
-        connection = client._connection
-        self._base = connection.get_api_base_url_for_mtls()
-        self._user_agent = connection.user_agent
+        self._session = library.session_of(client)
+        self._base = library.base_url(client)
+        self._user_agent = library.user_agent(client)
 
     def media(self, key: str, start: int, max_bytes: int, limit: TimeLimit) -> StoredObject:
         """The stored bytes from `start` on, never decompressed; of whole reads the checksum is verified.
@@ -143,12 +143,14 @@ class BucketApi:
         if len(data) > _SINGLE_UPLOAD_BYTES:
             return self._insert_in_parts(key, data, stamp, limit)
         resource = {"name": key, "metadata": stamp.metadata(), "crc32c": _crc32c(data)}
-        related, body = _related(resource, content_type(data), data, boundary=stamp.write_id)
+        # Drawn at random when the data existed already, so the data cannot contain it.
+        frame = related_frame(resource, content_type(data), boundary=stamp.write_id)
+        body = frame.head + data + frame.tail
         path = (
             f"/upload/storage/v1/b/{quote(self.name, safe='')}/o"
             f"?uploadType=multipart&ifGenerationMatch={stamp.follows}&fields={_META_FIELDS}"
         )
-        return _meta(self._json(path, key, "writing", limit, headers={"Content-Type": related}, body=body))
+        return _meta(self._json(path, key, "writing", limit, headers={"Content-Type": frame.content_type}, body=body))
 
     def _insert_in_parts(self, key: str, data: bytes, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
         blob = self._bucket.blob(key, chunk_size=_CHUNK_BYTES)
@@ -164,13 +166,13 @@ class BucketApi:
                 retry=None,
                 timeout=limit.timeouts(),
             )
-        return _meta(blob._properties)
+        return _meta(library.resource_of(blob))
 
     def compose(self, key: str, part: ObjectMeta, content_type: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
         """Adds `part` at the end of generation `stamp.follows` of the object, if that is the present one.
 
         Args:
-            kind: The content type of the whole.
+            content_type: Of the whole.
         """
         blob = self._bucket.blob(key)
         blob.metadata = stamp.metadata()
@@ -180,7 +182,7 @@ class BucketApi:
         sources = [self._bucket.blob(key), self._bucket.blob(part.key, generation=part.generation)]
         with self._explained(f"appending to {self.shown(key)}"):
             blob.compose(sources, if_generation_match=stamp.follows, retry=None, timeout=limit.timeouts())
-        return _meta(blob._properties)
+        return _meta(library.resource_of(blob))
 
     def delete(self, key: str, *, generation: int, limit: TimeLimit) -> None:
         """Deletes the object if that is its generation."""
@@ -272,7 +274,7 @@ class BucketApi:
         if body is not None:
             request.headers["Content-Length"] = str(len(body))
         request._cookies = RequestsCookieJar()
-        asks_for_token = functools.partial(session._auth_request, timeout=timeouts)
+        asks_for_token = functools.partial(library.token_request(session), timeout=timeouts)
         session.credentials.before_request(asks_for_token, request.method, url, request.headers)
         response: requests.Response = session.send(request, stream=True, timeout=timeouts, proxies=session.proxies)
         if response.status_code == requests.codes.unauthorized:
@@ -303,19 +305,6 @@ def _session_may_end() -> Iterator[None]:
             raise
         # How the library says that the service kept less of a part than it was sent.
         raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
-
-
-def _related(resource: dict[str, Any], content_type: str, data: bytes, *, boundary: str) -> tuple[str, bytes]:
-    """A resource and its bytes as `multipart/related`: the content type, and the body.
-
-    Args:
-        boundary: A word that the data cannot hold: drawn at random when they were there already.
-    """
-    head = (
-        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
-        f"--{boundary}\r\nContent-Type: {content_type}\r\n\r\n"
-    )
-    return f"multipart/related; boundary={boundary}", b"%b%b\r\n--%b--" % (head.encode(), data, boundary.encode())
 
 
 def content_type(data: bytes) -> str:

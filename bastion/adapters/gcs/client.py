@@ -16,6 +16,7 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud.storage import Client
 
 import bastion
+from bastion.adapters.gcs import library
 from bastion.adapters.gcs.errors import LOG_IN
 from bastion.core.errors import AccessDenied, StoreError
 
@@ -61,14 +62,12 @@ def prepared(client: Client) -> Client:
 
     The proxies and the authorities that the environment names now hold for all of its requests.
     """
-    # Of late the library looks up every bucket in a thread of its own, for the sake of traces that are off. That needs
-    # a permission that the roles for objects do not have, and after each 404 it looks again.
-    client._bucket_metadata_cache = None
-    session = client._http
+    library.stop_lookups(client)
+    session = library.session_of(client)
     if not session.is_mtls:  # those connections carry a certificate, and are few
         for scheme in ("https://", "http://"):
             session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS))
-    _read_environment(session, client._connection.get_api_base_url_for_mtls())
+    _read_environment(session, library.base_url(client))
     return client
 
 

@@ -137,12 +137,11 @@ class GcsStore:
             lambda stamp, limit: self._api.insert(part_key, data, stamp=stamp, limit=limit),
             limit=self._retries.limit(sent_bytes=len(data), asks_after=True),
         )
-        kind = content_type(data)
         try:
             return self._write(
                 key,
                 generation,
-                lambda stamp, limit: self._api.compose(key, part, kind, stamp=stamp, limit=limit),
+                lambda stamp, limit: self._api.compose(key, part, content_type(data), stamp=stamp, limit=limit),
                 limit=self._retries.limit(asks_after=True),
             )
         finally:

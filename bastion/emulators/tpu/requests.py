@@ -95,9 +95,10 @@ def check_node(new: NewNode, *, hosts_max: int) -> None:
         )
     if instance_type.hosts > hosts_max:
         raise _invalid(
-            f"{new.accelerator_type} has {instance_type.hosts} hosts, and this machine emulates at most {hosts_max} of one node "
-            f"(each takes about 0.3 s and 160 MB under JAX); choose a smaller type, or set "
-            f"BASTION_EMULATOR_HOSTS_MAX={instance_type.hosts} and start the emulator anew: bastion local down, bastion local up"
+            f"{new.accelerator_type} has {instance_type.hosts} hosts; this machine emulates at most {hosts_max} per "
+            f"node (each takes about 0.3 s and 160 MB under JAX); choose a smaller type, or set "
+            f"BASTION_EMULATOR_HOSTS_MAX={instance_type.hosts} and restart the emulator: bastion local down, "
+            "bastion local up"
         )
 
 

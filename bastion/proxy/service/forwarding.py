@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from bastion.core.errors import Refused
 from bastion.net.http1 import Headers
-from bastion.proxy.service.exchange import Exchange, ForwardedAnswer
+from bastion.net.http1.client import Exchange, HttpAnswer
 from bastion.proxy.service.intercepted import split_authority
 from bastion.proxy.service.roots import trusting
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
@@ -83,7 +83,7 @@ class ForwardingUpstream:
         self._idle: list[_Idle] = []
         self._closed = False
 
-    def ask(self, asked: Asked) -> ForwardedAnswer:
+    def ask(self, asked: Asked) -> HttpAnswer:
         place = self._endpoint or _place(asked.authority)
         if self._endpoint is not None:
             # The service's answers contain addresses, which must be those that our clients use.

@@ -5,37 +5,13 @@ Tests implement it in-process; `forwarding` is the real one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
-from bastion.core.errors import BastionError
 from bastion.net.http1 import Headers
+from bastion.net.http1.client import Asked
+from bastion.net.http1.client import NoAnswer as UpstreamUnavailable
 
-
-class UpstreamUnavailable(BastionError):
-    """There was no complete answer; what was sent may have arrived."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A request to the storage service.
-
-    Attributes:
-        target: `/path?query`, percent-encoded.
-        authority: Host and optional port, as in the Host header.
-        headers: Senders drop fields of one connection (Host, Content-Length, Connection, ...) and write their own.
-        body: Bytes, or an iterable of pieces that the asking thread consumes once. Each piece is sent before the next
-            is taken: they may share memory.
-        length: Of an iterable, in bytes; None: unknown, sent in chunks.
-    """
-
-    method: str
-    target: str
-    authority: str
-    headers: Headers = field(default_factory=Headers)
-    body: bytes | Iterable[bytes | memoryview] = b""
-    length: int | None = None
+__all__ = ["Answer", "Asked", "Upstream", "UpstreamUnavailable"]
 
 
 class Answer(Protocol):

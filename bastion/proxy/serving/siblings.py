@@ -10,7 +10,7 @@ import contextlib
 import socket
 from collections.abc import Sequence
 
-from bastion.proxy.service.exchange import Exchange, ForwardedAnswer
+from bastion.net.http1.client import Exchange, HttpAnswer
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 from bastion.proxy.serving.hand_over import Inbox
 
@@ -26,7 +26,7 @@ class Sibling:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
 
-    def ask(self, asked: Asked) -> ForwardedAnswer:
+    def ask(self, asked: Asked) -> HttpAnswer:
         try:
             own = self._connected()
         except OSError as error:

@@ -6,7 +6,6 @@ If only a prefix of a bucket is mapped, other objects pass through unchanged.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from bastion.proxy.uploads.storing import store
 from bastion.proxy.uploads.upload_description import Description, described
 from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_wire.declared_sums import Declared
-from bastion.storage_wire.multipart_related import MultipartRelated, boundary_of
+from bastion.storage_wire.multipart_related import MultipartRelated, boundary_of, related_frame
 from bastion.storage_wire.refusals import invalid, not_allowed, required
 
 
@@ -115,18 +114,13 @@ def _as_json(call: Call) -> Any:
 
 def _passed_on(call: Call, parts: MultipartRelated) -> Response:
     """Pass on an upload whose first part was read to learn the object's name."""
-    boundary = f"bastion-{secrets.token_hex(20)}"
+    frame = related_frame(parts.document, parts.content_type)
     headers = end_to_end(call.request.headers)
-    headers.set("Content-Type", f"multipart/related; boundary={boundary}")
-    content_type = f"Content-Type: {parts.content_type}\r\n" if parts.content_type else ""
-    head = (
-        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(parts.document)}\r\n"
-        f"--{boundary}\r\n{content_type}\r\n"
-    )
+    headers.set("Content-Type", frame.content_type)
 
     def pieces() -> Iterator[bytes]:
-        yield head.encode("latin-1")
+        yield frame.head
         yield from parts.pieces()
-        yield f"\r\n--{boundary}--\r\n".encode()
+        yield frame.tail
 
     return relayed(call.ask(headers=headers, body=pieces()), call.request)

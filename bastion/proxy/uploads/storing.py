@@ -11,8 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -38,6 +36,7 @@ from bastion.proxy.uploads.service_sessions import (
 from bastion.proxy.uploads.stored import Sealed, confirm, described_by, finished, shown
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.storage_wire.declared_sums import crc32c_text
+from bastion.storage_wire.multipart_related import related_frame
 
 # Plaintext up to this size goes in one request.
 SMALL_BYTES = 8 * 1024 * 1024
@@ -122,15 +121,11 @@ class _Upload:
         envelope = described_by(call, self._envelope, self._key, edge.plain_crc32c, self._stream.plain_size)
         resource = self._description.resource(envelope.to_metadata())
         resource["crc32c"] = crc32c_text(edge.sealed_crc32c)
-        boundary = f"bastion-{secrets.token_hex(20)}"
-        head = (
-            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
-            f"--{boundary}\r\nContent-Type: {self._description.content_type}\r\n\r\n"
-        )
-        body: list[bytes | memoryview] = [head.encode(), *gathering.segments, f"\r\n--{boundary}--\r\n".encode()]
+        frame = related_frame(resource, self._description.content_type)
+        body: list[bytes | memoryview] = [frame.head, *gathering.segments, frame.tail]
         length = sum(map(len, body))
         headers = forwarded_headers(call)
-        headers.set("Content-Type", f"multipart/related; boundary={boundary}")
+        headers.set("Content-Type", frame.content_type)
         query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={"uploadType": "multipart"})
         target = insert_target(call.route.bucket, query)
         document = accepted(call.ask(method="POST", target=target, headers=headers, body=body, length=length))

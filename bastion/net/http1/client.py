@@ -1,4 +1,4 @@
-"""One connection to the storage service: requests out, answers in, one at a time.
+"""The HTTP/1.1 client: one connection to a server, with requests out and answers in, one at a time.
 
 Invariants:
 
@@ -15,11 +15,12 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
-from bastion.net.http1 import BadRequest, Body, BodyTruncated, BytesBody
-from bastion.net.http1.head import FIELD_NAME, AnswerHead, body_length, parse_answer
+from bastion.core.errors import BastionError
+from bastion.net.http1 import BadRequest, Body, BodyTruncated, BytesBody, Headers
+from bastion.net.http1.head import FIELD_NAME, HOP_BY_HOP, AnswerHead, body_length, parse_answer
 from bastion.net.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
-from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 
 # Up to this size head and body are sent together; larger bodies go in pieces of it, with a check for an early answer
 # between two.
@@ -31,23 +32,6 @@ _HEAD_MAX_BYTES = 64 * 1024
 _HEAD_SECONDS = 30.0
 # Up to this size the unread rest of an answer is read, to keep the connection.
 _DRAIN_MAX_BYTES = 64 * 1024
-# Header fields of one connection, and fields that are written here.
-_OF_THE_CONNECTION = frozenset(
-    (
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
 # A `#` would end the path for some readers; here it is part of it.
 _NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]|#")
 _LINE_ENDS = re.compile(r"[\r\n\x00]")
@@ -55,8 +39,36 @@ _LINE_ENDS = re.compile(r"[\r\n\x00]")
 _Done = Callable[["Exchange", bool], None]
 
 
-class ForwardedAnswer:
-    """An incoming answer; see `bastion.proxy.service.upstream.Answer`."""
+class NoAnswer(BastionError):
+    """There was no complete answer; what was sent may have arrived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request to the storage service.
+
+    Attributes:
+        target: `/path?query`, percent-encoded.
+        authority: Host and optional port, as in the Host header.
+        headers: Senders drop fields of one connection (Host, Content-Length, Connection, ...) and write their own.
+        body: Bytes, or an iterable of pieces that the asking thread consumes once. Each piece is sent before the next
+            is taken: they may share memory.
+        length: Of an iterable, in bytes; None: unknown, sent in chunks.
+    """
+
+    method: str
+    target: str
+    authority: str
+    headers: Headers = field(default_factory=Headers)
+    body: bytes | Iterable[bytes | memoryview] = b""
+    length: int | None = None
+
+
+class HttpAnswer:
+    """An incoming answer. One thread reads its body in order; it must be closed.
+
+    Both reading methods raise `NoAnswer` if the body breaks off: a short body is always an error.
+    """
 
     def __init__(self, head: AnswerHead, body: Body, where: str, done: Callable[[bool], None]) -> None:
         self.status = head.status
@@ -86,7 +98,7 @@ class ForwardedAnswer:
             yield
         except (BodyTruncated, BadRequest) as error:
             self._end(sound=False)
-            raise UpstreamUnavailable(f"the answer of {self._where} broke off; ask again") from error
+            raise NoAnswer(f"the answer of {self._where} broke off; ask again") from error
         except BaseException:
             self._end(sound=False)
             raise
@@ -97,7 +109,7 @@ class ForwardedAnswer:
         if self._done is None:
             return
         if isinstance(self._body, SizedBody) and self._body.missing <= _DRAIN_MAX_BYTES:
-            with contextlib.suppress(UpstreamUnavailable):
+            with contextlib.suppress(NoAnswer):
                 self.read()
         self._end(sound=False)
 
@@ -140,7 +152,7 @@ class Exchange:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, asked: Asked, done: _Done) -> ForwardedAnswer:
+    def ask(self, asked: Asked, done: _Done) -> HttpAnswer:
         """Send a request and wait for the head of its answer.
 
         Args:
@@ -148,7 +160,7 @@ class Exchange:
             done: Called once when the answer was read or given up; tells whether the connection can be reused.
 
         Raises:
-            UpstreamUnavailable: There was no answer; the connection is closed.
+            NoAnswer: There was no answer; the connection is closed.
         """
         self.answered = False
         self._early = None
@@ -159,15 +171,13 @@ class Exchange:
             set_receive_timeout(self._socket, self._silence_seconds)
             head = self._early or self._await_head()
             if not whole and head.status < 300:
-                raise UpstreamUnavailable(
-                    f"{self._where} answered {head.status} before it had the whole request; ask again"
-                )
+                raise NoAnswer(f"{self._where} answered {head.status} before it had the whole request; ask again")
             body = self._body(asked, head)
         except BaseException:
             self.close()
             raise
         keep = whole and head.version == "HTTP/1.1" and "close" not in head.headers.get("connection").lower()
-        return ForwardedAnswer(head, body, self._where, lambda sound: done(self, sound and keep))
+        return HttpAnswer(head, body, self._where, lambda sound: done(self, sound and keep))
 
     def _send(self, asked: Asked) -> bool:
         """Send a request; False if an answer came, or may have come, before its end."""
@@ -211,7 +221,7 @@ class Exchange:
         return True
 
     def _out(self, data: bytes | memoryview) -> bool:
-        """Send; False if an answer came instead. Raises UpstreamUnavailable."""
+        """Send; False if an answer came instead. Raises NoAnswer."""
         left = memoryview(data)
         patience = self._silence_seconds
         try:
@@ -228,7 +238,7 @@ class Exchange:
             # Or it closes the connection at once; its answer may still be readable.
             if self._answers_early():
                 return False
-            raise UpstreamUnavailable(f"{self._where} does not accept the request ({error}); ask again") from error
+            raise NoAnswer(f"{self._where} does not accept the request ({error}); ask again") from error
         return True
 
     def _send_some(self, data: memoryview) -> int:
@@ -259,12 +269,12 @@ class Exchange:
         try:
             data = self._incoming.head(max_bytes=_HEAD_MAX_BYTES, seconds=_HEAD_SECONDS)
             if data is None:
-                raise UpstreamUnavailable(f"{self._where} did not answer; ask again")
+                raise NoAnswer(f"{self._where} did not answer; ask again")
             self.answered = True
             return parse_answer(data)
         except BadRequest as error:
             self.answered = True
-            raise UpstreamUnavailable(f"{self._where} did not answer in HTTP/1.1: {error}") from error
+            raise NoAnswer(f"{self._where} did not answer in HTTP/1.1: {error}") from error
 
     def _body(self, asked: Asked, head: AnswerHead) -> Body:
         if asked.method == "HEAD" or head.status in (204, 304):
@@ -272,12 +282,12 @@ class Exchange:
         try:
             length = body_length(head.headers)
         except BadRequest as error:
-            raise UpstreamUnavailable(f"{self._where} answered with a body of no known length: {error}") from error
+            raise NoAnswer(f"{self._where} answered with a body of no known length: {error}") from error
         if length is None:
             return ChunkedBody(self._incoming, trailers_max_bytes=_HEAD_MAX_BYTES)
         if "content-length" not in head.headers:
             # It would end with the connection, like a broken connection.
-            raise UpstreamUnavailable(f"{self._where} answered with a body of no known length")
+            raise NoAnswer(f"{self._where} answered with a body of no known length")
         return SizedBody(self._incoming, length) if length else BytesBody()
 
 
@@ -288,7 +298,7 @@ def _head(asked: Asked, length: int | None) -> bytes:
     # A field that Connection names also belongs to one connection.
     named = {name.strip().lower() for value in asked.headers.get_all("connection") for name in value.split(",")}
     for name, value in asked.headers.items():
-        if name.lower() not in _OF_THE_CONNECTION and name.lower() not in named:
+        if name.lower() not in HOP_BY_HOP and name.lower() not in named:
             if not FIELD_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not the name of a header field")
             lines.append(f"{name}: {value}")
