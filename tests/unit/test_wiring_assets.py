@@ -42,7 +42,7 @@ def test_an_object_of_any_bucket_is_fetched(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(NotFound, match="gs://team/a/code"):
         fetch_asset("gs://team/a/code.tar.gz")
     monkeypatch.setattr(limits, "BUNDLE_MAX_BYTES", 3)
-    with pytest.raises(Refused, match="3 are the most"):
+    with pytest.raises(Refused, match="the maximum is 3"):
         fetch_asset("gs://other/a/code.tar.gz")
 
 
