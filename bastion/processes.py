@@ -1,10 +1,9 @@
-"""Processes of this machine: who is alive, and how to end everything that belongs to a host or a command.
+"""Processes of this machine: which are alive, and how to end everything of a host or a command.
 
-A process id alone is not an identity (ids are reused), so it is always paired with the kernel's start time. A group of
-processes is found by a *marker*, an environment variable that children inherit: it survives `setsid`, double forks and
-the death of every parent, which process groups do not. A process that drops its environment (`env -i setsid ...`) is
-found as a descendant instead: whoever runs commands is a *subreaper*, so that what loses its parent becomes its child
-and not init's. Linux only: all of it is read from /proc.
+Process ids are reused, so they are always paired with the kernel's start time. Processes are found by a *marker*, an
+environment variable that children inherit: unlike a process group it survives `setsid`, double forks and the death of
+every parent. A process without the environment (`env -i setsid ...`) is found as a descendant: whoever runs commands is
+a *subreaper*, which adopts processes that lose their parent. Linux only; reads /proc.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
-# In place of a boot's name where the kernel tells none.
+# If the kernel has no boot id.
 UNKNOWN_BOOT = "unknown-boot"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -27,7 +26,7 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """Fields of /proc/<pid>/stat after the command name (which may hold spaces and brackets)."""
+    """Fields of /proc/<pid>/stat after the command name, which may hold spaces and brackets."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
@@ -36,7 +35,7 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 def start_time(pid: int) -> int | None:
-    """Kernel start time of a live process in clock ticks since boot; None if it is gone or a zombie."""
+    """Kernel start time of a live process in clock ticks since boot; None if gone or a zombie."""
     fields = _stat_fields(pid)
     if fields is None or fields[0] in "ZX":
         return None
@@ -45,7 +44,7 @@ def start_time(pid: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process for sure: its id and its start time."""
+    """The unique identity of a process: its id and start time."""
 
     pid: int
     started: int
@@ -58,7 +57,7 @@ class ProcessId:
 
     @staticmethod
     def parse(text: str) -> ProcessId | None:
-        """Reads what `str()` writes; None for anything else."""
+        """Parse the format of `str()`; None if invalid."""
         pid, _, started = text.strip().partition(":")
         return ProcessId(int(pid), int(started)) if pid.isdigit() and started.isdigit() else None
 
@@ -70,14 +69,14 @@ class ProcessId:
         return start_time(self.pid) == self.started
 
     def signal(self, number: int) -> None:
-        """Sends a signal if it is still this very process."""
+        """Send a signal, unless the id was reused."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, number)
 
 
 def boot_id() -> str:
-    """This machine's boot, as the kernel names it."""
+    """The kernel's id of this boot."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -85,7 +84,7 @@ def boot_id() -> str:
 
 
 def host_identity() -> str:
-    """Names this machine, boot and process namespace: with the same identity, process ids mean the same processes."""
+    """Identifies machine, boot and process namespace: if equal, process ids mean the same processes."""
     try:
         namespace = str((_PROC / "self/ns/pid").readlink())
     except OSError:
@@ -94,7 +93,7 @@ def host_identity() -> str:
 
 
 def marked(name: str, value: str) -> list[ProcessId]:
-    """All live processes, but this one, that were started with `name=value` in their environment."""
+    """All other live processes that started with `name=value` in their environment."""
     wanted = f"{name}={value}".encode()
     found = []
     me = os.getpid()
@@ -118,7 +117,7 @@ def marked(name: str, value: str) -> list[ProcessId]:
 
 
 def in_group(pgid: int) -> list[ProcessId]:
-    """All live processes, but this one, of that process group."""
+    """All other live processes of that process group."""
     found = []
     me = os.getpid()
     try:
@@ -133,7 +132,7 @@ def in_group(pgid: int) -> list[ProcessId]:
 
 
 def descendants(pids: Collection[int]) -> list[ProcessId]:
-    """All live processes, but this one, that one of `pids` started, directly or through others that still live."""
+    """All other live processes that `pids` started, directly or through live ones."""
     children: dict[int, list[int]] = {}
     try:
         running = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
@@ -155,10 +154,10 @@ def descendants(pids: Collection[int]) -> list[ProcessId]:
 
 
 def reset_signals() -> None:
-    """Takes back what whoever started us ignores or blocks (`nohup`, a shell's `trap ''`): children inherit it.
+    """Reset inherited signal settings (`nohup`, a shell's `trap ''`), which children would inherit too.
 
-    Ignored SIGCHLD would even hide from us how our children end. SIGPIPE and SIGXFSZ are Python's own doing, and
-    `subprocess` resets them in children.
+    An ignored SIGCHLD would even hide how children end. Python itself ignores SIGPIPE and SIGXFSZ; `subprocess` resets
+    them.
     """
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -167,13 +166,12 @@ def reset_signals() -> None:
 
 
 def become_subreaper() -> None:
-    """Makes processes that lose their parent below us our children: ours to find, to end and to reap (Linux)."""
+    """Adopt descendants that lose their parent, to find, end and reap them (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def is_subreaper() -> bool:
-    """Whether this process adopts what loses its parent below it."""
     answer = ctypes.c_int(0)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
@@ -181,7 +179,7 @@ def is_subreaper() -> bool:
 
 
 def end_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when the thread that forked it ends, whatever this one is at or waits for.
+    """Make the kernel kill this process when the thread that forked it ends.
 
     Args:
         parent: The process that forked; if it is gone already, this one ends at once.
@@ -192,19 +190,16 @@ def end_with_parent(parent: int) -> None:
 
 
 def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: float = 0.05) -> bool:
-    """Ends every marked process and what it started: SIGTERM, the grace period, then SIGKILL until none is left.
+    """End every marked process and its descendants: SIGTERM, grace period, SIGKILL until none is left.
 
-    SIGTERM goes once to those that live at the beginning: what they start in answer to it (a last save, a last upload)
-    has the grace period like them.
-
-    Returns:
-        Whether all are gone; False only if some did not die within five seconds of SIGKILL.
+    SIGTERM goes once to the processes alive at the beginning; what they start in response (a last save, a last upload)
+    has the same grace period. Returns whether all are gone; False if some survive SIGKILL for five seconds.
     """
     deadline = time.monotonic() + grace_seconds
     asked = False
     family: set[ProcessId] = set()
     while True:
-        # Remembered, because an unmarked descendant cannot be found any more once its parent is gone.
+        # Kept, because an unmarked descendant cannot be found once its parent is gone.
         family = {process for process in family if process.alive} | _family(name, value)
         alive = sorted(family, key=lambda process: process.pid)
         if not alive:
@@ -220,7 +215,7 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
 
 
 def _family(name: str, value: str) -> set[ProcessId]:
-    """The marked processes and all their descendants; this one's own, too, if it is marked."""
+    """The marked processes and all their descendants, including this one if marked."""
     found = set(marked(name, value))
     roots = {process.pid for process in found}
     if os.environ.get(name) == value:

@@ -1,1 +1,1 @@
-"""The outside world behind the ports: stores, provisioners, the clock."""
+"""Implementations of the ports: stores, provisioners, key services, the clock."""

@@ -1,13 +1,12 @@
-"""Packs the worker agent with all it needs, out of what is installed beside this very program.
+"""Pack the agent and its dependencies from the installed packages.
 
-Layer: adapter (of the Python installation). Nothing is downloaded: installed packages are turned back into the wheels
-they came from, by their RECORD; bastion itself is packed from its sources, wherever they lie. Wheels in the folder
-`agent-wheels` of the environment are added, for Pythons other than ours.
+Nothing is downloaded: installed packages become wheels again, by their RECORD; bastion itself is packed from its
+sources. Wheels in the environment's folder `agent-wheels` are added, for other Pythons.
 
 Invariants:
 
-* The same installation gives the same bytes: members are sorted, and carry no time, owner or path of this machine.
-* Packing costs half a second of processor time, so its result is kept in a folder, by what it was made of.
+* The same installation gives the same bytes: members are sorted, and have no time, owner or local path.
+* Packing takes half a second of CPU, so the result is cached by its inputs.
 """
 
 from __future__ import annotations
@@ -29,38 +28,38 @@ from bastion.core.bucket import wheel_tags
 from bastion.core.bucket.agent_archive import MANIFEST, WHEELS, Manifest, PackedAgent, Wheel
 from bastion.core.errors import AgentNotPacked
 
-# What the agent and the storage proxy import, of the packages that bastion needs as a whole.
+# What the agent and the storage proxy import, of bastion's dependencies.
 NEEDS = ("certifi", "cryptography", "google-cloud-storage", "google-crc32c", "pydantic", "tenacity", "tomli")
-# What they can do without. It goes along where it is installed: without it the proxy takes its keys from files only.
+# Optional; packed if installed. Without it the proxy's keys come from files only.
 EXTRAS = ("google-cloud-kms",)
 _OURS = ("bastion", "quota", "scheduler")
-# Notes of an installer about this machine.
+# An installer's files about this machine.
 _INSTALLERS_NOTES = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_build.json", "uv_cache.json"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-# A third of the size for a third of a second; better compression costs three times that for another tenth.
+# A third of the size for a third of a second; better compression saves another tenth for three times that.
 _COMPRESSION = 1
 _REQUIREMENT = re.compile(r"\s*(?P<name>[A-Za-z0-9._-]+)\s*(?:\[(?P<extras>[^\]]*)\])?[^;]*(?:;(?P<marker>.*))?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
 def further_wheels() -> Path:
-    """Where wheels for other Pythons are looked for: `agent-wheels` in the environment that this program runs in."""
+    """The folder with wheels for other Pythons: `agent-wheels` in this environment."""
     return Path(sys.prefix) / "agent-wheels"
 
 
 def pack(
     kept: Path, *, further: Path | None = None, needs: Sequence[str] = NEEDS, extras: Sequence[str] = EXTRAS
 ) -> PackedAgent:
-    """The agent of this installation.
+    """Pack the agent of this installation.
 
     Args:
-        kept: Folder for the result, made if it is missing; an earlier one is used if nothing has changed.
-        further: Folder with more wheels; by default `further_wheels()`. It need not exist.
-        needs: Names of packages to pack, with all that they need.
-        extras: The same of packages that go along if they are installed; a Python for which there are none is served.
+        kept: Cache folder; created if missing.
+        further: Folder with more wheels, by default `further_wheels()`. It need not exist.
+        needs: Packages to pack with their dependencies.
+        extras: Optional packages, packed if installed; a Python without wheels of them is still supported.
 
     Raises:
-        AgentNotPacked: a package is not installed, or not in such a way that it could be packed.
+        AgentNotPacked: A package is missing, or installed in a way that cannot be packed.
     """
     try:
         needed: list[_Installed | _Sources] = [*_installed(needs), _Sources()]
@@ -86,11 +85,7 @@ def pack(
 
 
 def native_packages(needs: Sequence[str] = NEEDS, extras: Sequence[str] = EXTRAS) -> tuple[str, ...]:
-    """What another Python needs other wheels of, in the versions that are installed here: `cffi==2.1.1`.
-
-    Raises:
-        AgentNotPacked: as `pack`.
-    """
+    """The native packages, with versions, that other Pythons need wheels of: `cffi==2.1.1`. Raises like `pack`."""
     try:
         packages = _installed((*needs, *_present(extras)))
         return tuple(
@@ -125,7 +120,7 @@ def _archive(sources: Sequence[_Installed | _Sources], further: Sequence[Path], 
             tags = tuple(wheel_tags.of_file_name(path.name))
             wheels.append(Wheel(name=_normal(name), version=version, file=path.name, tags=tags))
             files[path.name] = path.read_bytes()
-    # Of two wheels of one package for one Python, the one of our own installation counts: it stands first.
+    # Of two wheels of a package for one Python, our own installation's counts: it is first.
     manifest = Manifest(version=bastion.__version__, needs=tuple(needs), wheels=tuple(wheels))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -143,7 +138,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _wheel(source: _Installed | _Sources) -> bytes:
-    """A wheel that any installer takes."""
+    """Return a valid wheel."""
     buffer = io.BytesIO()
     record = []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
@@ -180,7 +175,7 @@ class _Installed:
         (self.info_folder,) = {f.parts[0] for f in self.files if f.parts[0].endswith(".dist-info")}
 
     def fingerprint(self) -> Iterator[str]:
-        # What was installed is not edited in place: the list of its files stands for them.
+        # Installed files are not edited in place: their list identifies them.
         yield f"{self.name} {self.version} {_stamp(self._located(f'{self.info_folder}/RECORD'))}"
 
     def tags(self) -> tuple[str, ...]:
@@ -199,7 +194,7 @@ class _Installed:
 
 
 class _Sources:
-    """Bastion itself, which is often run from a checkout: then no RECORD names its files."""
+    """Bastion itself, often run from a checkout without a RECORD."""
 
     name = "bastion"
     version = bastion.__version__
@@ -233,7 +228,7 @@ class _Sources:
 
 
 def _installed(needs: Sequence[str]) -> list[_Installed]:
-    """The packages with all that they need, by name. What a marker asks for counts only if it is installed."""
+    """The packages with their dependencies, by name. A dependency with a marker counts only if it is installed."""
     found: dict[str, set[str]] = {}
     distributions: dict[str, importlib.metadata.Distribution] = {}
     waiting = [(need, "") for need in needs]
@@ -261,12 +256,12 @@ def _installed(needs: Sequence[str]) -> list[_Installed]:
 
 
 def _present(names: Sequence[str]) -> list[str]:
-    """Those that are installed."""
+    """The installed ones."""
     return [name for name in names if next(iter(importlib.metadata.distributions(name=name)), None) is not None]
 
 
 def _belongs(file: importlib.metadata.PackagePath) -> bool:
-    """Whether a file of a RECORD came out of the wheel, and lies below the packages (programs do not)."""
+    """Whether a file in a RECORD came from the wheel, and is below the packages (scripts are not)."""
     return (
         file.parts[0] not in ("..", "/")
         and not Path(file).is_absolute()

@@ -1,23 +1,21 @@
-"""The bastion's own host as a provisioner: each node is one detached agent process on this machine.
+"""The provisioner for jobs without a slice: each gang is one detached agent process on this machine.
 
-Layer: adapters. For jobs without a slice; the contract is `bastion.ports.Provisioner`.
-
-A node is a folder `<directory>/<node id>/`, which appears complete, in one rename:
+A gang is a folder `<directory>/<gang name>/`, which appears complete, in one rename:
 
     node.json      the request, the marker, who created it (written before anything is started)
     arguments.json what the agent reads
-    process        the agent's process id and start time, once it is started
-    deleting       the node is to go; its processes are being ended
+    process        the agent's process id and start time, once started
+    deleting       the gang is being deleted; its processes are being ended
     agent.log      what the agent itself printed
     state/         the agent's local state
 
 Invariants:
 
-* No agent without a folder, and at most one per folder: only who renamed the folder into place starts the agent, and an
-  agent whose folder is gone finds no arguments and ends.
-* A folder goes only after every process with its marker is gone.
-* Process ids of another boot, machine or process namespace mean nothing here; such a node is lost, and deleting it is
-  removing its folder. Whether its command still runs elsewhere is for the daemon to wait out.
+* No agent without a folder, and at most one per folder: only the creator of the folder starts the agent, and an agent
+  without a folder finds no arguments and ends.
+* A folder is removed only after every process with its marker is gone.
+* Process ids of another boot, machine or process namespace are meaningless; such a gang is lost, and deleting it
+  removes its folder. The daemon waits out a command that may still run elsewhere.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from bastion.processes import ProcessId
 MARKER = "BASTION_VM"
 # The agent ends its command and reports within this time of SIGTERM.
 DELETE_GRACE_SECONDS = 10.0
-_LAST_WORDS_BYTES = 400
+_LAST_OUTPUT_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +59,13 @@ class _Node:
 
 
 class BastionHostProvisioner:
-    """Runs agents on this machine, as nodes of one host.
+    """Runs agents on this machine, each as a gang of one host.
 
     Args:
-        directory: Where the nodes' folders lie; of this bastion alone, on a local disk.
+        directory: The gangs' folders; for this bastion only, on a local disk.
         interpreter: Python that has this package.
-        max_nodes: Beyond so many, `create` is a `Stockout`.
-        delete_grace_seconds: Between SIGTERM and SIGKILL for a deleted node.
+        max_nodes: Limit; beyond it `create` raises `Stockout`.
+        delete_grace_seconds: Between SIGTERM and SIGKILL when deleting.
         host_identity: Of this machine and boot; see `bastion.processes.host_identity`.
     """
 
@@ -89,7 +87,7 @@ class BastionHostProvisioner:
         self._children: list[subprocess.Popen[bytes]] = []
         self._deleting: dict[str, threading.Thread] = {}
         self._lock = threading.Lock()
-        # What a daemon that was killed had begun to remove; it may be all that fills the disk.
+        # A killed daemon may have left a partial removal, which may be what fills the disk.
         gone = list(directory.glob(".gone-*"))
         if gone:
             threading.Thread(target=_remove_all, args=(gone,), name="remove-gone", daemon=True).start()
@@ -108,7 +106,7 @@ class BastionHostProvisioner:
             raise ProvisionerUnavailable(f"{self._directory}: {name} was not created: {error}") from error
 
     def failure(self, ref: GangRef) -> Exception | None:  # noqa: ARG002 - the port's signature
-        """Always None: here a creation fails at once or not at all."""
+        """Always None: creation fails at once or not at all."""
         return None
 
     def get(self, ref: GangRef) -> GangStatus | None:
@@ -133,7 +131,7 @@ class BastionHostProvisioner:
                 node = self._read(self._directory / ref.name)
                 if node is None:
                     return
-                # On disk, so that a daemon that restarts now goes on with it. On a full disk only this one does.
+                # On disk, so that a restarted daemon continues. On a full disk only this daemon does.
                 with contextlib.suppress(OSError):
                     (self._directory / ref.name / "deleting").touch()
         except OSError as error:
@@ -161,12 +159,12 @@ class BastionHostProvisioner:
         new = self._directory / f".new-{node.marker}"
         new.mkdir(mode=0o700)
         (new / "state").mkdir(mode=0o700)
-        # Both hold the run's token.
+        # Both contain the run's token.
         _write_private(new / "arguments.json", request.agent_arguments)
         _write_private(new / "node.json", json.dumps(asdict(node)))
         try:
             with self._locked():
-                # Atomic, and refused where a folder with something in it lies already.
+                # Atomic; fails if a folder with content exists.
                 new.rename(folder)
         except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
@@ -176,7 +174,7 @@ class BastionHostProvisioner:
         try:
             self._start(node, folder)
         except OSError:
-            # Also when only the note of the process failed: an agent that nobody can find must not live.
+            # Also if only recording the process failed: an agent that nobody can find must not run.
             processes.end_marked(MARKER, node.marker, grace_seconds=0)
             self._remove(node)
             raise
@@ -201,12 +199,12 @@ class BastionHostProvisioner:
         temporary.replace(folder / "process")
 
     def _look(self, folder: Path) -> GangStatus | None:
-        """The node in that folder; None if there is none."""
+        """The gang in that folder; None if there is none."""
         node = self._read(folder)
         if node is None:
             return None
         state, message = self._state(node)
-        # What is removed while it is looked at has no process any more, and would pass for one that has none yet.
+        # A folder that is being removed has no process any more, and would look like one without a process yet.
         if self._read(folder) != node:
             return None
         return GangStatus(
@@ -231,12 +229,12 @@ class BastionHostProvisioner:
         if process.alive:
             return GangState.READY, ""
         if any(folder.glob("state/*/reported")):
-            # Its last word is in the bucket; that it ended then is no loss.
+            # Its last report is in the bucket, so its end is not a loss.
             return GangState.READY, "the agent has reported the command's end, and ended"
-        return GangState.LOST, f"the agent died{self._last_words(folder)}"
+        return GangState.LOST, f"the agent died{self._last_output(folder)}"
 
     def _state_before_start(self, node: _Node) -> tuple[GangState, str]:
-        """The folder is there, and nobody noted a process: its creator is at it, or died at it."""
+        """The state of a folder without a recorded process: its creator is active, or died."""
         if processes.marked(MARKER, node.marker):
             return GangState.READY, ""
         creator = ProcessId.parse(node.creator)
@@ -254,7 +252,7 @@ class BastionHostProvisioner:
             thread.start()
 
     def _end(self, node: _Node) -> None:
-        # Of a foreign boot nothing can run under this marker here; the search then finds nothing.
+        # Nothing from another boot can run under this marker here; the search then finds nothing.
         if not processes.end_marked(MARKER, node.marker, grace_seconds=self._grace):
             return  # still DELETING; the next look tries again
         self._reap()
@@ -263,12 +261,12 @@ class BastionHostProvisioner:
             self._deleting.pop(node.marker, None)
 
     def _remove(self, node: _Node) -> None:
-        """Makes the folder disappear at once, then its content."""
+        """Make the folder disappear at once, then delete its content."""
         folder = self._directory / node.node_id
         gone = self._directory / f".gone-{node.marker}"
         try:
             with self._locked():
-                # Another client may have removed it and created the name anew.
+                # Another client may have removed it and reused the name.
                 if self._read(folder) == node:
                     folder.rename(gone)
         except OSError:
@@ -277,7 +275,7 @@ class BastionHostProvisioner:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps clients of this directory, in any process, from renaming a folder that another looks at."""
+        """Lock the directory against renames by other processes."""
         descriptor = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -286,7 +284,7 @@ class BastionHostProvisioner:
             os.close(descriptor)
 
     def _reap(self) -> None:
-        """Collects agents that ended; they are this process's children as long as it lives."""
+        """Reap ended agents, which are children of this process."""
         with self._lock:
             self._children = [child for child in self._children if child.poll() is None]
 
@@ -295,7 +293,7 @@ class BastionHostProvisioner:
         try:
             return _Node(**json.loads((folder / "node.json").read_bytes()))
         except (OSError, ValueError, TypeError):
-            # Folders appear complete, so this is none of ours or is being removed.
+            # Folders appear complete, so this one is not ours or is being removed.
             return None
 
     @staticmethod
@@ -306,9 +304,9 @@ class BastionHostProvisioner:
             return None
 
     @staticmethod
-    def _last_words(folder: Path) -> str:
+    def _last_output(folder: Path) -> str:
         try:
-            text = (folder / "agent.log").read_bytes()[-_LAST_WORDS_BYTES:].decode("utf-8", "replace").strip()
+            text = (folder / "agent.log").read_bytes()[-_LAST_OUTPUT_BYTES:].decode("utf-8", "replace").strip()
         except OSError:
             return ""
         return f"; its last words: {text.splitlines()[-1]}" if text else ""
@@ -320,6 +318,6 @@ def _remove_all(folders: Sequence[Path]) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a new file that only this user may read."""
+    """Write a new file that only this user can read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""The provisioner of a daemon that provisions no slices: it refuses each, with what to do instead."""
+"""The provisioner of a daemon without slices: it refuses each request and says what to do instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bastion.ports import GangRef, GangRequest, GangStatus
 
 
 class NoSlices:
-    """`bastion.ports.Provisioner` that has no gangs and never will."""
+    """`bastion.ports.Provisioner` without any gangs."""
 
     def create(self, request: GangRequest) -> None:
         raise ProvisionerRefused(

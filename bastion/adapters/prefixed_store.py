@@ -1,7 +1,4 @@
-"""A store inside a store: the bucket is one store, a bastion's ROOT is a prefix in it.
-
-Layer: adapters.
-"""
+"""A store inside a store: a bastion's ROOT is a prefix in a bucket."""
 
 from __future__ import annotations
 
@@ -16,15 +13,13 @@ from bastion.ports import ObjectStore, StoredObject
 class PrefixedStore:
     """The objects of `store` whose keys begin with `prefix`, under the rest of their keys.
 
-    A key may have 1024 bytes less those of the prefix. The messages of errors name whole keys, as the user finds them
-    in the bucket.
+    Keys may have 1024 bytes minus the prefix. Error messages name whole keys.
 
     Args:
-        store: The store below.
-        prefix: Ends in `/` wherever keys are meant to lie in a folder; it is used as it is.
+        prefix: Used as it is; ends in `/` for a folder.
 
     Raises:
-        ValueError: no key can begin with that prefix.
+        ValueError: No key can begin with that prefix.
     """
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
@@ -45,7 +40,7 @@ class PrefixedStore:
         return None if meta is None else self._inner(meta)
 
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        # Starting after the bare prefix leaves out an object of exactly that key, which has no name in here.
+        # Starting after the bare prefix omits an object with exactly that key, which has no name here.
         end = self._prefix + end_before if end_before else ""
         listing = self._store.list(self._prefix + prefix, start_after=self._prefix + start_after, end_before=end)
         return map(self._inner, listing)

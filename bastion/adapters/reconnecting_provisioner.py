@@ -1,4 +1,4 @@
-"""A provisioner whose service may move or restart: found anew before each call, connected anew when it moved."""
+"""A provisioner whose service may move or restart: located before each call, reconnected when it moved."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class ReconnectingProvisioner(Generic[A]):
     """Behind the `Provisioner` port.
 
     Args:
-        locate: Where the service is now; None while it is nowhere.
-        connect: A provisioner that speaks to that address.
-        absent: What to tell while it is nowhere, and what to do about it.
+        locate: The service's address; None while it is absent.
+        connect: Makes a provisioner for an address.
+        absent: The error message while it is absent.
     """
 
     def __init__(self, *, locate: Callable[[], A | None], connect: Callable[[A], Provisioner], absent: str) -> None:

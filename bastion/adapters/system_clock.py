@@ -1,4 +1,4 @@
-"""The machine's own time behind the `Clock` port."""
+"""The machine's time behind the `Clock` port."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class SystemClock:
-    """Boot time rather than monotonic time: it also counts while the machine sleeps, so a lease runs out then, too."""
+    """Uses boot time, not monotonic time: it also counts while the machine sleeps, so a lease expires then too."""
 
     def now(self) -> float:
         return time.time()

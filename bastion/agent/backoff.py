@@ -1,7 +1,6 @@
-"""How long to wait before trying again: doubling from a first delay to a last one, with jitter.
+"""Backoff delays: they double from a first to a last delay, with jitter.
 
-Layer: worker, pure (the random numbers are injected). Thousands of hosts lose the same bucket at the same instant, and
-must not come back in step.
+Pure: the caller injects the random numbers. Jitter keeps thousands of hosts that lose one bucket from retrying in step.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from random import Random
 
 
 class Backoff:
-    """Delays of one retried operation; `reset` after it succeeded."""
+    """Delays of one retried operation. Call `reset` after a success."""
 
     def __init__(self, rng: Random, *, first_seconds: float = 0.25, last_seconds: float = 30.0) -> None:
         self._rng = rng
@@ -22,12 +21,12 @@ class Backoff:
         self._delay = self._first
 
     def next(self) -> float:
-        """Seconds to wait now: between half and all of a delay that doubles each time."""
+        """Return the seconds to wait now: between half and all of a delay that doubles each time."""
         delay = self._delay
         self._delay = min(self._delay * 2, self._last)
         return delay * self._rng.uniform(0.5, 1.0)
 
 
 def jittered(seconds: float, rng: Random, *, share: float = 0.2) -> float:
-    """`seconds`, more or less by up to that share."""
+    """Return `seconds`, changed at random by up to `share` of it."""
     return seconds * rng.uniform(1.0 - share, 1.0 + share)

@@ -1,13 +1,13 @@
-"""Makes a virtual environment out of an agent file that the startup script fetched and verified.
+"""Install the agent: turn a verified agent file into a virtual environment.
 
-Layer: worker; runs before the agent, in an interpreter of the node that has nothing but bastion's own wheel on its
-path: it imports only the standard library and what does so, too.
+Runs before the agent, in an interpreter of the node whose path holds bastion's own wheel and nothing else. Import only
+the standard library here, and modules that do the same (ADR 38).
 
 Invariants:
 
-* The environment is complete or not there: it is moved into place when its agent has been imported once, which also
-  compiles what hosts import, so that they start quickly.
-* No network, no pip, no compiler, no home folder, no package of this interpreter.
+* The environment is complete or absent. It is moved into place after a first import of the agent, which also compiles
+  it.
+* No network, pip, compiler or home folder is used, and no package of this interpreter.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from pathlib import Path, PurePosixPath
 from bastion.core.bucket.agent_archive import MANIFEST, WHEELS, Manifest, Wheel, pythons
 from bastion.core.bucket.wheel_tags import Platform
 
-# On a machine of many nodes, an emulated one: agents of programs that were changed since, and what a crash left.
+# Emulated nodes share a machine: remove agents of earlier versions, and what a crash left.
 _UNUSED_SECONDS = 14 * 24 * 3600.0
 _UNFINISHED_SECONDS = 24 * 3600.0
 _UNFINISHED = ".new-"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Installs.
+    """Install the agent.
 
     Args:
         arguments: The agent file, its digest, the folder, and names of modules that must be importable.
 
     Returns:
-        An exit status: 0 if it is there, 1 if this Python is not served, 5 if the disk has no room for it.
+        An exit status: 0 if installed, 1 if this Python is unsupported, 5 if the disk is full.
     """
     archive, sha256, folder, *modules = arguments
     here = _platform()
@@ -53,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         if lacking or sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
             libc = f", glibc {'.'.join(map(str, here.glibc))}" if here.glibc else ""
             _say(
-                f"{sys.executable} (Python 3.{minor}, {here.machine}{libc}) cannot run the agent, which is packed for "
-                f"{pythons(manifest.minors)}; it lacks wheels of {', '.join(lacking) or 'this kind of Python'}"
+                f"{sys.executable} (Python 3.{minor}, {here.machine}{libc}) cannot run the agent, which supports "
+                f"{pythons(manifest.minors)}; missing wheels: {', '.join(lacking) or 'this kind of Python'}"
             )
             return 1
         work = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder))
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _install(tar: tarfile.TarFile, wheels: Sequence[Wheel], work: Path, modules: Sequence[str]) -> None:
-    # A virtual environment (PEP 405) by hand: not every system's Python comes with the module for it. The interpreter
-    # may be one of a virtual environment itself; what counts is the one below.
+    # A virtual environment (PEP 405) by hand: not every system's Python has the venv module. If the interpreter belongs
+    # to a virtual environment itself, use its base.
     base = Path(sys.executable).resolve()
     packages = work / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     packages.mkdir(parents=True)
@@ -85,10 +85,10 @@ def _install(tar: tarfile.TarFile, wheels: Sequence[Wheel], work: Path, modules:
     (work / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n", "utf-8")
     for wheel in wheels:
         member = tar.extractfile(f"{WHEELS}/{wheel.file}")
-        assert member is not None  # the manifest names what is there
+        assert member is not None  # the manifest lists the files
         with zipfile.ZipFile(member) as files:
             _unpack(files, packages)
-    # Not a matter of trust: an environment that cannot import the agent must never be found complete.
+    # An environment that cannot import the agent must never count as complete.
     program = f"import {', '.join(('bastion.wiring.agent', *modules))}"
     subprocess.run([str(work / "bin" / "python"), "-I", "-c", program], check=True, stdin=subprocess.DEVNULL)
 
@@ -98,20 +98,20 @@ def _unpack(wheel: zipfile.ZipFile, packages: Path) -> None:
         path = PurePosixPath(info.filename)
         if path.parts[0].endswith(".data"):
             if len(path.parts) < 3 or path.parts[1] not in ("purelib", "platlib"):
-                continue  # programs, headers, documents
+                continue  # scripts, headers, data
             info.filename = str(PurePosixPath(*path.parts[2:])) + ("/" if info.is_dir() else "")
         wheel.extract(info, packages)
 
 
 def _move(work: Path, target: Path) -> None:
     if target.exists() and not os.access(target / "bin" / "python", os.X_OK):
-        shutil.rmtree(target)  # the system's Python, to which it points, has gone since
+        shutil.rmtree(target)  # the system's Python that it links to was removed
     work.chmod(0o755)
     try:
         work.rename(target)
     except OSError:
         if not target.exists():
-            raise  # else somebody else was first, and it is the same
+            raise  # otherwise another installer finished first, with the same content
 
 
 def _tidy(folder: Path, *, keep: str) -> None:

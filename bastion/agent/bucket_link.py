@@ -1,13 +1,13 @@
-"""The thread that speaks with the bucket for a host: reads its order, writes its report, beats.
+"""The thread that talks to the bucket for a host: reads its order, writes its report and its heartbeat.
 
-Layer: worker. A store call may hang for a minute; the loop that watches the command must not, so it only looks at what
-this thread found last. `turn` is one round without waiting, for tests to drive.
+A store call may hang for a minute, and the loop that watches the command must not: it reads the last state of this
+thread. `step` is one round without waiting, for tests.
 
 Invariants:
 
-* The report in the bucket ends up being the last one published; writing it is repeated for ever.
-* An order that is missing, unreadable or of another run changes nothing: the last good one stays in force. Nor does one
-  for an earlier try, except that to stop is always obeyed.
+* The bucket ends up with the last published report. Writes are retried forever.
+* A missing or unreadable order, or one of another run, changes nothing: the last valid order stays in force. So does
+  one for an earlier try, but an order to stop is always obeyed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class BucketLink:
-    """One host's order, report and beat."""
+    """One host's order, report and heartbeat."""
 
     def __init__(
         self,
@@ -40,7 +40,9 @@ class BucketLink:
         rng: Random,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called, from the link's thread, when the order changed or a report is stored."""
+        """Args:
+        on_change: Called in the link's thread when the order changed or a report is stored.
+        """
         arguments = identity.arguments
         self._store = store
         self._run = arguments.run
@@ -55,7 +57,7 @@ class BucketLink:
         now = clock.monotonic()
         self._order: Order | None = None
         self._order_generation = 0
-        self._bad_generation = 0  # of an order that cannot be read: not downloaded again
+        self._bad_generation = 0  # of an unreadable order: not downloaded again
         self._order_read_at = now
         self._order_due: float | None = now
         self._wanted: Report | None = None
@@ -73,34 +75,32 @@ class BucketLink:
 
     @property
     def order(self) -> Order | None:
-        """The last order that was read."""
         return self._order
 
     @property
     def seconds_without_order(self) -> float:
-        """How long ago the order was last seen in the bucket (or this link was made)."""
+        """Seconds since the order was last seen in the bucket (or since this link was made)."""
         return self._clock.monotonic() - self._order_read_at
 
     @property
     def settled(self) -> bool:
-        """Whether the last published report is stored."""
         return self._stored is self._wanted
 
     def publish(self, report: Report) -> None:
-        """Makes this the host's report; returns at once."""
+        """Make this the host's report. Does not block."""
         self._wanted = report
         self._report_due = self._clock.monotonic()
         self._changed.set()
 
     def stop_polling(self) -> None:
-        """Reads no orders any more: this host has said its last word. Beats go on."""
+        """Stop reading orders, after this host's last report. Heartbeats continue."""
         self._order_due = None
 
     def load_report(self) -> Report | None:
-        """The report that an earlier agent of this host left; None if there is none that can be read.
+        """Return the report that an earlier agent of this host left; None if there is no readable one.
 
         Raises:
-            StoreError: nobody knows.
+            StoreError: The bucket did not answer.
         """
         try:
             stored = self._store.get(self._report_key, max_bytes=limits.REPORT_MAX_BYTES)
@@ -123,12 +123,12 @@ class BucketLink:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after the store operation it is in; does not wait for it."""
+        """End the thread after its current store operation, without waiting for it."""
         self._stopping = True
         self._changed.set()
 
-    def turn(self) -> float:
-        """Does everything that is due; returns the seconds until something is due again."""
+    def step(self) -> float:
+        """Do everything that is due; return the seconds until the next duty."""
         if self._wanted is not self._stored and self._clock.monotonic() >= self._report_due:
             self._write_report()
         if self._clock.monotonic() >= self._beat_due:
@@ -145,7 +145,7 @@ class BucketLink:
     def _work(self) -> None:
         while not self._stopping:
             self._changed.clear()
-            delay = self.turn()
+            delay = self.step()
             if not self._stopping:
                 self._changed.wait(delay)
 
@@ -157,11 +157,11 @@ class BucketLink:
                 self._report_generation = self._generation(self._report_key)
             meta = self._store.put(self._report_key, report.to_bytes(), generation=self._report_generation)
         except StoreError as error:
-            # This host is the only writer: whatever is there now is an older report, or this one.
+            # This host is the only writer: the object is an older report, or this one.
             self._report_generation = None
             delay = self._report_backoff.next()
             self._report_due = self._clock.monotonic() + delay
-            _log.warning("the report could not be stored, again in %.1f s: %s", delay, error)
+            _log.warning("the report could not be stored; retrying in %.1f s: %s", delay, error)
             return
         self._report_generation = meta.generation
         self._stored = report
@@ -177,9 +177,9 @@ class BucketLink:
             self._beat_generation = meta.generation
         except StoreError as error:
             self._beat_generation = None
-            # Sooner than a whole period: three silent ones and the daemon gives this host up.
+            # Retry sooner than a whole period: after three missed ones the daemon declares this host lost.
             period = min(period, 5.0)
-            _log.warning("could not beat: %s", error)
+            _log.warning("could not write the heartbeat: %s", error)
         self._beat_due = self._clock.monotonic() + jittered(period, self._rng)
 
     def _read_order(self) -> None:
@@ -191,10 +191,10 @@ class BucketLink:
             pass
         except StoreError as error:
             delay = self._order_backoff.next()
-            _log.warning("the order could not be read, again in %.1f s: %s", delay, error)
+            _log.warning("the order could not be read; retrying in %.1f s: %s", delay, error)
         except InvalidDocument as error:
             _log.warning("%s: %s", self._order_key, error)
-        # `stop_polling` may have come in between.
+        # `stop_polling` may have been called meanwhile.
         if self._order_due is not None:
             self._order_due = self._clock.monotonic() + delay
 

@@ -1,9 +1,9 @@
-"""Processes that the agent itself starts beside the command, and that are none of it.
+"""Child processes of the agent that are not part of the command.
 
-Layer: worker. An agent adopts what loses its parent below it, so that every child of its own counts as the command's
-and is reaped for it, except those that are known here.
+The agent is a subreaper: it adopts processes that lose their parent. It treats each child as part of the command, and
+reaps it, unless the child is registered here.
 
-Invariant: a process is known from before it can end until whoever started it has taken its exit code.
+Invariant: a process stays registered from its start until its exit code is collected.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ _REAP_SECONDS = 0.005
 
 
 class ChildProcesses:
-    """Those of one agent."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pids: set[int] = set()
 
     def start(self, arguments: Sequence[str], *, variables: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-        """Starts one in a session of its own, with pipes for its output.
+        """Start a process in its own session, with pipes for its output.
 
         Raises:
-            OSError, ValueError: it could not be started.
+            OSError, ValueError: It could not be started.
         """
         with self._lock:
             process = subprocess.Popen(
@@ -48,23 +46,23 @@ class ChildProcesses:
         return process
 
     def wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Waits for its end; returns its exit code, as a shell gives it."""
+        """Wait for the process to end; return its exit code as a shell gives it."""
         code = process.wait()
         with self._lock:
             self._pids.discard(process.pid)
         return code if code >= 0 else 128 - code
 
     def pids(self) -> frozenset[int]:
-        """All that live, with everything that they started."""
+        """All live child processes and their descendants."""
         with self._lock:
             pids = frozenset(self._pids)
         return pids.union(child.pid for child in processes.descendants(pids)) if pids else pids
 
     def reap_other(self, pid: int) -> None:
-        """Takes the exit code of a dead child that is none of these; leaves one of these to who waits for it."""
+        """Collect the exit code of a dead child, unless it is registered here."""
         with self._lock:
             if pid not in self._pids:
-                # It was one of these when it was seen, and who waits for it was faster.
+                # It was registered when it was seen; its waiter was faster.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
                 return

@@ -1,27 +1,24 @@
-"""Where the hosts of a job find each other: an address on host 0 of slice 0, published in the claim.
-
-Layer: worker.
-"""
+"""The address where the hosts of a job meet: on host 0 of slice 0, published in the claim."""
 
 from __future__ import annotations
 
 import hashlib
 import socket
 
-# JAX's own choice on TPU VMs, where it finds the coordinator without us.
+# JAX's own choice on TPU VMs, where it finds the coordinator by itself.
 _TPU_PORT = 8482
-# The only one that an explicit jax.distributed.initialize() without arguments finds on JAX before 0.7.
+# The only port that jax.distributed.initialize() without arguments finds before JAX 0.7.
 _EMULATED_PORT = 8476
-# Below the range from which the kernel takes ports for outgoing connections.
+# Below the kernel's ephemeral ports.
 _FIRST_PORT = 20000
 _PORTS = 10000
 
 
 def choose(address: str, *, run: str, emulated: bool) -> str:
-    """`address:port` for the coordinator.
+    """Return `address:port` for the coordinator.
 
-    An emulated host has an address of its own, so the well-known port is free there; where addresses are shared, the
-    port differs from run to run.
+    An emulated host has its own address, so it uses the well-known port. On a shared address the port depends on the
+    run.
     """
     if not emulated:
         return f"{address}:{_TPU_PORT}"

@@ -1,7 +1,4 @@
-"""What a host does about its job's files on a disk that it shares: obey a notice, and leave nothing behind.
-
-Layer: worker.
-"""
+"""Obey disk notices on a shared disk, and remove a job's files when they are no longer needed."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from bastion.agent.stop_reasons import Stop
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase
 
-# On a disk that is full a command cannot save anything; this is for its processes to end in order.
+# On a full disk a command cannot save anything; this lets its processes end in order.
 GRACE_SECONDS = 2.0
 
 
 def over_limit(parts: HostParts) -> Stop | None:
-    """Return why the command must end if the job holds too much of the disk."""
+    """Return why the command must end if the job uses too much disk."""
     notice = parts.state.disk_notice
     if notice is None:
         return None
@@ -25,13 +22,13 @@ def over_limit(parts: HostParts) -> Stop | None:
 
 
 def reclaim(parts: HostParts, outputs: OutputSync | None, *, last: bool) -> None:
-    """Remove the files of a command that has ended, if they fill the disk or nobody needs them any more.
+    """Remove the files of an ended command if they fill the disk or nobody needs them.
 
-    A VM's own disk goes with the VM. Outputs that could not be stored stay, except on a disk that is full.
+    A VM's own disk is deleted with the VM. Outputs that could not be stored stay, except on a full disk.
 
     Args:
-        outputs: What stores the command's outputs; it has ended, or was abandoned.
-        last: No other try can come on this host.
+        outputs: The uploader of the command's outputs; it has ended or was abandoned.
+        last: No other try can follow on this host.
     """
     shares_disk = parts.emulated or parts.identity.on_bastion
     stored = outputs is None or outputs.done

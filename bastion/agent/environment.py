@@ -1,10 +1,10 @@
-"""The environment of the user's command, as a pure function of what the host knows.
+"""The environment of the user's command, a pure function of what the host knows.
 
-Layer: worker, pure. Three layers, later ones win: the agent's own environment without its internals, the order's
-variables, and the names that this module sets. What the last ones override is returned, so that the job's log says it.
+Three layers, later ones win: the agent's environment without its internals, the order's variables, and the variables
+that this module sets. The overridden names are returned for the job's log.
 
-On an emulated slice (a host that is a process group of this machine) the variables make JAX on CPU look like a slice:
-`jax.devices()` shows all devices of all hosts. The reasons for each are beside it.
+On an emulated slice the variables make JAX on CPU look like a slice: `jax.devices()` shows all devices of all hosts.
+Comments give the reason for each.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ VM_MARKER = "BASTION_VM"
 EMULATED_TPU = "BASTION_EMULATED_TPU"
 STATE_DIR = "BASTION_STATE_DIR"
 BOOT_ID = "BASTION_EMULATED_BOOT_ID"
-# The agent's own; a command has no business with them.
+# The agent's own; not for a command.
 _INTERNAL = (STATE_DIR, BOOT_ID)
-# Where slices of one job find each other; the port is the one other launchers use.
+# Where the slices of one job meet; other launchers use the same port.
 MEGASCALE_PORT = 8080
-# Below this many threads per emulated device, collectives deadlock: a blocked one holds a thread of the pool.
+# With fewer threads per emulated device collectives deadlock: a blocked one holds a thread of the pool.
 _THREADS_PER_DEVICE = 8
 
 SLICE_HOOK = Path(__file__).parent / "slice_hook"
@@ -38,7 +38,7 @@ SLICE_HOOK = Path(__file__).parent / "slice_hook"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnvironment:
-    """What the command gets, and which of the order's names it does not get as ordered; notes are for the job's log."""
+    """The command's environment, the order's names that it overrides, and notes for the job's log."""
 
     variables: dict[str, str]
     overridden: tuple[str, ...]
@@ -50,15 +50,15 @@ class HostFacts:
     """What the host found out about itself and this attempt.
 
     Attributes:
-        marker: Value of `BASTION_COMMAND`, by which everything the command starts is found.
+        marker: Value of `BASTION_COMMAND`, which identifies all processes of the command.
         preempt_file: Appears when the command is asked to stop; holds the reason.
         checkpoint_file: The command touches it after each save; it does not exist before.
-        coordinator: `host:port` of host 0 of slice 0, from the claim; empty where nothing coordinates.
+        coordinator: `host:port` of host 0 of slice 0, from the claim; empty if there is none.
         emulated: Whether the host is a process group of this machine.
         cpus: Processors of the machine.
         interpreter: The Python that the command finds as `python3`.
-        output_dir: The folder whose content is stored, as an absolute path; empty: none is.
-        proxy: The encrypting storage proxy that the command's clients must use; None: there is none.
+        output_dir: Absolute path of the folder whose content is stored; empty if there is none.
+        proxy: The encrypting storage proxy that the command's clients must use; None if there is none.
     """
 
     marker: str
@@ -73,36 +73,35 @@ class HostFacts:
 
 
 def own_variables(base: Mapping[str, str]) -> dict[str, str]:
-    """The agent's own environment, as far as others may have it."""
+    """The agent's own environment without its internals."""
     return {name: value for name, value in base.items() if name not in _INTERNAL}
 
 
 def command_environment(
     base: Mapping[str, str], order: Order, identity: HostIdentity, facts: HostFacts
 ) -> CommandEnvironment:
-    """Builds the command's environment."""
     variables = own_variables(base)
-    # What a Python program prints is seen at once, and not lost when the program is killed, unless the user wants else.
+    # Unbuffered by default: Python output shows at once, and survives a kill.
     variables["PYTHONUNBUFFERED"] = "1"
     variables.update(order.env)
     if EMULATOR in variables:
-        # Such an endpoint answers no gRPC either.
+        # Such an endpoint does not answer gRPC.
         variables.setdefault(GCSFS_GRPC, "false")
     ours = _bastion_variables(order, identity, facts)
     if VM_MARKER in base:
-        # Everything of this host is found, and ended, by it.
+        # Identifies all processes of this host's command.
         ours[VM_MARKER] = base[VM_MARKER]
     arguments = identity.arguments
     if arguments.accelerator_type:
         ours.update(_slice_variables(identity, facts))
     if arguments.accelerator_type and facts.emulated:
         ours.update(_emulated_variables(identity, facts))
-        # Added to, not replaced: what the user gave stays in force beside ours.
+        # Appended: the user's own flags stay in force.
         flag = f"--xla_force_host_platform_device_count={arguments.devices_per_host}"
         variables["XLA_FLAGS"] = " ".join(filter(None, (variables.get("XLA_FLAGS", ""), flag)))
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SLICE_HOOK), variables.get("PYTHONPATH", ""))))
     if facts.emulated or not arguments.accelerator_type:
-        # `python3` of the command is then the one that has jax.
+        # The command's `python3` is then the one that has jax.
         own = str(Path(facts.interpreter).parent)
         variables["PATH"] = os.pathsep.join(filter(None, (own, variables.get("PATH", os.defpath))))
     notes: tuple[str, ...] = ()
@@ -146,7 +145,7 @@ def _slice_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]
     if identity.arguments.num_slices > 1:
         host = facts.coordinator.rpartition(":")[0]
         variables |= {
-            # The platform's own word first: what asks it directly must find the same.
+            # The platform's value first: programs that ask it directly must find the same.
             "MEGASCALE_COORDINATOR_ADDRESS": identity.slices_address or f"{host}:{MEGASCALE_PORT}",
             "MEGASCALE_NUM_SLICES": str(identity.arguments.num_slices),
             "MEGASCALE_SLICE_ID": str(identity.slice_index),
@@ -166,14 +165,14 @@ def _emulated_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, s
         "BASTION_COORDINATOR_ADDRESS": facts.coordinator,
         "BASTION_NUM_PROCESSES": str(identity.num_hosts),
         "BASTION_PROCESS_ID": str(identity.host),
-        # JAX binds every address by default: two local slices on one port would talk to each other.
+        # JAX binds every address by default, so two local slices on one port would connect to each other.
         "JAX_COORDINATOR_BIND_ADDRESS": facts.coordinator,
-        # So that the command's own jax.distributed.initialize() without arguments works too.
+        # For the command's own jax.distributed.initialize() without arguments.
         "JAX_FORCE_TPU_INIT": "1",
         "JAX_COORDINATOR_PORT": port,
     }
     if identity.arguments.num_slices == 1:
-        # Set, because JAX otherwise asks the metadata server for them.
+        # JAX otherwise asks the metadata server for them.
         variables |= {
             "MEGASCALE_NUM_SLICES": "1",
             "MEGASCALE_SLICE_ID": "0",

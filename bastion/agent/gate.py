@@ -1,13 +1,13 @@
-"""The worker gate: whoever creates the claim of a run first decides whether its hosts may run the command.
+"""The worker gate: the first to create the claim of a run decides whether its hosts may run the command.
 
-Layer: worker; one store operation or two per look. Host 0 of the job creates the claim, all others wait for it; a
-daemon that has given the attempt up creates it first, closed.
+One or two store operations a look. Host 0 of the job creates the claim and the others wait for it. A daemon that gives
+the attempt up creates a closed claim.
 
 Invariants:
 
-* A command runs only behind a claim that holds this attempt's token.
-* A lost reply is not a second claim: host 0 finds its own token and boot id and passes.
-* A host that booted anew after the claim was made does not pass: the command may have run here before.
+* A command runs only behind a claim with this attempt's token.
+* A lost reply is not a second claim: host 0 recognizes its own token and boot id.
+* A host that rebooted after the claim was made does not pass: the command may have run here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """What a look at the gate found; `coordinator` is the claim's address if it is open."""
+    """The result of a look at the gate. `coordinator` is the claim's address if the gate is open."""
 
     verdict: Verdict
     message: str = ""
@@ -52,10 +52,10 @@ class Gate:
         coordinator: Callable[[], str],
         reported_by_other_boot: bool,
     ) -> None:
-        """`coordinator` chooses the address to publish; it is asked once, on host 0.
-
-        `reported_by_other_boot`: this host reported already, in another boot. If the claim exists when it first looks,
-        it may have run; if not, nobody has.
+        """Args:
+        coordinator: Chooses the address to publish; called once, on host 0.
+        reported_by_other_boot: This host already reported in another boot. If the claim exists at the first look,
+            the command may have run here.
         """
         self._store = store
         self._identity = identity
@@ -66,10 +66,10 @@ class Gate:
         self._mine: Claim | None = None
 
     def look(self) -> Passage:
-        """Tries to pass. Host 0 must have read an order to run before it calls this.
+        """Try to pass. Host 0 must have read an order to run before it calls this.
 
         Raises:
-            StoreError: nobody knows; look again.
+            StoreError: The state is unknown; look again.
         """
         try:
             claim = self._create_or_read() if self._identity.host == 0 else self._read()
@@ -103,13 +103,13 @@ class Gate:
 
     def _judge(self, claim: Claim) -> Passage:
         if claim.closed:
-            return Passage(verdict=Verdict.REFUSED, message=f"the gate was closed before: {claim.closed}")
+            return Passage(verdict=Verdict.REFUSED, message=f"the gate is closed: {claim.closed}")
         if claim.token != self._identity.arguments.token:
             return Passage(verdict=Verdict.REFUSED, message="the claim belongs to another attempt of the same name")
         rebooted = claim.boot_id != self._boot_id if self._identity.host == 0 else self._suspicious
         if rebooted:
             return Passage(
                 verdict=Verdict.RESTARTED,
-                message="the host booted again after the attempt had begun; it does not run twice",
+                message="the host rebooted after the attempt had begun; a try never runs twice",
             )
         return Passage(verdict=Verdict.OPEN, coordinator=claim.address)

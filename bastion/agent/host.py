@@ -1,16 +1,16 @@
-"""The life of one host of one attempt: wait for the gate, run the command, tell how it ended, wait for another try.
+"""One host of one attempt: wait for the gate, run the command, report its end, wait for another try.
 
-Layer: worker; the loop that decides. Threads beside it speak with the bucket (`bucket_link`), read the command's output
-and upload it (`host_log`), and watch the metadata server (`signals`) and the daemon's life (`power`), so that nothing
-here waits for a network while the command runs.
+This is the loop that decides. Threads beside it talk to the bucket (`bucket_link`), read and upload the output
+(`logs`), and watch the metadata server (`vm_notices`) and the daemon's lease (`power`): the loop never waits for a
+network.
 
 Invariants:
 
-* A try of the command is begun at most once on a host, in order, and only behind a claim that holds this attempt's
-  token. A host whose agent died in the middle of one begins no other.
-* A running command ends only by itself, or for a reason of `stopping`.
-* The final report is written after the last log segment is stored. Both are retried for ever, except when the host
-  itself goes away. It is final for its try: a later report is one of a later try.
+* A try begins at most once on a host, in order, and only behind a claim with this attempt's token. If the agent dies
+  during a try, the host begins no other.
+* A running command ends by itself or for a reason in `stop_reasons`.
+* The final report is written after the last log segment. Both are retried forever, unless the host shuts down. It is
+  final for its try: a later report is about a later try.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
 from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, CommandTry
 from bastion.agent.command.ending import may_be_followed
-from bastion.agent.command.process import end_leftovers
+from bastion.agent.command.process import end_orphans
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.agent.gate import Gate, Passage, Verdict
 from bastion.agent.host_parts import HostParts
@@ -54,7 +54,7 @@ from bastion.ports import Clock, ObjectStore
 
 _log = logging.getLogger(__name__)
 
-# A VM that is shut down gets some seconds; half of them are for the report.
+# A VM that shuts down has some seconds; half of them are for the report.
 SHUTDOWN_REPORT_SECONDS = 3.0
 _FOREVER = 3600.0
 
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class Host:
-    """One agent process's view of its host. `run` does everything; `shut_down` may be called from a signal handler."""
+    """One agent's view of its host. `shut_down` may be called from a signal handler."""
 
     def __init__(
         self,
@@ -79,8 +79,11 @@ class Host:
         proxy_program: Sequence[str] = sidecar.PROGRAM,
         proxy_times: SidecarTimes | None = None,
     ) -> None:
-        """`fetch` gets the job's code. `signals` are this VM's, if anybody tells any; `power_off` ends it, by default
-        as its environment says. `proxy_program` is run beside the command where the order says so.
+        """Args:
+        fetch: Gets the job's code.
+        signals: Notices for this VM, if any.
+        power_off: Ends the VM; the default depends on `environ`.
+        proxy_program: Runs beside the command if the order asks for a proxy.
         """
         arguments = identity.arguments
         wakeup = Wakeup()
@@ -98,7 +101,7 @@ class Host:
         self._signals = signals
         state = HostState(state_dir, run=arguments.run, host=identity.host)
         emulated = environ.get(EMULATED_TPU) == "1"
-        # Not the whole token: environments show up in process listings.
+        # Not the whole token: process listings show environments.
         marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
         child_processes = ChildProcesses()
         self._parts = HostParts(
@@ -142,18 +145,18 @@ class Host:
         self._rng = rng
 
     def shut_down(self) -> None:
-        """The host is going away: end the command, say so, leave. Safe in a signal handler."""
+        """End the command because the host shuts down. Safe in a signal handler."""
         self._reasons.shut_down = True
         self._wakeup.set()
 
     def run(self) -> int:
-        """Lives until the command's end is reported (on the bastion), or until shut down (on a VM).
+        """Run until the command's end is reported (on the bastion) or the host shuts down (on a VM).
 
         Returns:
-            The agent's exit code: 0 if its last word is in the bucket.
+            The agent's exit code: 0 if its last report is in the bucket.
         """
         if not self._state.open():
-            _log.error("another agent of this host is alive (%s); it goes on, this one ends", self._state.folder)
+            _log.error("another agent of this host is already running (%s); exiting", self._state.folder)
             return EXIT_INFRASTRUCTURE
         try:
             if self._parts.idle is not None:
@@ -183,7 +186,7 @@ class Host:
             self._parts.idle.stop()
 
     def _live(self, earlier: Report | None) -> int:
-        """From the report that an earlier agent left in the bucket to the last one of this host."""
+        """Go from the report that an earlier agent left to the last report of this host."""
         report = self._known_end(earlier)
         if report is None:
             kept = self._state.outcome()
@@ -202,7 +205,7 @@ class Host:
         return report is not None and report.boot_id != self._parts.boot_id
 
     def _known_end(self, earlier: Report | None) -> Report | None:
-        """The final report that follows from what an earlier agent left; None if there is a try to run."""
+        """The final report that follows from an earlier agent's state; None if there is a try to run."""
         started, kept = self._state.started, self._state.outcome()
         if earlier is not None and earlier.phase.final and earlier.try_number >= started:
             self._store_rest_of_log()
@@ -210,29 +213,29 @@ class Host:
         if started > (0 if kept is None else kept.try_number):
             return self._after_restart(started)
         if kept is not None and kept.phase.final:
-            end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+            end_orphans(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
             self._store_rest_of_outputs()
             self._store_rest_of_log()
             return kept
         return None
 
     def _after_restart(self, number: int) -> Report:
-        """An agent was here before and died in the middle of that try, or the host booted again."""
-        gone = end_leftovers(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
-        self._parts.sidecar.end_leftover()
+        """The report of a host whose agent died during that try, or that rebooted."""
+        gone = end_orphans(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+        self._parts.sidecar.end_orphan()
         self._store_rest_of_outputs()
         self._store_rest_of_log(gap=True)
-        left = "" if gone else "; some of its processes could not be ended"
+        left = "" if gone else "; some of its processes could not be stopped"
         self._reporter.try_number = number
         return self._reporter.make(
             HostPhase.FAILED,
             error=host_errors.HOST_RESTARTED,
-            message=f"the agent of this host started again after the command had begun; it does not run twice{left}",
+            message=f"the agent restarted after the command had begun; a try never runs twice{left}",
             ended_at=self._clock.now(),
         )
 
     def _try(self, number: int, *, booted_again: bool) -> Report:
-        """Waits for the order to run this try (or a later one), runs it; returns how the last one ended."""
+        """Wait for the order to run this try or a later one, and run it; return the last report."""
         self._reporter.try_number = number
         gate = Gate(
             self._parts.store,
@@ -252,12 +255,12 @@ class Host:
                 return report
 
     def _run_try(self, passed: Passage) -> Report:
-        """One try behind the open gate; WAITING of the next one, if that was ordered meanwhile."""
+        """Run a try after the gate opened; return WAITING for the next one if that was ordered meanwhile."""
         log = self._parts.open_log()
         try:
             log.open()
         except OSError as error:
-            return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, f"the host's disk refused: {error}")
+            return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, f"disk error on the host: {error}")
         if self._state.started:
             self._until_stored(log.go_on)
         if self._parts.idle is not None:
@@ -277,7 +280,7 @@ class Host:
         )
 
     def _wait_at(self, gate: Gate) -> Passage | Report:
-        """Waits until the try may run, or until it is certain that none will."""
+        """Wait until the try may run, or certainly never will."""
         backoff = Backoff(self._rng)
         while True:
             delay = jittered(self._identity.arguments.poll_seconds, self._rng)
@@ -294,7 +297,7 @@ class Host:
                     backoff.reset()
                 except StoreError as error:
                     delay = backoff.next()
-                    _log.warning("the gate could not be read, again in %.1f s: %s", delay, error)
+                    _log.warning("the gate could not be read; retrying in %.1f s: %s", delay, error)
                 else:
                     if passage.verdict is Verdict.OPEN:
                         return passage
@@ -305,10 +308,7 @@ class Host:
             self._wakeup.wait(delay)
 
     def _next_try(self, report: Report) -> int | None:
-        """Waits for the order of another try after this report; None: there will be none, and the host was shut down.
-
-        On the bastion's own host nothing is waited for.
-        """
+        """Wait for the order of another try; None if none will come. Does not wait on the bastion's own host."""
         number = report.try_number
         while not (self._identity.on_bastion or self._reasons.shut_down):
             order = self._link.order
@@ -323,10 +323,10 @@ class Host:
         return None
 
     def _store_rest_of_log(self, *, gap: bool = False) -> None:
-        """Uploads what an earlier agent left in the spools, and gives up only when the host goes away.
+        """Upload what an earlier agent left in the spools; give up only at shutdown.
 
         Args:
-            gap: Whether output may be lost that had not come so far, which is then said.
+            gap: Whether unread output may be lost; the log then says so.
         """
         if self._state.proxy_spool_dir.is_dir():
             self._store_rest_of(self._new_proxy_log(self._wakeup.set), gap=False)
@@ -336,7 +336,7 @@ class Host:
         try:
             log.open()
         except OSError as error:
-            _log.warning("the spool of the log cannot be read, its rest is lost: %s", error)
+            _log.warning("the log spool cannot be read; the remaining output is lost: %s", error)
             return
         if not gap and log.is_empty:
             return
@@ -349,7 +349,7 @@ class Host:
             log.abandon()
 
     def _store_rest_of_outputs(self) -> None:
-        """Stores what the command left in its output folder, if it began at all."""
+        """Store what the command left in its output folder."""
         if not self._state.prepared:
             return
         order = self._until_stored(lambda: host_outputs.order_of(self._parts))
@@ -392,18 +392,18 @@ class Host:
         return coordinator.choose(identity.peers[0], run=identity.arguments.run, emulated=self._parts.emulated)
 
     def _stopped_before(self, stop: Stop) -> Report:
-        return self._never_ran(stop.phase, stop.error, f"before the command ran: {stop.message}")
+        return self._never_ran(stop.phase, stop.error, f"before the command started: {stop.message}")
 
     def _never_ran(self, phase: HostPhase, error: str, message: str) -> Report:
         return self._reporter.make(phase, error=error, message=message, ended_at=self._clock.now())
 
     def _settle(self, report: Report) -> bool:
-        """Publishes the final report and waits until it is stored; gives up only when the host is shut down."""
+        """Publish the final report and wait until it is stored; give up only at shutdown."""
         self._link.publish(report)
         return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
 
     def _wait(self, condition: Callable[[], bool], *, at_most_seconds_if_shut_down: float) -> bool:
-        """Waits for something that wakes us up; returns whether it came true."""
+        """Wait until the condition is true or time is up; return the condition."""
         deadline: float | None = None
         while not condition():
             now = self._clock.monotonic()
@@ -415,18 +415,17 @@ class Host:
         return True
 
     def _until_stored(self, operation: Callable[[], T]) -> T | None:
-        """Repeats a store operation until it succeeds; gives up (None) only when the host is shut down."""
+        """Retry a store operation until it succeeds; return None only at shutdown."""
         backoff = Backoff(self._rng)
         while not self._reasons.shut_down:
             try:
                 return operation()
-            except StoreError as error:  # noqa: PERF203 - repeating is what the loop is for
+            except StoreError as error:  # noqa: PERF203 - the loop is a retry
                 delay = backoff.next()
-                _log.warning("the bucket did not answer, again in %.1f s: %s", delay, error)
+                _log.warning("the bucket did not answer; retrying in %.1f s: %s", delay, error)
                 self._wakeup.wait(delay)
         return None
 
 
 def state_dir_of(environ: Mapping[str, str]) -> Path:
-    """Where a host keeps its local state."""
     return Path(environ.get(STATE_DIR) or "/var/lib/bastion")

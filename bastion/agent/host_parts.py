@@ -1,7 +1,4 @@
-"""What the parts of one host's agent share.
-
-Layer: worker.
-"""
+"""What the parts of one host's agent share."""
 
 from __future__ import annotations
 
@@ -25,20 +22,19 @@ from bastion.ports import Clock, ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostParts:
-    """One host of one run, while its agent lives.
+    """The shared parts of one host of one run.
 
     Attributes:
-        wakeup: Wakes the loop that decides; everything that it waits for sets it.
-        reasons: Why to stop.
-        idle: Powers the node off one day; None where nothing is powered off.
+        wakeup: Wakes the main loop; set by everything that it waits for.
+        idle: Powers the node off when it is idle for long; None where nothing is powered off.
         environ: The agent's own environment.
-        marker: By which everything that a command starts is found.
+        marker: Identifies the processes of a command.
         emulated: Whether the host is a process group of this machine.
-        interpreter: The Python of commands of hosts that share our file system.
+        interpreter: The Python of commands on hosts that share our file system.
         fetch: Gets the job's code.
-        open_log: A log over what the host's spool holds; one at a time.
-        attendants: What the agent starts beside the command.
-        sidecar: The storage proxy; not started where the job has none.
+        open_log: Makes a log from the host's spool; one at a time.
+        child_processes: The agent's own child processes.
+        sidecar: The storage proxy; not started if the job has none.
     """
 
     identity: HostIdentity

@@ -1,14 +1,13 @@
-"""What a host remembers on its own disk: which tries of the command were begun here, and how the last one ended.
+"""A host's state on its own disk: which tries began here, and how the last one ended.
 
-Layer: worker. One folder per run and host, `<state dir>/<run>.<i>/`, so that emulated hosts may share a state dir.
+One folder per run and host, `<state dir>/<run>.<i>/`, so that emulated hosts can share a state dir.
 
 Invariants:
 
-* `started-<try>` is on disk (fsync) before anything of that try is spawned, and is never removed: each runs at most
-  once.
-* `outcome` is on disk before the final report is uploaded, or the next try is waited for, so that an agent that dies
-  after it does not call a finished command a restarted host.
-* One agent at a time holds the folder's lock; the kernel frees it with the agent's death.
+* `started-<try>` is fsynced before anything of that try is spawned, and is never removed: each try runs at most once.
+* `outcome` is on disk before the final report is uploaded or the next try is awaited. A restarted agent then does not
+  report a finished command as lost.
+* One agent at a time holds the folder's lock; the kernel frees it when the agent dies.
 """
 
 from __future__ import annotations
@@ -34,19 +33,13 @@ _STARTED = "started-"
 
 
 class HostState:
-    """The folder of one host of one run."""
-
     def __init__(self, state_dir: Path, *, run: str, host: int) -> None:
         self.folder = state_dir / f"{run}.{host}"
         self._lock: int | None = None
 
     def open(self) -> bool:
-        """Creates the folder and takes its lock; False if another agent of this host is alive.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        # What lies below (the environment of a command, its outputs) is nobody else's on this machine.
+        """Create the folder and take its lock; return False if another agent of this host is alive."""
+        # Nobody else on this machine may read the command's environment and outputs.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         # Not inherited by children (PEP 446): only this agent holds it.
@@ -58,7 +51,7 @@ class HostState:
             return False
         self._lock = descriptor
         with contextlib.suppress(OSError):
-            # Made now, so that a disk that is full in the end does not keep the agent from ending.
+            # Created now, so that a full disk later does not keep the agent from ending.
             (self.folder / "reported.new").touch(mode=0o600)
         return True
 
@@ -69,7 +62,7 @@ class HostState:
 
     @property
     def work_dir(self) -> Path:
-        """The command's working folder, with the job's code in it; stays from try to try."""
+        """The command's working folder, with the job's code; stays from try to try."""
         return self.folder / "work"
 
     @property
@@ -79,12 +72,12 @@ class HostState:
 
     @property
     def spool_dir(self) -> Path:
-        """For output that the bucket does not have yet."""
+        """Output that is not in the bucket yet."""
         return self.folder / "spool"
 
     @property
     def proxy_spool_dir(self) -> Path:
-        """The same for what the storage proxy beside the command prints."""
+        """Output of the storage proxy that is not in the bucket yet."""
         return self.folder / "proxy-spool"
 
     @property
@@ -93,62 +86,56 @@ class HostState:
 
     @property
     def checkpoint_file(self) -> Path:
-        """The command's to create."""
+        """Created by the command."""
         return self.folder / "checkpoint"
 
     @property
     def started(self) -> int:
-        """The last try that may have run here; 0: none."""
+        """The last try that may have run here; 0 if none."""
         numbers = [path.name.removeprefix(_STARTED) for path in self.folder.glob(f"{_STARTED}*")]
         return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
     def mark_started(self, boot_id: str, try_number: int) -> None:
-        """Notes that a try runs from now on, and takes away what an earlier one was told and has told.
+        """Record that a try starts, and remove the preempt and checkpoint files of an earlier one.
 
         Raises:
-            FileExistsError: it did before.
-            OSError: the disk refuses; then nothing may be started.
+            FileExistsError: The try already started.
+            OSError: A disk error; nothing may be started.
         """
         _write_durably(self.folder / f"{_STARTED}{try_number}", boot_id.encode(), os.O_EXCL)
         self.preempt_file.unlink(missing_ok=True)
         if self.checkpoint_file.is_dir() and not self.checkpoint_file.is_symlink():
-            # Nobody's checkpoint; a command may make of this name what it likes.
+            # Not a checkpoint; a command may put anything at this path.
             self.checkpoint_file.rename(self.folder / f"checkpoint-{try_number}")
         self.checkpoint_file.unlink(missing_ok=True)
 
     @property
     def prepared(self) -> bool:
-        """Whether the command's folder is as the command needs it: code, packages."""
+        """Whether code, packages and outputs are ready for the command."""
         return (self.folder / "prepared").exists()
 
     def mark_prepared(self) -> None:
-        """Notes that it is.
-
-        Raises:
-            OSError: the disk refuses.
-        """
         _write_durably(self.folder / "prepared", b"", os.O_TRUNC)
 
     def keep_outcome(self, report: Report) -> None:
-        """Keeps how a try ended: its final report, or the one that waits for the next. A disk that refuses is no harm
-        to the report that goes to the bucket; only a crash before that would lose it."""
+        """Keep a try's final or WAITING report. A disk error is harmless unless the agent dies before the upload."""
         temporary = self.folder / "outcome.new"
         try:
             _write_durably(temporary, report.to_bytes(), os.O_TRUNC)
             temporary.replace(self.folder / "outcome")
             _sync_folder(self.folder)
         except OSError as error:
-            _log.warning("the outcome could not be kept in %s: %s", self.folder, error)
+            _log.warning("the outcome could not be saved in %s: %s", self.folder, error)
 
     def outcome(self) -> Report | None:
-        """What an earlier agent kept; None if there is nothing to read."""
+        """The report that an earlier agent kept; None if there is no readable one."""
         try:
             return protocol.read(Report, (self.folder / "outcome").read_bytes())
         except (OSError, InvalidDocument):
             return None
 
     def mark_reported(self) -> None:
-        """Notes that the final report is in the bucket: whoever watches this agent may let it end."""
+        """Record that the final report is in the bucket: the agent's watcher may then end it."""
         if self.reported:
             return
         try:
@@ -163,16 +150,16 @@ class HostState:
 
     @property
     def disk_notice(self) -> DiskNotice | None:
-        """That this job holds too much of the disk, if whoever watches it has said so."""
+        """The notice that this job uses too much disk, if any."""
         try:
             return DiskNotice.parse(str((self.folder / disk_limit.NOTICE_NAME).readlink()))
         except (OSError, InvalidDocument):
             return None
 
     def discard_work(self) -> None:
-        """Remove what the command made, and what was prepared for it; a next try would be prepared anew.
+        """Remove the command's files and everything prepared for it; a next try starts from scratch.
 
-        A large tree takes a while, so that another thread removes it; it is out of the way at once.
+        A thread deletes the tree, which may take a while; its path is free at once.
         """
         aside = self.folder / f"discarded-{secrets.token_hex(4)}"
         (self.folder / "prepared").unlink(missing_ok=True)
@@ -186,7 +173,7 @@ class HostState:
         remover.start()
 
     def ask_to_stop(self, reason: str) -> None:
-        """Makes the pre-emption file appear, whole."""
+        """Create the pre-emption file atomically."""
         temporary = self.folder / "preempt.new"
         temporary.write_text(reason + "\n", "utf-8")
         temporary.replace(self.preempt_file)

@@ -1,7 +1,4 @@
-"""Who this host is: the agent's arguments, and its place in the slice.
-
-Layer: worker, pure.
-"""
+"""This host's identity: the agent's arguments and the host's place in the slice."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ class HostIdentity:
     """One host of one attempt.
 
     Attributes:
-        arguments: What the node was created with, and which slice it is; the same on all its hosts.
+        arguments: What the node was created with; the same on all hosts of the slice.
         worker: This host's number in its slice, from 0.
-        peers: Addresses of the slice's hosts, in order of worker number; empty on the bastion's own host.
-        slices_address: `host:port` where several slices meet, if the platform made them together and says so.
+        peers: Addresses of the slice's hosts by worker number; empty on the bastion's own host.
+        slices_address: `host:port` where the slices meet, if the platform says so.
     """
 
     arguments: AgentArguments
@@ -32,7 +29,7 @@ class HostIdentity:
         if not 0 <= self.worker < self.arguments.hosts_per_slice:
             raise InvalidDocument(
                 f"this host is worker {self.worker}, but its slice has {self.arguments.hosts_per_slice} hosts; "
-                "the node is not of the type that was asked for"
+                "the node does not have the requested type"
             )
         if self.slice_index >= self.arguments.num_slices:
             raise InvalidDocument(f"this is slice {self.slice_index}, but the job has {self.arguments.num_slices}")
@@ -58,22 +55,20 @@ class HostIdentity:
 
 
 def parse_slice_index(tpu_env: str) -> int:
-    """Which slice of several a node is, by its `tpu-env`: lines of `NAME: 'value'`.
+    """Return a node's slice index from its `tpu-env` (lines of `NAME: 'value'`).
 
-    The platform says it of the slices that it made together; of others the node's name ends in it.
-
-    Raises:
-        InvalidDocument: neither of them.
+    The platform sets it for slices that it made together; otherwise the node's name ends in it. Raises InvalidDocument
+    if neither is there.
     """
     values = _parse_tpu_env(tpu_env)
     number = values.get("MEGASCALE_SLICE_ID") or values.get("NODE_ID", "").rpartition("-")[2]
     if not number.isdecimal():
-        raise InvalidDocument("tpu-env tells neither MEGASCALE_SLICE_ID nor a NODE_ID that ends in the slice's number")
+        raise InvalidDocument("tpu-env has neither MEGASCALE_SLICE_ID nor a NODE_ID that ends in the slice's number")
     return int(number)
 
 
 def parse_slices_address(tpu_env: str) -> str:
-    """Where the slices that the platform made together meet; empty if it does not say."""
+    """Where slices that the platform made together meet; empty if unknown."""
     return _parse_tpu_env(tpu_env).get("MEGASCALE_COORDINATOR_ADDRESS", "")
 
 
@@ -82,19 +77,15 @@ def _parse_tpu_env(tpu_env: str) -> dict[str, str]:
 
 
 def parse_peers(endpoints: str) -> tuple[str, ...]:
-    """The hosts' addresses in the node's `worker-network-endpoints`, in order of worker number.
+    """Parse `worker-network-endpoints`: the hosts' addresses by worker number.
 
-    Two formats exist: plain addresses, and triples `name:number:address`, each separated by commas.
-
-    Raises:
-        InvalidDocument: neither of them.
+    Entries are separated by commas and are addresses or triples `name:number:address`. Raises InvalidDocument for
+    anything else.
     """
     peers = []
     for endpoint in filter(None, (part.strip() for part in endpoints.split(","))):
         parts = endpoint.split(":")
         if len(parts) not in (1, 3):
-            raise InvalidDocument(
-                f"worker-network-endpoints has {endpoint!r}, which is neither an address nor name:number:address"
-            )
+            raise InvalidDocument(f"worker-network-endpoints: {endpoint!r} is not an address or name:number:address")
         peers.append(parts[-1])
     return tuple(peers)

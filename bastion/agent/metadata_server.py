@@ -1,7 +1,4 @@
-"""The metadata server of a VM: who this host is, on a real TPU VM and on an emulated one.
-
-Layer: worker. Loopback or link-local HTTP; never through a proxy, whatever the environment says.
-"""
+"""Client of a VM's metadata server, real or emulated: tells who this host is. Never uses a proxy."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ class MetadataServer:
     """Reads attributes of this VM's instance."""
 
     def __init__(self, address: str) -> None:
-        """`address` is `host` or `host:port`."""
         self._address = address
 
     @staticmethod
@@ -36,20 +32,17 @@ class MetadataServer:
         return MetadataServer(environ.get("GCE_METADATA_HOST") or "metadata.google.internal")
 
     def attribute(self, name: str) -> str:
-        """One attribute of the instance.
+        """Return one attribute of the instance.
 
         Raises:
-            NotFound: the instance has no such attribute.
-            StoreUnavailable: the server did not answer, or not as a metadata server does.
+            NotFound: The instance has no such attribute.
+            StoreUnavailable: The server did not answer, or is no metadata server.
         """
         return self._get(f"attributes/{name}", timeout_seconds=_TIMEOUT_SECONDS)[0]
 
     def watch(self, path: str, *, tag: str, wait_seconds: float) -> tuple[str, str]:
-        """A value of the instance and its tag; with the tag of an earlier answer, waits so long for another value.
-
-        Raises:
-            NotFound: the instance has no such value.
-            StoreUnavailable: the server did not answer, or not as a metadata server does.
+        """Return a value and its tag; given the tag of an earlier answer, wait that long for a change. Raises like
+        `attribute`.
         """
         if not tag:
             return self._get(path, timeout_seconds=_TIMEOUT_SECONDS)
@@ -74,11 +67,7 @@ class MetadataServer:
 
 
 def read_identity(server: MetadataServer) -> HostIdentity:
-    """One attempt to learn who this host is.
-
-    Raises:
-        BastionError: something is missing, malformed or not there yet.
-    """
+    """Read once who this host is; raise BastionError if something is missing, malformed or not there yet."""
     arguments = protocol.read(AgentArguments, server.attribute(AGENT_ATTRIBUTE).encode())
     slices_address = ""
     if arguments.slice_index is None and arguments.num_slices > 1:
@@ -90,7 +79,7 @@ def read_identity(server: MetadataServer) -> HostIdentity:
         raise InvalidDocument(f"agent-worker-number is {number[:40]!r}, not a number")
     peers = parse_peers(server.attribute("worker-network-endpoints"))
     if len(peers) != arguments.hosts_per_slice:
-        # A slice's hosts boot one by one; the list may be filled in later.
+        # The hosts of a slice boot one by one; the list may not be complete yet.
         raise InvalidDocument(
             f"worker-network-endpoints names {len(peers)} hosts, but the slice has {arguments.hosts_per_slice}"
         )
@@ -98,11 +87,11 @@ def read_identity(server: MetadataServer) -> HostIdentity:
 
 
 def wait_for_identity(server: MetadataServer, backoff: Backoff, sleep: Callable[[float], None]) -> HostIdentity:
-    """Asks for ever: a VM without its metadata can do nothing else, and giving up is the daemon's business."""
+    """Read it, with retries forever: the daemon decides when to give a VM up."""
     while True:
         try:
             return read_identity(server)
-        except BastionError as error:  # noqa: PERF203 - repeating is what the loop is for
+        except BastionError as error:  # noqa: PERF203 - the loop is a retry
             delay = backoff.next()
-            _log.warning("waiting for this VM's metadata, again in %.1f s: %s", delay, error)
+            _log.warning("waiting for this VM's metadata; retrying in %.1f s: %s", delay, error)
             sleep(delay)

@@ -1,12 +1,12 @@
-"""A node that nobody needs any more and nobody deletes powers itself off: a dead bastion must not burn money.
+"""Power off a node that is idle while the daemon is dead: a dead daemon must not cost money.
 
-Layer: worker; a thread of its own looks at the daemon's lease now and then. `step` is one look, for tests to drive.
+A thread looks at the daemon's lease now and then. `step` is one look, for tests.
 
 Invariants:
 
-* While a command runs, or is prepared, nothing is powered off, however long the daemon is dead.
-* Life of the daemon is a lease that was renewed between two looks of this host: no instant of another clock counts. A
-  bucket that does not answer shows no life.
+* Nothing is powered off while a command runs or is prepared, however long the daemon is dead.
+* The daemon is alive if its lease changed between two looks; no other clock counts. A bucket that does not answer shows
+  no life.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POWER_OFF_TIMEOUT_SECONDS = 60.0
 
 
 class IdleWatch:
-    """Counts for how long a node has had nothing to do and seen no life of the daemon; from its creation on."""
+    """Measures how long a node has been idle without a sign of the daemon, from its creation on."""
 
     def __init__(
         self,
@@ -44,7 +44,9 @@ class IdleWatch:
         rng: Random,
         power_off: Callable[[], None],
     ) -> None:
-        """`power_off` is called in the watch's thread, again after some time if this host still lives then."""
+        """Args:
+        power_off: Called in the watch's thread, and again later if this host is still up.
+        """
         self._store = store
         self._limit = limit_seconds
         self._period = min(_LOOK_SECONDS, limit_seconds / 3)
@@ -52,7 +54,7 @@ class IdleWatch:
         self._rng = rng
         self._power_off = power_off
         self._generation: int | None = None
-        self._lock = threading.Lock()  # of the next: a command begins while a look is under way
+        self._lock = threading.Lock()  # of the next check: a command may begin during a look
         self._since: float | None = clock.monotonic()
         self._look_at = clock.monotonic()
         self._ended = threading.Event()
@@ -61,33 +63,31 @@ class IdleWatch:
         threading.Thread(target=self._work, name="idle-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the thread after the store operation it is in; does not wait for it."""
+        """End the thread after its current store operation, without waiting."""
         self._ended.set()
 
     def busy(self) -> None:
-        """The node has something to do."""
         with self._lock:
             self._since = None
 
     def idle(self) -> None:
-        """From now on it has not."""
         with self._lock:
             self._since = self._clock.monotonic()
 
     def step(self) -> float:
-        """Does what is due; returns the seconds until something is due again."""
+        """Do what is due; return the seconds until the next duty."""
         now = self._clock.monotonic()
         if now >= self._look_at:
             self._look_at = now + jittered(self._period, self._rng)
             if self._since is not None and self._alive():
                 self._restart()
         if self._restart(after_seconds=self._limit):
-            _log.warning("nothing to do here, and no life of the daemon for %.0f s: powering off", self._limit)
+            _log.warning("idle, and no sign of the daemon for %.0f s: powering off", self._limit)
             self._power_off()
         return max(0.0, self._look_at - now)
 
     def _restart(self, *, after_seconds: float = 0.0) -> bool:
-        """Counts from now on, if that many seconds have been counted; returns whether they have."""
+        """Restart the measurement if it has reached that many seconds; return whether it had."""
         with self._lock:
             now = self._clock.monotonic()
             if self._since is None or now - self._since < after_seconds:
@@ -96,11 +96,11 @@ class IdleWatch:
             return True
 
     def _alive(self) -> bool:
-        """Whether the lease is not what it was at the last look."""
+        """Whether the lease changed since the last look."""
         try:
             meta = self._store.head(keys.LEASE)
         except StoreError as error:
-            _log.warning("the daemon's lease could not be looked at: %s", error)
+            _log.warning("the daemon's lease could not be read: %s", error)
             return False
         before, self._generation = self._generation, 0 if meta is None else meta.generation
         return before is not None and before != self._generation
@@ -111,7 +111,7 @@ class IdleWatch:
 
 
 def power_off(environ: Mapping[str, str]) -> None:
-    """Ends this VM. Of an emulated one the first process ends, which takes all others with it."""
+    """End this VM. On an emulated one end its first process, which ends all others."""
     if environ.get(EMULATED_TPU) == "1":
         marker = environ.get(VM_MARKER, "")
         others = processes.marked(VM_MARKER, marker) if marker else []

@@ -1,7 +1,4 @@
-"""A host's reports: who speaks, in which boot, about which try.
-
-Layer: worker.
-"""
+"""The reports of one host."""
 
 from __future__ import annotations
 
@@ -13,14 +10,16 @@ from bastion.core.bucket.protocol import HostPhase, Report
 
 
 class Reporter:
-    """Makes the reports of one host and hands them on.
+    """Makes the reports of one host and passes them on.
 
     Attributes:
-        try_number: Which try the reports are about.
+        try_number: The try that the reports are about.
     """
 
     def __init__(self, identity: HostIdentity, *, boot_id: str, publish: Callable[[Report], None]) -> None:
-        """`publish` makes a report the host's report, and returns at once."""
+        """Args:
+        publish: Makes a report the host's report, without blocking.
+        """
         self._identity = identity
         self._boot_id = boot_id
         self._publish = publish
@@ -37,7 +36,7 @@ class Reporter:
         ended_at: float | None = None,
         checkpointed_at: float | None = None,
     ) -> Report:
-        """A report; instants are seconds since the epoch."""
+        """Make a report; times are seconds since the epoch."""
         return Report(
             run=self._identity.arguments.run,
             host=self._identity.host,
@@ -56,7 +55,6 @@ class Reporter:
     def publish(
         self, phase: HostPhase, *, started_at: float | None = None, checkpointed_at: float | None = None
     ) -> None:
-        """Tells where the host is."""
         self._publish(self.make(phase, started_at=started_at, checkpointed_at=checkpointed_at))
 
 

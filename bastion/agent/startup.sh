@@ -263,7 +263,7 @@ while [ -z "$stopping" ]; do
     kill -0 "$child" 2> /dev/null || break
   done
   if [ "$code" -eq 0 ] || [ -n "$stopping" ]; then exit "$code"; fi
-  say "the agent ended with $code; starting it again"
+  say "the agent exited with code $code; restarting it"
   pause 2
 done
 exit 143

@@ -1,11 +1,7 @@
-"""Why a host stops what it does: it is shut down, the cloud takes it away, its order says so, or its order is lost.
+"""Why a host stops: it is shut down, the cloud takes it away, its order says so, or its order is lost.
 
-Layer: worker; looks at what other threads found, does no I/O.
-
-Invariants:
-
-* Nothing else ends a running command: an unreachable bucket or a dead daemon is no reason, except where another machine
-  may start the command again (`order_lost_seconds`).
+Does no I/O. Invariant: nothing else ends a running command. An unreachable bucket or a dead daemon is no reason, unless
+another machine may start the command again (`order_lost_seconds`).
 """
 
 from __future__ import annotations
@@ -20,16 +16,16 @@ from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase, Order, OrderAction
 from bastion.ports import Clock
 
-# A VM that is shut down is given some seconds by whoever does it; the command gets the first of them.
+# The first seconds of a VM's shutdown are for the command.
 SHUTDOWN_GRACE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why to stop, and until when the command may end by itself.
+    """Why to stop, and when the command must have ended by itself.
 
     Attributes:
-        phase: What the host is then: STOPPED, FAILED, or WAITING for the next try.
+        phase: The host's phase afterwards: STOPPED, FAILED, or WAITING for the next try.
         error: One of `bastion.core.bucket.host_errors`, or empty.
         deadline: Monotonic seconds.
     """
@@ -41,10 +37,10 @@ class Stop:
 
 
 class StopReasons:
-    """What one host has to obey.
+    """The stop reasons of one host.
 
     Attributes:
-        shut_down: Set, from a signal handler, when the host is being shut down.
+        shut_down: Set from a signal handler when the host shuts down.
     """
 
     def __init__(self, identity: HostIdentity, link: BucketLink, signals: HostSignals | None, *, clock: Clock) -> None:
@@ -55,18 +51,18 @@ class StopReasons:
         self.shut_down = False
 
     def of_try(self, number: int) -> Stop | None:
-        """Why not to begin, or to go on with, a try."""
+        """Why not to begin or continue a try."""
         return self.of_host() or self._of_order(number)
 
     def of_host(self) -> Stop | None:
-        """Why this host itself does not go on, whatever it is at."""
+        """Why this host as a whole stops."""
         signal = self._signals.pending if self._signals is not None else None
         if self.shut_down:
             # A cloud that takes the host away may say why at the same moment.
             return Stop(
                 phase=HostPhase.STOPPED,
                 error=signal.error if signal else host_errors.HOST_SHUT_DOWN,
-                message=signal.message if signal else "the host was shut down",
+                message=signal.message if signal else "the host shut down",
                 deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
             )
         if signal is not None:
@@ -74,7 +70,7 @@ class StopReasons:
         return None
 
     def superseded(self, number: int) -> bool:
-        """Whether a later try than that has been ordered."""
+        """Whether a later try has been ordered."""
         order = self._link.order
         return order is not None and order.action is not OrderAction.STOP and order.try_number > number
 
@@ -94,8 +90,8 @@ class StopReasons:
                 phase=HostPhase.FAILED,
                 error=host_errors.ORDER_LOST,
                 message=(
-                    f"the order could not be read for {self._order_lost_seconds:.0f} s; nothing runs here any more, "
-                    "because another machine may start it again"
+                    f"the order could not be read for {self._order_lost_seconds:.0f} s; stopping, "
+                    "because another machine may start the job again"
                 ),
                 deadline=self._clock.monotonic() + limits.EVICTION_GRACE_SECONDS,
             )
@@ -104,5 +100,5 @@ class StopReasons:
     def _ordered(self, order: Order, phase: HostPhase) -> Stop:
         message = order.reason
         if phase is HostPhase.WAITING:
-            message = message or f"try {order.try_number} begins, on all hosts together"
+            message = message or f"try {order.try_number} begins on all hosts"
         return Stop(phase=phase, error="", message=message, deadline=self._clock.monotonic() + order.grace_seconds)

@@ -1,12 +1,11 @@
-"""What the cloud says about this VM's near future: it is pre-empted, or taken away for maintenance.
+"""The cloud's notices about this VM: pre-emption and maintenance.
 
-Layer: worker; a thread for each value of the metadata server that is watched, which waits there for a change. `look` is
-one request, for tests to drive.
+One thread per watched value of the metadata server waits there for a change. `look` is one request, for tests.
 
 Invariants:
 
-* A signal once seen stays: whoever looks later finds it, with the deadline of when it came.
-* A server that does not answer is asked again for ever; a value that it does not have is not asked for again.
+* A signal once seen stays, with its original deadline.
+* A server that does not answer is retried forever; a value that does not exist is not read again.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from bastion.ports import Clock
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 60.0
-# A server that cannot wait answers the same at once; it is not asked in a circle.
+# A server without long polls answers at once; wait before the next request.
 _SHORTEST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """That this host goes away.
+    """A notice that this host goes away.
 
     Attributes:
-        error: Its name, of `bastion.core.bucket.host_errors`.
-        deadline: Until when the command may end by itself; monotonic seconds.
+        error: One of `bastion.core.bucket.host_errors`.
+        deadline: When the command must have ended by itself; monotonic seconds.
     """
 
     error: str
@@ -46,21 +45,21 @@ class Signal:
 
 
 def preempted(value: str) -> tuple[str, str] | None:
-    """What `instance/preempted` means: error and message, or None if nothing is to be done."""
+    """The meaning of `instance/preempted`: error and message, or None."""
     if value.strip().upper() != "TRUE":
         return None
-    return host_errors.PREEMPTED, "the cloud pre-empted this host"
+    return host_errors.PREEMPTED, "the cloud preempted this host"
 
 
 def maintenance(value: str) -> tuple[str, str] | None:
-    """The same of `instance/maintenance-event`. A VM that is moved while it runs (MIGRATE_...) notices a pause."""
+    """The meaning of `instance/maintenance-event`. A live migration (MIGRATE_...) only pauses the VM."""
     if not value.strip().upper().startswith("TERMINATE"):
         return None
-    return host_errors.MAINTENANCE, f"the cloud takes this host away to maintain it ({value.strip()[:80]})"
+    return host_errors.MAINTENANCE, f"the cloud stops this host for maintenance ({value.strip()[:80]})"
 
 
 class Watch:
-    """One value of the metadata server."""
+    """Watches one value of the metadata server."""
 
     def __init__(
         self,
@@ -72,7 +71,9 @@ class Watch:
         rng: Random,
         tell: Callable[[str, str], None],
     ) -> None:
-        """`tell` gets error and message when the value becomes one that means something."""
+        """Args:
+        tell: Gets error and message when the value becomes meaningful.
+        """
         self._server = server
         self._path = path
         self._meaning = meaning
@@ -82,16 +83,16 @@ class Watch:
         self._tag = ""
 
     def look(self) -> float | None:
-        """Asks once, and waits for a change if there was an answer before.
+        """Request once; wait for a change if there was an answer before.
 
         Returns:
-            Seconds until to ask again; None: there is nothing more to ask.
+            Seconds until the next request; None if there is nothing more to ask.
         """
         began, before = self._clock.monotonic(), self._tag
         try:
             value, self._tag = self._server.watch(self._path, tag=self._tag, wait_seconds=_WAIT_SECONDS)
         except NotFound:
-            _log.info("the metadata server has no %s; it is not watched", self._path)
+            _log.info("the metadata server has no %s; not watching it", self._path)
             return None
         except StoreUnavailable as error:
             delay = self._backoff.next()
@@ -108,7 +109,7 @@ class Watch:
 
 
 class HostSignals:
-    """All that is watched on one VM; `start` begins it."""
+    """All watches of one VM."""
 
     def __init__(self, server: MetadataServer, *, clock: Clock, rng: Random) -> None:
         self._clock = clock
@@ -122,13 +123,13 @@ class HostSignals:
         self.pending: Signal | None = None
 
     def start(self, on_change: Callable[[], None]) -> None:
-        """`on_change` is called, from another thread, when `pending` was set."""
+        """Start; `on_change` is called from another thread when `pending` is set."""
         self._on_change = on_change
         for watch in self._watches:
             threading.Thread(target=self._work, args=(watch,), name="host-signals", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the threads after the requests they are in; does not wait for it."""
+        """End the threads after their current requests, without waiting."""
         self._ended.set()
 
     def _work(self, watch: Watch) -> None:

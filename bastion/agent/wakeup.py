@@ -1,7 +1,6 @@
-"""Waking a waiting loop from another thread or from a signal handler.
+"""Wake a waiting loop from another thread or a signal handler.
 
-Layer: worker. `threading.Event` must not be set in a signal handler (its lock may be held by the very frame that was
-interrupted); a byte in a pipe may.
+`threading.Event` is unsafe in a signal handler: the interrupted frame may hold its lock. A byte in a pipe is safe.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Wakeup:
 
     def set(self) -> None:
         """Safe in signal handlers and from any thread, also after `close`."""
-        # A full pipe is set already; a closed one has nobody waiting.
+        # A full pipe is already set; a closed one has no waiter.
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._write, b"\0")
 
@@ -35,7 +34,7 @@ class Wakeup:
                 pass
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Waits until set or the time is over, and clears it; returns whether it was set."""
+        """Wait until set or timeout, and clear it; return whether it was set."""
         ready, _, _ = select.select([self._read], [], [], max(0.0, timeout_seconds))
         if ready:
             self.clear()

@@ -236,7 +236,7 @@ def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> 
             os.close(above)
 
 
-def remove_leftovers(objects: int, *, before_ns: int, name: str = _TEMPORARY_FOLDER) -> None:
+def remove_orphans(objects: int, *, before_ns: int, name: str = _TEMPORARY_FOLDER) -> None:
     """Removes temporary files in the folder `name` last changed before an instant: their writers are dead."""
     try:
         folder = files.open_folder(objects, [name])
@@ -249,10 +249,10 @@ def remove_leftovers(objects: int, *, before_ns: int, name: str = _TEMPORARY_FOL
                 names = [entry.name for entry in entries]
         finally:
             os.close(listing)
-        for leftover in names:
-            status = files.status_of(folder, leftover)
+        for orphan in names:
+            status = files.status_of(folder, orphan)
             if status is not None and status.st_ctime_ns < before_ns:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(leftover, dir_fd=folder)
+                    os.unlink(orphan, dir_fd=folder)
     finally:
         os.close(folder)

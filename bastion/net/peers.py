@@ -91,8 +91,8 @@ def _look_up(client: Address, server: Address) -> tuple[int, int] | None:
 def _hex_port(address: Address) -> str:
     """An address as `/proc/net/tcp` spells it: each four bytes in the machine's order, then the port."""
     packed = _packed(address)
-    words = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
-    return f"{''.join(f'{word:08X}' for word in words)}:{address[1]:04X}"
+    numbers = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
+    return f"{''.join(f'{word:08X}' for word in numbers)}:{address[1]:04X}"
 
 
 def _packed(address: Address) -> bytes:

@@ -1,5 +1,4 @@
-"""The encrypting storage proxy: what a job stores through it lies in the bucket as ciphertext.
+"""The encrypting storage proxy: objects that a job stores through it are ciphertext in the bucket.
 
-Layer: a program of its own, beside adapters, daemon, worker and emulator; keys come through the `Kms` port.
-The format of what it stores is `docs/reference/object-format.md`.
+docs/reference/object-format.md describes their format. Keys come through the `Kms` port.
 """

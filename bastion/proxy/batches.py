@@ -1,7 +1,4 @@
-"""Batches: one that concerns no mapped bucket passes untouched, any other is taken apart and answered call by call.
-
-Layer: proxy.
-"""
+"""Batches: pass through untouched if no call names a mapped bucket; otherwise answer each call separately."""
 
 from __future__ import annotations
 
@@ -17,19 +14,16 @@ from bastion.storage_wire.query import Query
 from bastion.storage_wire.refusals import Refusal, as_json
 
 _ANSWER_MAX_BYTES = 16 * 1024 * 1024
-# What has no place in a batch: objects' bytes, and whatever is no call of the JSON API.
+# Not allowed in a batch: objects' bytes, and requests other than calls of the JSON API.
 _BARRED = frozenset({Action.BATCH, Action.READ, Action.UPLOAD})
 
 
 def answer(call: Call, single: Callable[[Request], Response]) -> Response:
-    """Answers a batch.
-
-    Args:
-        single: Answers one request, whatever it is about.
+    """Answer a batch; `single` answers one call of any type.
 
     Raises:
-        Refusal: the batch cannot be read; no call was done.
-        UpstreamUnavailable: a batch that passes untouched had no answer.
+        Refusal: The batch cannot be read; no call was done.
+        UpstreamUnavailable: A batch that passes through had no answer.
     """
     taken = batch.taken_apart(call.request)
     if not any(_concerns(call, _placed(request)) for _, request in taken.requests):
@@ -39,7 +33,9 @@ def answer(call: Call, single: Callable[[Request], Response]) -> Response:
     def answered(request: Request) -> Response:
         found = _placed(request)
         if found.is_xml or found.action in _BARRED:
-            return as_json(Refusal(501, "notImplemented", f"A batch has no place for {request.method} {request.path}."))
+            return as_json(
+                Refusal(501, "notImplemented", f"{request.method} {request.path} is not supported in a batch.")
+            )
         return _collected(single(replace(request, headers=_completed(request.headers, outer))))
 
     return batch.answered(taken, answered)
@@ -54,7 +50,7 @@ def _placed(request: Request) -> Route:
 
 
 def _concerns(call: Call, found: Route) -> bool:
-    """Whether a call may be about a mapped bucket, or brings what has no place in a batch."""
+    """Whether a call may be about a mapped bucket, or is not allowed in a batch."""
     if found.is_xml or found.action in _BARRED:
         return True
     if found.action is Action.NOT_UNDERSTOOD and not found.buckets:
@@ -63,13 +59,12 @@ def _concerns(call: Call, found: Route) -> bool:
 
 
 def _completed(headers: Headers, outer: Headers) -> Headers:
-    """A call's headers: its own, and of the batch's those that it does not have; the token is among these."""
+    """A call's headers plus the batch's headers that it lacks, such as the token."""
     own = end_to_end(headers)
     return Headers([*own.items(), *(item for item in outer.items() if item[0] not in own)])
 
 
 def _collected(response: Response) -> Response:
-    """The response with its body in memory."""
     if isinstance(response.body, bytes):
         return response
     try:
@@ -82,10 +77,7 @@ def _collected(response: Response) -> Response:
 
 
 def _bytes(body: Iterable[bytes] | FileSlice) -> bytes:
-    """
-    Raises:
-        UpstreamUnavailable: it broke off, or is too large.
-    """
+    """Return the body; raise UpstreamUnavailable if it breaks off or is too large."""
     assert not isinstance(body, FileSlice)
     collected = bytearray()
     for piece in body:

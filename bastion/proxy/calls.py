@@ -1,7 +1,4 @@
-"""One request on its way through the proxy, and what every answer is made with.
-
-Layer: proxy.
-"""
+"""A request to the proxy, and the building blocks of answers."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bastion.net.http1 import Body, Headers, Request, Response
+from bastion.net.http1.head import HOP_BY_HOP
 from bastion.net.http1.messages import PIECE_BYTES
 from bastion.proxy.memory import MemoryBudget
 from bastion.proxy.objects import KnownObjects
@@ -24,24 +22,17 @@ from bastion.storage_wire.query import Query
 from bastion.storage_wire.refusals import Refusal
 
 _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
-# Headers of one connection, and those that the sender writes anew.
-_OF_CONNECTIONS = frozenset(
-    (
-        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization"),
-        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-    )
-)
-# What the service says of itself and its own connection: the date is written anew, and other ways lead past the proxy.
+# Headers about the service's own connection. The date is written again; alternative routes would bypass the proxy.
 OF_THE_SERVICE = frozenset({"alt-svc", "date"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the handlers of one proxy share; all of it is safe to use from many threads.
+    """What the handlers of one proxy share; thread-safe.
 
     Attributes:
-        encrypt: Whether what is stored in mapped buckets is encrypted; what is ciphertext is decrypted either way.
-        allow_plaintext: Whether plaintext that lies in a mapped bucket may be read.
+        encrypt: Whether to encrypt new objects in mapped buckets; existing ciphertext is always decrypted.
+        allow_plaintext: Whether plaintext in a mapped bucket may be read.
         memory: For the buffers of uploads and downloads.
     """
 
@@ -58,7 +49,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request that has been placed."""
+    """A request whose target is known."""
 
     request: Request
     route: Route
@@ -66,11 +57,7 @@ class Call:
     parts: Parts
 
     def document(self) -> dict[str, Any]:
-        """The request's body as a JSON object; an empty body is an empty one.
-
-        Raises:
-            Refusal: it is none, or too large.
-        """
+        """The request's body as a JSON object; {} for an empty body. Raises Refusal if invalid or too large."""
         body = self.request.body.read(_DOCUMENT_MAX_BYTES + 1)
         if len(body) > _DOCUMENT_MAX_BYTES:
             raise Refusal(413, "uploadTooLarge", f"The body is larger than {_DOCUMENT_MAX_BYTES} bytes.")
@@ -85,10 +72,10 @@ class Call:
         body: bytes | Iterable[bytes | memoryview] = b"",
         length: int | None = None,
     ) -> Answer:
-        """Asks the service on behalf of the client, at the host that the client meant; what is not given, as it did.
+        """Send a request to the client's host; defaults are the client's method, target and headers.
 
         Raises:
-            UpstreamUnavailable: there was no answer.
+            UpstreamUnavailable: There was no answer.
         """
         return self.parts.upstream.ask(self._asked(method, target, headers, body, length))
 
@@ -111,13 +98,10 @@ class Call:
         )
 
     def pass_on(self, upstream: Upstream | None = None) -> Response:
-        """The request as it came, the answer as it comes.
-
-        Args:
-            upstream: Whom it is passed on to; None: the service.
+        """Pass the request and its answer through, to `upstream` or by default the service.
 
         Raises:
-            UpstreamUnavailable: there was no answer.
+            UpstreamUnavailable: There was no answer.
         """
         body = self.request.body
         sent: bytes | Iterable[bytes | memoryview] = b"" if body.finished else gathered(body)
@@ -125,16 +109,12 @@ class Call:
         return relayed((upstream or self.parts.upstream).ask(asked), self.request)
 
     def pass_on_alone(self) -> Response:
-        """The request as it came, but for a body, of which it makes no use; the answer as it comes.
-
-        Raises:
-            UpstreamUnavailable: there was no answer.
-        """
+        """Like `pass_on`, without the body, which the request does not use."""
         return relayed(self.ask(), self.request)
 
 
 def gathered(body: Body) -> Iterator[memoryview]:
-    """A body in pieces as large as are sent at once, in memory that is used again: each is good until the next one."""
+    """Yield a body in large pieces, in reused memory: each piece is valid until the next."""
     memory = memoryview(bytearray(PIECE_BYTES if body.length is None else min(PIECE_BYTES, body.length)))
     while count := body.readinto(memory):
         yield memory[:count]
@@ -146,18 +126,14 @@ def origin_form(request: Request) -> str:
 
 
 def end_to_end(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
-    """Those headers that concern more than one connection.
-
-    Args:
-        without: Further names, in lower case, that are left out.
-    """
+    """The end-to-end headers, except those in `without` (lower case)."""
     named = {name.strip().lower() for value in headers.get_all("connection") for name in value.split(",")}
-    dropped = _OF_CONNECTIONS | named | without
+    dropped = HOP_BY_HOP | named | without
     return Headers((name, value) for name, value in headers.items() if name.lower() not in dropped)
 
 
 def relayed(answer: Answer, request: Request) -> Response:
-    """An answer as a response whose body streams; it owns the answer."""
+    """Return an answer as a streaming response, which owns the answer."""
     headers = end_to_end(answer.headers, without=OF_THE_SERVICE)
     if location := headers.get("location"):
         headers.set("Location", secured(location, request))
@@ -172,25 +148,25 @@ def relayed(answer: Answer, request: Request) -> Response:
 
 
 def refused(answer: Answer, request: Request) -> Response:
-    """An answer that is not the object that was asked for, as a response.
+    """Return an error answer of the service as a response.
 
     Raises:
-        UpstreamUnavailable: it would pass for one; none of its bytes was authenticated.
+        UpstreamUnavailable: It looks like the object; none of its bytes was authenticated.
     """
     if answer.status < 300:
         answer.close()
-        raise UpstreamUnavailable(f"the service answered {answer.status}, which is no answer to this; try again")
+        raise UpstreamUnavailable(f"the service answered {answer.status}, which is not a valid answer here; try again")
     return relayed(answer, request)
 
 
 def secured(location: str, request: Request) -> str:
-    """An address at the client's own host as the client reaches it: a service behind plain HTTP names that."""
+    """Rewrite an address at the client's own host to https, in case the service behind plain HTTP uses http."""
     plain = f"http://{request.authority}/"
     return f"https://{location.removeprefix('http://')}" if location.startswith(plain) and request.secure else location
 
 
 class AnswerBody:
-    """An answer's bytes as they come; closing it closes the answer."""
+    """An answer's body as it comes; closing it closes the answer."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

@@ -1,8 +1,7 @@
-"""Changes of an object's attributes: the client's own are changed as it says, the envelope stays whole.
+"""Change an object's attributes as the client asks, and keep its envelope.
 
-Layer: proxy. An object's metadata holds the only copy of its key, so nothing that a client sends may remove or replace
-an entry of ours. Where the envelope must be sent along, it is that of the version which was read, and the change is
-bound to that version.
+An object's metadata holds the only copy of its key: no client may remove or replace our entries. A change that must
+repeat the envelope uses the envelope of the version that was read, and applies to that version only.
 """
 
 from __future__ import annotations
@@ -22,21 +21,17 @@ from bastion.storage_wire.query import Query
 from bastion.storage_wire.refusals import Refusal, invalid
 
 _TRIES = 5
-# Of a resource that a client sends back as it got it: true of the plaintext, and not for clients to set.
+# Fields of a resource that a client sends back as it got it; true of the plaintext, and read-only for clients.
 _SUMS = ("crc32c", "md5Hash", "size")
 _TAGS = frozenset({"if-match", "if-none-match"})
 _CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
 
-# What to send: given the client's document, the present resource, and its envelope.
+# Build the document to send from the client's document, the present resource and its envelope.
 _Sent = Callable[[Json, Json, Envelope], Json]
 
 
 def change(call: Call) -> Response:
-    """Answers PATCH: what is not named stays.
-
-    Raises:
-        Refusal, EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: it cannot be done, or not be shown.
-    """
+    """Answer PATCH: fields that are not named stay."""
     document = checked_document(call)
     if "contentEncoding" in document or ("metadata" in document and document["metadata"] is None):
         return _bound(call, document, _patch)
@@ -44,20 +39,12 @@ def change(call: Call) -> Response:
 
 
 def replace(call: Call) -> Response:
-    """Answers PUT: what is not named is unset.
-
-    Raises:
-        Refusal, EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: as `change`.
-    """
+    """Answer PUT: fields that are not named are unset."""
     return _bound(call, checked_document(call), _replacement)
 
 
 def checked_document(call: Call) -> Json:
-    """The resource that a client sends.
-
-    Raises:
-        Refusal: 400, it is none, or sets what is ours.
-    """
+    """The resource that a client sends; raises Refusal (400) if it is invalid or sets our metadata."""
     document = {name: value for name, value in call.document().items() if name not in _SUMS}
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
@@ -69,10 +56,8 @@ def checked_document(call: Call) -> Json:
 
 
 def encoded(envelope: Envelope, content_encoding: str) -> Envelope:
-    """The envelope of an object that its owner gives that content encoding; empty: none.
-
-    Raises:
-        Refusal: 400, there can be no such encoding.
+    """Return the envelope with the content encoding that the owner sets; empty: none. Raises Refusal (400) if
+    invalid.
     """
     changed = dataclasses.replace(envelope, content_encoding=content_encoding)
     try:
@@ -90,7 +75,7 @@ def _patch(document: Json, present: Json, envelope: Envelope) -> Json:
     if "contentEncoding" in document:
         del sent["contentEncoding"]
         changed = encoded(envelope, text_field(document, "contentEncoding"))
-        # An entry that is not in it any more is removed.
+        # Entries that the client removed.
         metadata = {**metadata, **dict.fromkeys(envelope.to_metadata()), **changed.to_metadata()}
     return {**sent, "metadata": metadata}
 
@@ -102,7 +87,7 @@ def _replacement(document: Json, present: Json, envelope: Envelope) -> Json:  # 
 
 
 def _bound(call: Call, document: Json, make: _Sent) -> Response:
-    """Reads the object, and changes exactly the version that was read."""
+    """Read the object, then change exactly the version that was read."""
     path, query = call.request.path, call.request.query
     for _ in range(_TRIES):
         answer = ask_json(call, "GET", path, requeried(query, without=_CONDITIONS), without=_TAGS)
@@ -121,15 +106,14 @@ def _bound(call: Call, document: Json, make: _Sent) -> Response:
         if answer.status != 412 or any(name in call.request.headers for name in _TAGS):
             return answered_resource(call, answer)
         answer.close()
-    raise UpstreamUnavailable("the object changes again and again; try again")
+    raise UpstreamUnavailable("the object keeps changing; try again")
 
 
 def _check_conditions(query: Query, present: dict[str, Any]) -> None:
-    """Holds the client's conditions against a version of the object.
+    """Check the client's conditions against a version of the object.
 
     Raises:
-        Refusal: 412, one that demands a version does not hold; 304, one that excludes a version; 400, one is no
-            number.
+        Refusal: 412 or 304 if a condition fails, 400 if one is not a number.
     """
     try:
         generation, metageneration = int(present["generation"]), int(present["metageneration"])

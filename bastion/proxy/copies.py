@@ -1,8 +1,7 @@
-"""Copies within the service: the ciphertext is copied as it is, and its key wrapped anew for where it will lie.
+"""Copy objects within the service: copy the ciphertext, and wrap its key again for the destination.
 
-Layer: proxy. The service would copy the source's envelope, which is bound to the source's place, so every copy says all
-the attributes of the destination. From plaintext to ciphertext or back there is no copy without moving the bytes
-through the proxy.
+The service would copy the source's envelope, which is bound to the source's name, so every copy sends all attributes of
+the destination. A copy between plaintext and ciphertext needs a download and an upload.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from bastion.storage_wire.documents import text_field
 from bastion.storage_wire.refusals import Refusal, invalid
 
 _TRIES = 3
-# What a copy takes over from its source unless the client says otherwise; the storage class is the bucket's matter.
+# What a copy inherits unless the client says otherwise; the storage class is the bucket's.
 _ATTRIBUTES = ("contentType", "contentDisposition", "contentLanguage", "cacheControl", "customTime")
-# A client that sets one of these sets them all.
+# A client that sets one of these sets all of them.
 _REPLACING = frozenset({*_ATTRIBUTES, "contentEncoding", "metadata"})
 _CONDITIONS = {
     "ifSourceGenerationMatch": "ifGenerationMatch",
@@ -51,12 +50,12 @@ _TOKEN = "gcsproxy."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copying:
-    """A copy that has been asked for.
+    """A requested copy.
 
     Attributes:
-        source: As it lies in the bucket.
-        envelope: The destination's; None: it will be plaintext, as the source is.
-        answer: What the service says of the copy.
+        source: As stored in the bucket.
+        envelope: The destination's; None if it will be plaintext, like the source.
+        answer: The service's answer about the copy.
     """
 
     source: Known
@@ -65,21 +64,13 @@ class _Copying:
 
 
 def copy(call: Call) -> Response:
-    """Answers `copyTo`.
-
-    Raises:
-        Refusal, EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: it cannot be copied, or not be shown.
-    """
+    """Answer `copyTo`."""
     copying = _copy(call, _Token())
     return copying if isinstance(copying, Response) else answered_resource(call, copying.answer)
 
 
 def rewrite(call: Call) -> Response:
-    """Answers `rewriteTo`; the sizes in the answer are those of the plaintext.
-
-    Raises:
-        Refusal, EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: as `copy`.
-    """
+    """Answer `rewriteTo`; sizes in the answer are those of the plaintext."""
     wanted = wanted_of(call)
     copying = _copy(call, _Token.read(call.query.get("rewriteToken")))
     if isinstance(copying, Response):
@@ -123,16 +114,16 @@ def _copy(call: Call, token: _Token) -> _Copying | Response:
             requeried(call.request.query, added=added),
             document=document if envelope is None else _attributes(document, found, envelope),
         )
-        # Something is not there: this generation of the source, if it is another one by now; else the destination.
+        # Not found: this generation of the source, if it was replaced; else the destination.
         if answer.status != 404 or tried == known.generation:
             return _Copying(source=known, envelope=envelope, answer=answer)
         answer.close()
         tried = known.generation
-    raise UpstreamUnavailable("the source of the copy changes again and again; try again")
+    raise UpstreamUnavailable("the source of the copy keeps changing; try again")
 
 
 def _source(call: Call) -> Json | Response:
-    """The source's resource, under the client's conditions on it; or the answer that says why there is none."""
+    """The source's resource under the client's conditions, or the error answer."""
     path = call.request.path.rsplit("/", 5)[0]  # without copyTo/b/BUCKET/o/OBJECT
     query = requeried(call.request.query, without=(*_OF_THE_DESTINATION, *_CONDITIONS, "sourceGeneration"))
     demanded = {theirs: call.query.get(name) for name, theirs in _CONDITIONS.items() if name in call.query}
@@ -145,15 +136,15 @@ def _source(call: Call) -> Json | Response:
 
 
 def _envelope(call: Call, source: Known, token: _Token) -> Envelope | None:
-    """The envelope of the copy, and in a rewrite that goes on the one with which it began; None: it stays plaintext.
+    """The copy's envelope, the same in all calls of a rewrite; None if it stays plaintext.
 
     Raises:
-        Refusal: as `_moved`; 400, the token is of another rewrite.
+        Refusal: As `_moved`, or 400 if the token belongs to another rewrite.
     """
     envelope = _moved(call, source)
     begun = token.envelope
     if begun is None or envelope is None:
-        # A rewrite that did not begin here is the service's to judge.
+        # The service judges a rewrite that did not begin here.
         return envelope
     destination = call.route.bucket, call.route.name
     if call.parts.envelopes.open(begun, *destination) != call.parts.envelopes.open(envelope, *destination):
@@ -162,10 +153,10 @@ def _envelope(call: Call, source: Known, token: _Token) -> Envelope | None:
 
 
 def _moved(call: Call, source: Known) -> Envelope | None:
-    """The envelope of the copy; None: it stays plaintext.
+    """The copy's envelope; None if it stays plaintext.
 
     Raises:
-        Refusal: 501, the one is plaintext and the other must not be; 403, this plaintext must not be read.
+        Refusal: 501 if only one of source and destination is encrypted; 403 if this plaintext must not be read.
     """
     destination = call.route.bucket, call.route.name
     kek = call.parts.mapping.key_for(*destination)
@@ -186,13 +177,12 @@ def _impossible(why: str) -> Refusal:
     return Refusal(
         501,
         "notImplemented",
-        f"{why}; the storage service cannot change that in a copy. Download the object and upload it again, both "
-        "through the proxy.",
+        f"{why}; the storage service cannot change that in a copy. Download and upload the object "
+        "through the proxy instead.",
     )
 
 
 def _attributes(document: Json, source: Json, envelope: Envelope) -> Json:
-    """The whole resource of an encrypted copy."""
     if _REPLACING.isdisjoint(document):
         taken = {name: source[name] for name in _ATTRIBUTES if name in source}
         return {**taken, **document, "metadata": {**visible(source.get("metadata") or {}), **envelope.to_metadata()}}
@@ -203,11 +193,11 @@ def _attributes(document: Json, source: Json, envelope: Envelope) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Token:
-    """A rewrite that is under way: all its calls must send the same envelope, whichever proxy they come through.
+    """A rewrite in progress: all its calls must send the same envelope, through whichever proxy.
 
     Attributes:
-        service: The service's own token; empty: the rewrite begins.
-        envelope: The destination's, once it has been made.
+        service: The service's own token; empty at the start.
+        envelope: The destination's, once made.
     """
 
     service: str = ""
@@ -221,17 +211,14 @@ class _Token:
 
     @classmethod
     def read(cls, text: str) -> _Token:
-        """
-        Raises:
-            Refusal: 400, it is not what the proxy gave.
-        """
+        """Parse a token; raise Refusal (400) if the proxy did not issue it."""
         if not text.startswith(_TOKEN):
             return cls(service=text)
         try:
             service, entries = json.loads(base64.urlsafe_b64decode(text.removeprefix(_TOKEN).encode()))
             envelope = Envelope.from_metadata(entries)
         except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError, EnvelopeBroken) as error:
-            raise invalid("The rewriteToken is not one that was given here.") from error
+            raise invalid("The rewriteToken is not valid.") from error
         if not isinstance(service, str) or envelope is None:
-            raise invalid("The rewriteToken is not one that was given here.")
+            raise invalid("The rewriteToken is not valid.")
         return cls(service=service, envelope=envelope)

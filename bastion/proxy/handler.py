@@ -1,7 +1,7 @@
-"""What answers a request to the storage service: who is responsible for it, and what becomes of errors.
+"""Answer requests to the storage service: choose the handler, and translate errors.
 
-Layer: proxy. Invariants: a request that names no mapped bucket passes untouched; one that does is either understood, or
-refused with 501 before its body is read. What fails here never falls back to plaintext.
+Invariants: a request that names no mapped bucket passes through untouched. Another one is either understood, or refused
+with 501 before its body is read. No failure falls back to plaintext.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _ANSWERS: dict[Action, Callable[[Call], Response]] = {
     Action.XML_UPLOAD: xml_uploads.upload,
     Action.XML_DELETE: Call.pass_on_alone,
 }
-# With encryption off they pass; an upload that was begun with it on must still go on, so UPLOAD looks for itself.
+# With encryption off they pass, but an upload that began with encryption must continue, so UPLOAD checks for itself.
 _WHOLE_UPLOADS = frozenset({Action.INSERT_EMPTY, Action.XML_UPLOAD})
-# Their object stands in the path, so it is known here whether it lies below a mapped prefix.
+# The path names the object, so the mapped prefix can be checked here.
 _OF_ONE_OBJECT = frozenset(
     {Action.DESCRIBE, Action.READ, Action.CHANGE, Action.REPLACE, Action.XML_READ, Action.XML_UPLOAD}
 )
 
 
-# Statuses that make clients go where the answer's Location says; some of them with the body.
+# Statuses that make clients follow Location, some with the body.
 _REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 
 
 def handler(parts: Parts) -> Handler:
-    """What answers requests to the storage hosts; safe to call from many threads."""
+    """Return the handler of requests to the storage hosts; thread-safe."""
 
     def answer(request: Request) -> Response:
         render: Callable[[Refusal], Response] = as_json
@@ -95,10 +95,8 @@ def handler(parts: Parts) -> Handler:
 
 
 def _check_passing(call: Call) -> None:
-    """
-    Raises:
-        Refusal: 501, a request that would pass untouched could change a mapped bucket all the same; 400, it names an
-            upload that is sealed: the service knows an upload by its name alone, whatever the path says.
+    """Refuse (501) a pass-through request that could still change a mapped bucket, and (400) one that names a sealed
+    upload: the service identifies an upload by its name alone, whatever the path says.
     """
     if call.parts.encrypt and any(map(call.parts.mapping.covers, call.route.suspects)):
         raise _not_understood(replace(call.route, why="a path that names an encrypted bucket at another host"))
@@ -107,15 +105,14 @@ def _check_passing(call: Call) -> None:
 
 
 def _kept_here(response: Response) -> Response:
-    """The response, unless it sends the client elsewhere: it would take its plaintext along, or take what it finds
-    there for what it stored.
-
-    Raises:
-        Refusal: 502, it does.
-    """
+    """Return the response; refuse (502) a redirect, which would take plaintext elsewhere or return foreign data."""
     if response.status in _REDIRECTS and "location" in response.headers:
         response.close()
-        raise Refusal(502, "backendError", "The storage service sends clients elsewhere, where nothing is encrypted.")
+        raise Refusal(
+            502,
+            "backendError",
+            "The storage service answered with a redirect, which the encrypting proxy does not follow.",
+        )
     return response
 
 
@@ -129,8 +126,7 @@ def _not_understood(found: Route) -> Refusal:
     return Refusal(
         501,
         "notImplemented",
-        f"The encrypting proxy does not understand {found.why}, so it lets none of it reach an encrypted bucket. "
-        "docs/reference/proxy.md lists what it does.",
+        f"The encrypting proxy does not support {found.why} for an encrypted bucket. See docs/reference/proxy.md.",
     )
 
 

@@ -1,7 +1,7 @@
-"""Lists of objects: every item as its owner sees it.
+"""Object listings, with every item as its owner sees it.
 
-Layer: proxy. One item that cannot be told, or a key service that does not answer, must not hide all the others: such an
-item is shown without the checksum, and without anything that would be true of its ciphertext only.
+An item that cannot be opened, or a key service that does not answer, must not hide the others: such an item has no
+checksum, and no field that is true of its ciphertext only.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def list_objects(call: Call) -> Response:
-    """Answers a list of a bucket's objects, or a page of it.
-
-    Raises:
-        Refusal: 400, the client's selection of fields cannot be read.
-        UpstreamUnavailable: there was no whole answer.
-    """
+    """Answer a listing of a bucket's objects, or a page of it."""
     wanted = wanted_of(call)
     of_items = _of_items(wanted)
     if not wants_changed(of_items):
@@ -48,7 +43,7 @@ def list_objects(call: Call) -> Response:
     items = document.get("items")
     if items is not None:
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise UpstreamUnavailable("the service answered something else than a list of objects; try again")
+            raise UpstreamUnavailable("the service did not answer with a list of objects; try again")
         document["items"] = _plain_items(call.parts, items, sums=wants_sums(of_items))
     return json_answer(answer, document, wanted)
 

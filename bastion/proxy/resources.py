@@ -1,8 +1,8 @@
-"""Objects of the JSON API as their owner sees them: plaintext sizes and sums, nothing of ours in the metadata.
+"""Object resources as their owner sees them: plaintext sizes and checksums, without our metadata.
 
-Layer: proxy. Whatever is shown of an object is remembered, too, so that reading it is a single request. The service is
-always asked for whole resources, because a selection (`fields`) may leave out what tells ciphertext from plaintext; the
-client's selection is made here.
+Every object that is shown is also remembered, so that reading it takes one request. The proxy always requests whole
+resources, because a selection (`fields`) may omit what tells ciphertext from plaintext; it applies the client's
+selection itself.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from bastion.storage_wire.json_fields import Projection, names, projected, proje
 
 Json = dict[str, Any]
 
-# A page of a listing has at most a thousand objects of some 12 KiB.
+# A page has at most a thousand objects of about 12 KiB.
 _DOCUMENT_MAX_BYTES = 64 * 1024 * 1024
-# What encryption changes of a resource.
+# Fields that encryption changes.
 _CHANGED = frozenset({"size", "crc32c", "md5Hash", "metadata", "contentEncoding"})
-# Of a request about an object's bytes; or what would make the answer something else than JSON as it is.
+# Parameters about an object's bytes, or that would change the answer's format.
 _NOT_FOR_JSON = frozenset({"accept-encoding", "if-range", "range"})
 _OF_DOCUMENTS = frozenset({"content-encoding", "content-type"})
 _NOT_OF_JSON = OF_THE_SERVICE | {"content-encoding", "content-md5", "x-goog-hash"}
 
 
 def plain_resource(parts: Parts, resource: Mapping[str, Any], *, sums: bool = True) -> Json:
-    """An object as its owner sees it; what is plaintext is shown as it is.
+    """An object as its owner sees it; plaintext objects are unchanged.
 
     Args:
-        resource: As the service shows it, with all fields.
-        sums: Whether checksums are wanted: that takes the object's key.
+        resource: From the service, with all fields.
+        sums: Whether to show checksums, which takes the object's key.
 
     Raises:
-        EnvelopeBroken: somebody changed the envelope, or the length of what it is about.
-        KmsUnavailable, KmsRefused: only if `sums`.
-        UpstreamUnavailable: this is not what the service says of an object.
+        EnvelopeBroken: Somebody changed the envelope or the object's length.
+        KmsUnavailable, KmsRefused: Only with `sums`.
+        UpstreamUnavailable: The resource is not a valid object.
     """
     known = Known.of_resource(resource)
     known = parts.objects.opened(known, parts.envelopes) if sums else parts.objects.remember(known)
@@ -58,7 +58,7 @@ def plain_resource(parts: Parts, resource: Mapping[str, Any], *, sums: bool = Tr
 
 
 def without_ours(resource: Mapping[str, Any]) -> Json:
-    """Without our metadata, and without what would be true of the ciphertext only."""
+    """Without our metadata, and fields that are true of the ciphertext only."""
     shown = {name: value for name, value in resource.items() if name not in ("crc32c", "md5Hash", "contentEncoding")}
     if metadata := visible(resource.get("metadata") or {}):
         shown["metadata"] = metadata
@@ -76,16 +76,13 @@ def ask_json(
     document: Json | None = None,
     without: frozenset[str] = frozenset(),
 ) -> Answer:
-    """Asks for a JSON answer with all fields.
+    """Request a JSON answer with all fields.
 
     Args:
         path: Percent-encoded.
         query: Raw.
-        document: The body; None: there is none.
-        without: Names, in lower case, of the client's headers that are left out.
-
-    Raises:
-        UpstreamUnavailable: there was no answer.
+        document: The body; None for no body.
+        without: Client headers to omit, in lower case.
     """
     without |= _NOT_FOR_JSON if document is not None else _NOT_FOR_JSON | _OF_DOCUMENTS
     headers = end_to_end(call.request.headers, without=without)
@@ -96,11 +93,7 @@ def ask_json(
 
 
 def json_of(answer: Answer) -> Json:
-    """The JSON object that an answer is; closes it.
-
-    Raises:
-        UpstreamUnavailable: it is none, or does not come.
-    """
+    """Parse an answer as a JSON object and close it; raise UpstreamUnavailable if that fails."""
     try:
         data = answer.read(_DOCUMENT_MAX_BYTES + 1)
         document = json.loads(data) if len(data) <= _DOCUMENT_MAX_BYTES else None
@@ -109,28 +102,24 @@ def json_of(answer: Answer) -> Json:
     finally:
         answer.close()
     if not isinstance(document, dict):
-        raise UpstreamUnavailable("the service answered something else than a JSON object; try again")
+        raise UpstreamUnavailable("the service did not answer with a JSON object; try again")
     return document
 
 
 def json_answer(answer: Answer, document: Json, wanted: Projection | None) -> Response:
-    """A JSON object in place of the one that was answered."""
+    """Return a JSON object in place of the answer's."""
     headers = end_to_end(answer.headers, without=_NOT_OF_JSON)
     body = json.dumps(projected(document, wanted), separators=(",", ":")).encode()
     return Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
 
 
 def wanted_of(call: Call) -> Projection | None:
-    """What the client selects of the answer; None: all of it.
-
-    Raises:
-        Refusal: 400, its selection cannot be read.
-    """
+    """The fields that the client selects; None for all. Raises Refusal (400) if the selection is invalid."""
     return projection(call.query.get("fields"))
 
 
 def wants_changed(wanted: Projection | None) -> bool:
-    """Whether anything of a resource is wanted that encryption changes."""
+    """Whether the selection includes a field that encryption changes."""
     selected = names(wanted)
     return selected is None or not selected.isdisjoint(_CHANGED)
 
@@ -141,12 +130,7 @@ def wants_sums(wanted: Projection | None) -> bool:
 
 
 def answered_resource(call: Call, answer: Answer) -> Response:
-    """An answer that is an object, as the client's answer; any other as it is.
-
-    Raises:
-        EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: as `plain_resource`.
-        Refusal: as `wanted_of`.
-    """
+    """The answer with its object as the owner sees it; an error answer is passed on."""
     if answer.status != 200:
         return relayed(answer, call.request)
     try:
@@ -159,25 +143,15 @@ def answered_resource(call: Call, answer: Answer) -> Response:
 
 
 def check_named(call: Call, resource: Mapping[str, Any], place: tuple[str, str] | None = None) -> None:
-    """
-    Args:
-        place: Bucket and name that the resource must have; None: those of the call.
-
-    Raises:
-        UpstreamUnavailable: it is another object's.
-    """
+    """Raise UpstreamUnavailable if the resource is not that of `place` (bucket, name), by default the call's."""
     if (resource.get("bucket"), resource.get("name")) != (place or (call.route.bucket, call.route.name)):
-        raise UpstreamUnavailable("the service described another object than the one it was asked for; try again")
+        raise UpstreamUnavailable("the service described a different object; try again")
 
 
 def describe(call: Call) -> Response:
-    """Answers a read of an object's resource.
-
-    Raises:
-        EnvelopeBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable, Refusal: as `answered_resource`.
-    """
+    """Answer a read of an object's resource."""
     wanted = wanted_of(call)
     if not wants_changed(wanted):
         return call.pass_on_alone()
-    # HEAD is asked as GET: the length of the answer is that of what we make of it.
+    # HEAD becomes GET: the answer's length is that of our document.
     return answered_resource(call, ask_json(call, "GET", call.request.path, call.request.query))

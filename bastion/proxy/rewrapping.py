@@ -1,7 +1,7 @@
-"""Puts objects that are stored already under a key's primary version: metadata changes, contents stay.
+"""Rewrap stored objects with a key's primary version: metadata changes, contents stay.
 
-Layer: proxy. After a rotation in the key service, what was stored before stays readable through the old version; once
-everything was rewrapped, that version can be disabled. An object that changes meanwhile is left to whoever changed it.
+After a key rotation the old version still opens older objects; once all are rewrapped it can be disabled. An object
+that changes meanwhile is skipped.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bastion.proxy.settings import KeyMapping
 
 @dataclass(slots=True, kw_only=True)
 class Rewrapped:
-    """What was found and done, in objects.
+    """Counts of objects.
 
     Attributes:
-        done: Put under the primary version (with `dry_run`: would be).
-        current: Under it already.
-        plaintext: Not encrypted at all, although the mapping covers them.
-        changed: Changed by somebody else in that moment; run it again.
+        done: Rewrapped (with `dry_run`: to be rewrapped).
+        current: Already under the primary version.
+        plaintext: Not encrypted, although the mapping covers them.
+        changed: Changed concurrently; run it again.
         failed: Could not be opened or changed.
     """
 
@@ -45,14 +45,14 @@ def rewrap(
     dry_run: bool = False,
     say: Callable[[str], None],
 ) -> Rewrapped:
-    """Goes through a bucket, or what lies below a prefix.
+    """Rewrap a bucket, or the objects below a prefix.
 
     Args:
-        say: Told each object that fails, and why.
+        say: Called with each object that fails, and why.
 
     Raises:
-        KmsUnavailable: the key service does not answer; what was done stays done.
-        StoreError: the bucket cannot be listed.
+        KmsUnavailable: The key service does not answer; objects already rewrapped stay so.
+        StoreError: The bucket cannot be listed.
     """
     counts = Rewrapped()
     for found in objects.list(bucket, prefix):

@@ -1,8 +1,8 @@
-"""What a request to the storage service is about: which call, which bucket, which object.
+"""What a request to the storage service is about: the call, the bucket, the object.
 
-Layer: proxy. Pure. Nothing here knows which buckets are mapped. A path is taken apart before it is decoded, so that a
-`/` in an object's name (`%2F`) stays in it. What cannot be placed with certainty is NOT_UNDERSTOOD: the handler then
-refuses it rather than let it pass, unless it is plain that no mapped bucket is meant.
+Pure, and unaware of the mapping. A path is split before it is decoded, so that `%2F` in an object's name stays in it. A
+request that cannot be classified with certainty is NOT_UNDERSTOOD; the handler refuses it unless it clearly concerns no
+mapped bucket.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _JSON = "/storage/v1/"
 _UPLOADS = ("/upload/storage/v1/", "/resumable/upload/storage/v1/")
 _DOWNLOADS = "/download/storage/v1/"
 _BATCHES = ("/batch/storage/v1", "/batch")
-# The first words of paths of the service's other interfaces: never taken for a bucket of the XML API.
+# First path segments of the service's other interfaces: never a bucket of the XML API.
 _RESERVED = ("storage", "upload", "download", "resumable", "batch", "discovery")
-# Query parameters of the XML API that turn a read or a write of an object into something else.
+# XML API query parameters that turn an object read or write into something else.
 _XML_SUBRESOURCES = (
     "acl", "append", "compose", "cors", "delete", "encryption", "legal-hold", "lifecycle", "partNumber", "restore",
     "retention", "tagging", "torrent", "uploadId", "uploads", "upload_id", "versions",
 )  # fmt: skip
-# Which of several values counts is not for a proxy to guess.
+# Ambiguous when repeated.
 _ONCE = ("alt", "uploadType")
-# Signed addresses: what they sign is what was sent, so nothing about the request may change.
+# Signed URLs: the signature covers the request, so nothing about it may change.
 _SIGNED = ("X-Goog-Signature", "X-Amz-Signature", "Signature")
 _SIGNATURES = ("AWS", "GOOG1", "GOOG4")
 _STRANGE_PATH = "this path of the storage service"
-# Wider than what the service takes for a bucket; but one that could be read as a bucket and more (`vault%2Fa`) is none.
+# Wider than the service's bucket names; but `vault%2Fa`, which could be read as a bucket and more, is none.
 _BUCKET = re.compile(r"[A-Za-z0-9._:-]+")
 _PART_OF_BUCKET = re.compile(r"[A-Za-z]{2,}")
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Action(Enum):
-    """What a request wants. PASS: nothing that has to do with objects' bytes, sizes or custom metadata."""
+    """What a request wants. PASS: nothing about objects' bytes, sizes or custom metadata."""
 
     PASS = auto()
     NOT_UNDERSTOOD = auto()
@@ -64,15 +64,14 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """
-    Attributes:
-        bucket: Decoded; of a copy the destination's. Empty: none is named.
-        name: The object's, decoded; empty: none is named in the path (an upload's may stand in its query or body).
-        source: Bucket and name that a copy reads.
-        why: Of NOT_UNDERSTOOD: what is not supported, for the client's person.
-        is_xml: Whether it came through the XML API, and is answered in its words.
-        suspects: Of a request that changes something: further names that a service could take for the bucket's. Host
-            and path name a bucket in several ways, and which of them counts at which host is the service's decision.
+    """Attributes:
+    bucket: Decoded; of a copy the destination's. Empty if none is named.
+    name: The object's, decoded; empty if the path has none (an upload's may be in its query or body).
+    source: Bucket and name that a copy reads.
+    why: Of NOT_UNDERSTOOD: the unsupported feature, for messages.
+    is_xml: Whether it came through the XML API.
+    suspects: Of a changing request: further names that a service could take for the bucket. Host and path can both
+        name a bucket, and the service decides which counts.
     """
 
     action: Action
@@ -85,15 +84,14 @@ class Route:
 
     @property
     def buckets(self) -> tuple[str, ...]:
-        """Every bucket that is named."""
         return tuple(bucket for bucket in (self.bucket, self.source[0]) if bucket)
 
 
 def route(method: str, authority: str, path: str, query: Query, headers: Headers) -> Route:
-    """Places a request.
+    """Classify a request.
 
     Args:
-        authority: Host, and port if one is named, that the client means.
+        authority: The host, with a port if given, that the client means.
         path: Percent-encoded, without the query.
     """
     host = authority.rpartition("@")[2].lower().partition(":")[0].rstrip(".")
@@ -106,7 +104,7 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
     try:
         found = _of_json(method, path, query)
         if found is not None and (bucket := bucket_in(host)):
-            # There it is an object's name; who takes it for a call must not be served either.
+            # At such a host it is an object's name; a reader that takes it for a call must not be served.
             found = _refused(found, "a path of the JSON API at a bucket's own host", source=(bucket, ""))
         if found is None:
             found = _of_others(method, host, path, query, headers)
@@ -115,11 +113,11 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
     except Refusal:
         return Route(action=Action.NOT_UNDERSTOOD, why="a path that is not percent-encoded UTF-8")
     if not all(map(_BUCKET.fullmatch, found.buckets)):
-        return Route(action=Action.NOT_UNDERSTOOD, why="a bucket's name that is none", is_xml=found.is_xml)
+        return Route(action=Action.NOT_UNDERSTOOD, why="an invalid bucket name", is_xml=found.is_xml)
     if any(len(query.all(name)) > 1 for name in _ONCE):
-        return _refused(found, f"a query that says {' or '.join(_ONCE)} more than once")
+        return _refused(found, f"a query that repeats {' or '.join(_ONCE)}")
     if found.action is Action.UPLOAD and any(name.lower().startswith("x-goog-upload-") for name, _ in headers.items()):
-        return _refused(found, "uploads that are steered by X-Goog-Upload-* headers")
+        return _refused(found, "uploads with X-Goog-Upload-* headers")
     if found.action is not Action.PASS and "X-HTTP-Method-Override" in headers:
         return _refused(found, "X-HTTP-Method-Override")
     if found.action is not Action.PASS and any(name in query for name in _SIGNED):
@@ -134,7 +132,7 @@ def _refused(found: Route, why: str, *, source: tuple[str, str] | None = None) -
 
 
 def _of_json(method: str, path: str, query: Query) -> Route | None:
-    """A call of the JSON API; None: it is none."""
+    """A call of the JSON API, or None."""
     if path.rstrip("/") in _BATCHES:
         return Route(action=Action.BATCH)
     for prefix in _UPLOADS:
@@ -152,9 +150,9 @@ def _upload(method: str, segments: list[str], query: Query) -> Route:
         case ["b", bucket, "o"] | ["b", bucket, "o", ""] if method in ("POST", "PUT", "DELETE") and bucket:
             return Route(action=Action.UPLOAD, bucket=decoded(bucket), name=query.get("name"))
         case ["b", bucket, *_]:
-            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), why=f"{method} of this kind of upload")
+            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), why=f"{method} of this type of upload")
         case _:
-            return Route(action=Action.NOT_UNDERSTOOD, why="this kind of upload")
+            return Route(action=Action.NOT_UNDERSTOOD, why="this type of upload")
 
 
 def _download(method: str, segments: list[str]) -> Route:
@@ -162,9 +160,9 @@ def _download(method: str, segments: list[str]) -> Route:
         case ["b", bucket, "o", name] if method in ("GET", "HEAD") and bucket and name:
             return Route(action=Action.READ, bucket=decoded(bucket), name=decoded(name))
         case ["b", bucket, *_]:
-            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), why=f"{method} of this kind of download")
+            return Route(action=Action.NOT_UNDERSTOOD, bucket=decoded(bucket), why=f"{method} of this type of download")
         case _:
-            return Route(action=Action.NOT_UNDERSTOOD, why="this kind of download")
+            return Route(action=Action.NOT_UNDERSTOOD, why="this type of download")
 
 
 _OF_OBJECTS = {
@@ -212,16 +210,16 @@ def _call(method: str, segments: list[str], query: Query) -> Route:
         case ["b"] | ["b", ""] | ["projects", *_]:
             return Route(action=Action.PASS)
         case _:
-            # Were its empty pieces merged, or its `%2F` decoded, it could be any of the above.
+            # With empty segments merged or `%2F` decoded, it could be any of the above.
             return Route(action=Action.NOT_UNDERSTOOD, why="this path of the JSON API")
 
 
 def _of_others(method: str, host: str, path: str, query: Query, headers: Headers) -> Route:
-    """What is not the JSON API: other services of the shared host, or the XML API."""
+    """A request outside of the JSON API: other services of the shared host, or the XML API."""
     first, _, rest = path.lstrip("/").partition("/")
     word = decoded(first)
     if is_shared(host):
-        # Storage has its own prefixes here; a path that only resembles them may mean it.
+        # Storage has its own prefixes here; a similar path may mean it.
         like = any(part in ("storage", "b") for text in _readings(path) for part in text.lower().split("/"))
         return Route(action=Action.NOT_UNDERSTOOD if like else Action.PASS, why=_STRANGE_PATH)
     if path.startswith("//") or word in _RESERVED:
@@ -230,27 +228,27 @@ def _of_others(method: str, host: str, path: str, query: Query, headers: Headers
     if bucket:
         return _xml(method, bucket, decoded(path[1:]), query, headers)
     if not word:
-        # An upload by a form names its bucket in the form.
+        # A form upload names its bucket in the form.
         action = Action.PASS if method in ("GET", "HEAD", "OPTIONS") else Action.NOT_UNDERSTOOD
-        return Route(action=action, why=f"{method} of no bucket")
+        return Route(action=action, why=f"{method} without a bucket")
     return _xml(method, word, decoded(rest), query, headers)
 
 
 def _readings(path: str) -> tuple[str, str]:
-    """A path decoded once, and as somebody reads it who decodes twice."""
+    """A path decoded once and twice."""
     once = unquote(path)
     return once, unquote(once)
 
 
 def _suspects(path: str) -> tuple[str, ...]:
-    """The names in a path that could be a bucket's by some reading of it: the first one, and what follows a `b`."""
+    """The segments of a path that some reader could take for the bucket: the first, and what follows a `b`."""
     names = [re.findall(r"[A-Za-z0-9._:-]*[A-Za-z0-9_]", text.lower()) for text in _readings(path)]
-    found = [name for words in names for before, name in itertools.pairwise(["b", *words]) if before == "b"]
+    found = [name for segments in names for before, name in itertools.pairwise(["b", *segments]) if before == "b"]
     return tuple(dict.fromkeys(found))
 
 
 def _place(source: str) -> tuple[str, str]:
-    """Bucket and name in `/BUCKET/OBJECT`."""
+    """Parse `/BUCKET/OBJECT`."""
     bucket, _, name = source.lstrip("/").partition("/")
     return decoded(bucket), decoded(name)
 

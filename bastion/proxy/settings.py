@@ -1,7 +1,8 @@
-"""What the environment tells the proxy: which objects are encrypted under which key, and where everything is.
+"""The proxy's settings from the environment: which objects are encrypted under which key, and all addresses and
+folders.
 
-Layer: proxy, pure. What is malformed is refused, never guessed at: a proxy that misreads its mapping would store
-plaintext. An empty variable counts as unset.
+Pure. Malformed values are refused: a proxy that misreads its mapping would store plaintext. An empty variable counts as
+unset.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ PROCESSES_MAX = 64
 
 DEFAULT_LISTEN = f"{LOOPBACK}:{PORT}"
 
-_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """All that the environment tells.
+    """The proxy's settings.
 
     Attributes:
         mapping: What is encrypted, and under which keys.
-        former_keys: Keys that objects may still be under although the mapping names them no more.
-        encrypt: Whether new objects are encrypted; ciphertext that exists is decrypted in any case.
-        allow_plaintext: Whether plaintext that lies where ciphertext belongs is shown; always if `encrypt` is off.
-        cert_path: The folder where the public certificate is published; None: not set.
-        debug: Whether more is logged; never bodies, tokens or signed URLs.
+        former_keys: Keys of existing objects that the mapping no longer names.
+        encrypt: Whether to encrypt new objects; existing ciphertext is always decrypted.
+        allow_plaintext: Whether to show plaintext where ciphertext belongs; always if `encrypt` is off.
+        cert_path: Folder for the public certificate; None: not set.
+        debug: Whether to log more; never bodies, tokens or signed URLs.
         listen: Host and port; port 0: any.
-        kms: Where the keys lie.
+        kms: Which key service.
         keyring: The file with the keys; set exactly if `kms` is `local`.
         state_path: The proxy's own folder, for the authority's private key and unfinished uploads; None: not set.
-        users: Who may use it besides the user that runs it and root, by number; None: every local user.
-        processes: How many processes serve; None: not set.
-        upstream: `http://` or `https://` and host and port, in place of the storage hosts; None: the real ones.
+        users: User ids that may use it, besides its own user and root; None: every local user.
+        processes: Number of serving processes; None: not set.
+        upstream: `http(s)://host:port` instead of the storage hosts; None: the real ones.
     """
 
     mapping: KeyMapping
@@ -75,11 +76,7 @@ class ProxySettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> ProxySettings:
-        """Reads what is set.
-
-        Raises:
-            Refused: a variable is malformed, the mapping is missing, or two variables contradict each other.
-        """
+        """Read the settings. Raises Refused if a variable is malformed, missing or contradicts another."""
         given = {name: value.strip() for name, value in environment.items() if value.strip()}
         if MAPPING not in given:
             raise Refused(f"{MAPPING} is not set; write {MAPPING}=BUCKET:{FORM}")
@@ -112,7 +109,7 @@ def _former_keys(text: str) -> tuple[str, ...]:
 
 def _switch(given: Mapping[str, str], name: str) -> bool:
     text = given.get(name, "false")
-    value = _WORDS.get(text.lower())
+    value = _BOOLEANS.get(text.lower())
     if value is None:
         raise Refused(f"{name}={text[:100]!r}: write true or false")
     return value
@@ -142,7 +139,7 @@ def _users(text: str) -> frozenset[int] | None:
         return None
     numbers = [number.strip() for number in text.split(",")]
     if not all(number.isascii() and number.isdigit() for number in numbers):
-        raise Refused(f"{USERS}={text[:100]!r}: write the numbers of users (`id -u`) with commas, or any")
+        raise Refused(f"{USERS}={text[:100]!r}: use user ids (`id -u`) separated by commas, or `any`")
     return frozenset(map(int, numbers))
 
 
@@ -162,7 +159,7 @@ def _listen(text: str) -> tuple[str, int]:
 
 def _upstream(text: str) -> str:
     # The text is not repeated: it may hold a password.
-    problem = Refused(f"{UPSTREAM} is not well formed; write http://HOST:PORT or https://HOST:PORT, and nothing else")
+    problem = Refused(f"{UPSTREAM} is malformed; use http://HOST:PORT or https://HOST:PORT")
     try:
         parts = urlsplit(text)
         named = parts.hostname and parts.scheme in ("http", "https") and (parts.port is None or parts.port > 0)

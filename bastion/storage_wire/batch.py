@@ -102,14 +102,14 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
     """The identity of one call and the call."""
     outer, rest = _headers(part)
     line, _, rest = rest.partition(b"\n")
-    words = line.split()
-    if len(words) < 2:
+    parts = line.split()
+    if len(parts) < 2:
         raise invalid("A part of the batch is not an HTTP request.")
     inner, data = _headers(rest)
     length = inner.get("Content-Length")
     if length.isascii() and length.isdigit():
         data = data[: int(length)]
-    method, target = words[0].decode("latin-1"), words[1].decode("latin-1")
+    method, target = parts[0].decode("latin-1"), parts[1].decode("latin-1")
     try:
         # Clients name the whole address here, or only its path.
         path, query, _ = split_target(target, "")

@@ -5,7 +5,11 @@ Layer: storage_api. Real clients end lines with CRLF or LF; the first line of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from bastion.net.http1 import Body
 from bastion.storage_wire.documents import json_document
@@ -38,6 +42,42 @@ def boundary_of(content_type: str) -> bytes:
             if value:
                 return value.encode("latin-1")
     raise invalid("The Content-Type of a multipart body must name its boundary.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedFrame:
+    """What surrounds an object's bytes in a `multipart/related` body that is sent.
+
+    Attributes:
+        content_type: For the request's header.
+        head: The resource and the second part's header, before the bytes.
+        tail: The closing boundary, after the bytes.
+    """
+
+    content_type: str
+    head: bytes
+    tail: bytes
+
+
+def related_frame(document: Mapping[str, Any], content_type: str, *, boundary: str = "") -> RelatedFrame:
+    """Frame an object's bytes.
+
+    Args:
+        document: The object's resource.
+        content_type: Of the bytes, as a header value; empty: not sent.
+        boundary: Must not occur in the bytes; default: a random one.
+    """
+    boundary = boundary or f"bastion-{secrets.token_hex(20)}"
+    second = f"Content-Type: {content_type}\r\n" if content_type else ""
+    head = (
+        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(document)}\r\n"
+        f"--{boundary}\r\n{second}\r\n"
+    )
+    return RelatedFrame(
+        content_type=f"multipart/related; boundary={boundary}",
+        head=head.encode("latin-1"),
+        tail=f"\r\n--{boundary}--\r\n".encode(),
+    )
 
 
 class MultipartRelated:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
-from bastion.ports import ObjectStore, StoredObject
+from bastion.ports import ObjectStore
+
+T = TypeVar("T")
 
 
-class CountingStore:
+class CountingStore(ForwardingStore):
     """Passes every call on and remembers it, also when it fails.
 
     Attributes:
@@ -28,7 +32,7 @@ class CountingStore:
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+        super().__init__(store)
         self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
         self.requests = 0
@@ -50,17 +54,8 @@ class CountingStore:
             for keys in (self.read, self.listed, self.written, self.deleted):
                 keys.clear()
 
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        self._count("get", key, self.read)
-        return self._store.get(key, start=start, max_bytes=max_bytes)
-
-    def head(self, key: str) -> ObjectMeta | None:
-        self._count("head", key, None)
-        return self._store.head(key)
-
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        self._count("list", prefix, self.listed)
-        return self._paged(self._store.list(prefix, start_after=start_after, end_before=end_before))
+        return self._paged(super().list(prefix, start_after=start_after, end_before=end_before))
 
     def _paged(self, listing: Iterator[ObjectMeta]) -> Iterator[ObjectMeta]:
         for number, meta in enumerate(listing):
@@ -69,21 +64,17 @@ class CountingStore:
                     self.requests += 1
             yield meta
 
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        self._count("put", key, self.written)
-        return self._store.put(key, data, generation=generation)
-
-    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        self._count("append", key, self.written)
-        return self._store.append(key, data, generation=generation)
-
-    def delete(self, key: str, *, generation: int) -> None:
-        self._count("delete", key, self.deleted)
-        self._store.delete(key, generation=generation)
-
-    def _count(self, method: str, key: str, keys: list[str] | None) -> None:  # type: ignore[valid-type]
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        keys = {
+            "get": self.read,
+            "list": self.listed,
+            "put": self.written,
+            "append": self.written,
+            "delete": self.deleted,
+        }
         with self._lock:
             self.calls[method] += 1
             self.requests += 1
-            if keys is not None:
-                keys.append(key)
+            if method in keys:
+                keys[method].append(key)
+        return super()._call(method, key, call)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
+from typing import TypeVar
 
-from bastion.core import limits
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import StoreUnavailable
-from bastion.ports import ObjectStore, StoredObject
+from bastion.ports import ObjectStore
+
+T = TypeVar("T")
 
 
 class Fault(Enum):
@@ -36,7 +39,7 @@ class FailedCall:
     fault: Fault
 
 
-class FaultyStore:
+class FaultyStore(ForwardingStore):
     """Raises `StoreUnavailable` by chance or on order; passes every other call on.
 
     Args:
@@ -51,7 +54,7 @@ class FaultyStore:
     """
 
     def __init__(self, store: ObjectStore, *, seed: int = 0, before: float = 0.0, after: float = 0.0) -> None:
-        self._store = store
+        super().__init__(store)
         self._random = random.Random(seed)
         self._before = before
         self._after = after
@@ -65,39 +68,16 @@ class FaultyStore:
         with self._lock:
             self._ordered += [(method, key, fault)] * times
 
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        fault = self._begin("get", key)
-        stored = self._store.get(key, start=start, max_bytes=max_bytes)
-        self._end("get", key, fault)
-        return stored
-
-    def head(self, key: str) -> ObjectMeta | None:
-        fault = self._begin("head", key)
-        meta = self._store.head(key)
-        self._end("head", key, fault)
-        return meta
-
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         fault = self._begin("list", prefix)
         listing = self._store.list(prefix, start_after=start_after, end_before=end_before)
         return listing if fault is None else self._half(prefix, listing, fault)
 
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        fault = self._begin("put", key)
-        meta = self._store.put(key, data, generation=generation)
-        self._end("put", key, fault)
-        return meta
-
-    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        fault = self._begin("append", key)
-        meta = self._store.append(key, data, generation=generation)
-        self._end("append", key, fault)
-        return meta
-
-    def delete(self, key: str, *, generation: int) -> None:
-        fault = self._begin("delete", key)
-        self._store.delete(key, generation=generation)
-        self._end("delete", key, fault)
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        fault = self._begin(method, key)
+        done = super()._call(method, key, call)
+        self._end(method, key, fault)
+        return done
 
     def _half(self, prefix: str, listing: Iterator[ObjectMeta], fault: Fault) -> Iterator[ObjectMeta]:
         found = [*listing]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bastion.core import limits
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
-from bastion.ports import Clock, ObjectStore, StoredObject
+from bastion.ports import Clock, ObjectStore
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class SlowBucket:
                 yield meta
 
 
-class SlowWay:
+class SlowWay(ForwardingStore):
     """One client's `ObjectStore`.
 
     Attributes:
@@ -96,7 +96,7 @@ class SlowWay:
 
     def __init__(self, bucket: SlowBucket) -> None:
         self._bucket = bucket
-        self._store: ObjectStore = bucket.store
+        super().__init__(bucket.store)
         self._ordered: list[tuple[str, str, float]] = []
         self.delay: Callable[[str, str], float | None] = lambda _method, _key: None
         self.moment: Moment = lambda _method, _key: None
@@ -105,17 +105,8 @@ class SlowWay:
         """Orders the next write of that kind to a key with that beginning to be held back."""
         self._ordered.append((method, key, seconds))
 
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        self.moment("get", key)
-        return self._store.get(key, start=start, max_bytes=max_bytes)
-
-    def head(self, key: str) -> ObjectMeta | None:
-        self.moment("head", key)
-        return self._store.head(key)
-
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        self.moment("list", prefix)
-        return self._bucket.seen(self._store.list(prefix, start_after=start_after, end_before=end_before))
+        return self._bucket.seen(super().list(prefix, start_after=start_after, end_before=end_before))
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         def land() -> ObjectMeta:
@@ -134,10 +125,11 @@ class SlowWay:
         return self._write("append", key, land)
 
     def delete(self, key: str, *, generation: int) -> None:
-        def land() -> None:
-            self._store.delete(key, generation=generation)
+        self._write("delete", key, lambda: self._store.delete(key, generation=generation))
 
-        self._write("delete", key, land)
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        self.moment(method, key)
+        return super()._call(method, key, call)
 
     def _write(self, method: str, key: str, land: Callable[[], T]) -> T:
         self.moment(method, key)

@@ -1,1 +1,1 @@
-"""Entry points and wiring: the only place that knows which adapter serves what."""
+"""Entry points, and the choice of adapters."""

@@ -1,6 +1,5 @@
-"""The worker agent: `python -m bastion.wiring.agent --metadata` on a VM, `--arguments-file=FILE` on the VM itself.
-
-Layer: wiring; finds out who this host is, opens the bucket, and hands over to `bastion.agent.host`.
+"""Start the agent of a host: `python -m bastion.wiring.agent --metadata` on a VM, `--arguments-file=FILE` on the
+bastion.
 """
 
 from __future__ import annotations
@@ -28,21 +27,19 @@ from bastion.wiring.roots import fetch_asset, open_root
 
 
 def read_arguments_file(path: Path) -> HostIdentity:
-    """The identity of the only host of a job without a slice.
-
-    Raises:
-        InvalidDocument: the file is missing or not what the provisioner writes.
+    """The identity of the only host of a job without a slice. Raises InvalidDocument if the file is missing or
+    malformed.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         # The node was deleted while this agent was starting.
-        raise InvalidDocument(f"the agent's arguments cannot be read: {error}") from error
+        raise InvalidDocument(f"cannot read the agent's arguments: {error}") from error
     return HostIdentity(arguments=protocol.read(AgentArguments, data), worker=0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bastion.wiring.agent", description="Runs one host of one attempt.")
+    parser = argparse.ArgumentParser(prog="python -m bastion.wiring.agent", description="Run one host of one attempt.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--metadata", action="store_true", help="ask the VM's metadata server who this host is")
     source.add_argument("--arguments-file", type=Path, metavar="FILE", help="one host, described by this file")
@@ -63,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.error("%s", error)
         return EXIT_REFUSED
     processes.reset_signals()
-    # The agent starts nothing but the command, so what it adopts was the command's and ends with it.
+    # The agent starts only the command and its own children; what it adopts ends with the command.
     processes.become_subreaper()
     state_dir = state_dir_of(os.environ)
     host = Host(

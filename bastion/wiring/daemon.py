@@ -1,6 +1,5 @@
-"""From a ROOT to a `Daemon`: which stores, which provisioners, which intervals.
-
-Layer: wiring. google and grpc are loaded when the first slice is asked for, not before.
+"""Build the daemon of a ROOT: its stores, provisioners and intervals. Loads google and grpc only for the first
+slice.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ from bastion.wiring.local_disk import DiskWatch
 from bastion.wiring.roots import Root, make_folders, open_root, parse_root, storage_emulator
 from bastion.wiring.tpu_slices import CloudApi, CloudSlices
 
-# An emulator that will not start is not tried again in every tick.
+# Do not restart an emulator that fails in every tick.
 _EMULATOR_RETRY_SECONDS = 15.0
 
 
-# The most that the files of one job may take on this machine, in MiB.
+# The maximum size of one job's files on this machine, in MiB.
 JOB_DISK_VARIABLE = "BASTION_JOB_DISK_MIB"
 
-# Where slices come from; the settings `config/daemon.toml` say what from the cloud.
+# Where slices come from; `config/daemon.toml` has the details of the cloud.
 SLICES = ("cloud", "emulated", "none")
 
 
-_SLICES_IN_WORDS = {
+_SLICES_TEXT = {
     "cloud": f"slices come from the Cloud TPU API, as {keys.DAEMON_SETTINGS} says",
     "emulated": "slices are emulated on this machine",
     "none": "this daemon provisions no slices: jobs without one run on this machine, others are refused",
@@ -59,8 +58,9 @@ _SLICES_IN_WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pace:
-    """How often things are looked at: requests to a bucket in the cloud cost money, and there one object takes about
-    one write a second."""
+    """Polling intervals: requests to a bucket in the cloud cost money, and an object there takes about one write a
+    second.
+    """
 
     tick_seconds: float
     busy_tick_seconds: float
@@ -84,25 +84,24 @@ def build_daemon(
     notify: Callable[[str], None],
     wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Daemon:
-    """The daemon of a ROOT.
+    """Build the daemon of a ROOT.
 
     Args:
-        slices: Where slices come from, one of `SLICES`; None: from the emulator of `home`, if the bucket is on this
-            machine, too.
-        wrap: Put around the store, to watch or disturb what the daemon does to the bucket.
+        slices: One of `SLICES`; None: the emulator of `home` if the bucket is on this machine too.
+        wrap: Wraps the store, to watch or disturb the daemon.
 
     Raises:
-        Refused: this version cannot serve such a ROOT.
+        Refused: This version cannot serve such a ROOT.
     """
     near = root.local or bool(storage_emulator())
     slices = slices or ("emulated" if near else "none")
     if slices == "emulated" and not near:
         raise Refused(
-            f"emulated slices have no credentials for {root.url}; use --slices=none, or a bucket on this machine: a "
+            f"emulated slices have no credentials for {root.url}; use --slices=none or a local bucket: a "
             "folder, or `bastion emulator gcs` and STORAGE_EMULATOR_HOST"
         )
     notify = _unfailing(notify)
-    notify(_SLICES_IN_WORDS[slices])
+    notify(_SLICES_TEXT[slices])
     pace = _LOCAL_PACE if near else _CLOUD_PACE
     store = wrap(open_root(root.url))
     make_folders(root)
@@ -170,11 +169,7 @@ def _recorder(home: LocalHome, root: Root) -> Callable[[TickInput, TickOutput, P
 
 
 def _job_limit_bytes() -> int:
-    """How much of this machine's disk one job's files may take.
-
-    Raises:
-        Refused: the variable is not a number.
-    """
+    """The limit of one job's files on this machine. Raises Refused if the variable is not a number."""
     text = os.environ.get(JOB_DISK_VARIABLE, "").strip() or "0"
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise Refused(f"{JOB_DISK_VARIABLE}={text!r} is not a valid number of MiB; use digits only, 0 for no limit")
@@ -184,20 +179,22 @@ def _job_limit_bytes() -> int:
 def open_slices(
     root: Root, *, home: LocalHome, slices: str | None = None, settings: Provisioning | None
 ) -> Provisioner:
-    """The slices of a ROOT, for whoever is not its daemon: starts no emulator.
+    """Open the slices of a ROOT for a program other than its daemon. Starts no emulator.
 
     Args:
-        slices: `cloud` or `emulated`; None: `emulated` if the bucket is on this machine, too, else `cloud`.
-        settings: The operator's, which say where the cloud is.
+        slices: `cloud` or `emulated`; None: `emulated` if the bucket is on this machine too, else `cloud`.
+        settings: The operator settings, which locate the cloud.
 
     Raises:
-        Refused: there are no settings, or they cannot be heeded.
+        Refused: There are no settings, or they cannot be applied.
     """
     near = root.local or bool(storage_emulator())
     if (slices or ("emulated" if near else "cloud")) == "emulated":
         return _emulated_slices(root, home, notify=None)
     if settings is None:
-        raise Refused(f"there is no {keys.DAEMON_SETTINGS} to say where slices are; is {root.url} the right bastion?")
+        raise Refused(
+            f"{keys.DAEMON_SETTINGS} is missing, so the location of slices is unknown; is {root.url} the right bastion?"
+        )
     cloud = CloudSlices(_connect_to(root), bucket_is_near=near)
     problem = cloud.apply_settings(settings)
     if problem:
@@ -206,7 +203,7 @@ def open_slices(
 
 
 def _unfailing(notify: Callable[[str], None]) -> Callable[[str], None]:
-    """A full disk, or a terminal that is gone, costs the daemon its words and not its life."""
+    """Make log output safe: a full disk or a closed terminal must not stop the daemon."""
 
     def say(text: str) -> None:
         with contextlib.suppress(OSError):
@@ -216,7 +213,7 @@ def _unfailing(notify: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def node_label(root: Root) -> str:
-    """What marks a node as this bastion's: two bastions of one name in different buckets are not the same."""
+    """The label that marks a node as this bastion's; bastions of one name in different buckets differ."""
     return f"{root.bastion[:50]}-{hashlib.sha256(root.url.encode()).hexdigest()[:8]}"
 
 
@@ -229,7 +226,7 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
         return CloudTpuProvisioner(
             CloudTpuSettings(
                 project=api.project,
-                zone="local",  # of an emulator's gangs that name none; in the cloud each has its own
+                zone="local",  # the default location of an emulator's gangs; in the cloud each names its own
                 bastion=node_label(root),
                 startup_script=startup_script,
                 endpoint=api.endpoint,
@@ -241,7 +238,7 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
 
 
 def _emulated_slices(root: Root, home: LocalHome, notify: Callable[[str], None] | None) -> Provisioner:
-    """`narrate`: told when the emulator is started; None: it is not, whoever wants to look finds it or does not."""
+    """The emulator's slices; `notify` is told when the emulator starts. None: do not start it."""
     connect = _connect_to(root)
     failed_at = float("-inf")
 

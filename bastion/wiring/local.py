@@ -1,18 +1,18 @@
-"""The local bastion: a daemon, an emulated Cloud TPU and a Cloud Storage on this machine, with a folder as the bucket.
+"""The local bastion: a daemon, an emulated Cloud TPU and an emulated Cloud Storage, with a folder as the bucket.
 
-Everything lives under one home folder:
+Everything is below one home folder:
 
     buckets/permanent/local-bastion/   the bastion's ROOT, quota file included
     emulator/                          the Cloud TPU emulator's state and its VMs
     hosts/                             jobs without a slice, one folder each
-    agent/                             the agent that slices run, as it was last packed
+    agent/                             the agent that slices run, as last packed
     run/                               pid files and output of the daemon, the emulator and the storage endpoint
 
-The storage endpoint serves the folders in `buckets/` as `gs://` buckets: jobs use them with the libraries they use in
-the cloud, and `gs://permanent/...` is the bastion's own bucket.
+The storage endpoint serves the folders in `buckets/` as `gs://` buckets, so that jobs use the same libraries as in the
+cloud. `gs://permanent/...` is the bastion's own bucket.
 
-Layer: wiring. The processes are detached: they outlive the command that started them, and find each other again by pid
-and start time. `down` ends all of them and everything they started.
+The processes are detached: they outlive the command that started them, and are found again by pid and start time.
+`down` ends them and everything that they started.
 """
 
 from __future__ import annotations
@@ -42,15 +42,13 @@ BASTION_NAME = "local-bastion"
 IDLE_EXIT_SECONDS = 3600.0
 _START_SECONDS = 20.0
 _STOP_SECONDS = 30.0
-# A status of a hundred thousand jobs is smaller; what is larger is not ours, and may not fit into memory.
+# A status of a hundred thousand jobs is smaller; a larger file is not ours, and may not fit into memory.
 _SIGN_MAX_BYTES = 256 * 1024 * 1024
-# All processes of one home carry this in their environment, so that `down` finds whatever is left.
+# All processes of one home have this in their environment, so that `down` finds them.
 HOME_MARKER = "BASTION_LOCAL_HOME"
 
 
 class LocalBastionError(BastionError):
-    """The local bastion could not be started or stopped."""
-
     exit_code = 75
 
 
@@ -81,7 +79,7 @@ class LocalHome:
         return self.path / "run"
 
     def hosts_dir(self, root: Root) -> Path:
-        """Where jobs without a slice live; one folder per bastion, so that two never take each other's for strays."""
+        """Where jobs without a slice run; one folder per bastion, so that none takes another's jobs for orphans."""
         digest = hashlib.sha256(root.url.encode()).hexdigest()[:12]
         return self.path / "hosts" / f"{root.bastion}-{digest}"
 
@@ -110,8 +108,8 @@ class LocalStatus:
 
 
 STARTER_QUOTA = """\
-# Who may use what. Change it and save: the daemon reads it again within a second.
-# `bastion quota check FILE` tells what it means and what is wrong with it.
+# Who may use what. The daemon applies a saved change within a second.
+# `bastion quota check FILE` explains it and finds errors.
 [toml-schema]
 version = "1"
 
@@ -129,7 +127,7 @@ v6e = 64
 [project_membership]
 default = [{user}]
 
-# On one machine nobody minds a restart: what a project gives back is lent at once.
+# On one machine a restart is cheap: idle units are lent at once.
 [project_rules]
 keep_idle_seconds = 0.0
 
@@ -144,13 +142,12 @@ v6e = 1.0
 
 
 def starter_quota(user: str) -> bytes:
-    """A quota file that lets `user` run in the project `default`."""
+    """A quota file that lets `user` run jobs in the project `default`."""
     pattern = re.escape(user).replace("\\", "\\\\").replace('"', '\\"')
     return STARTER_QUOTA.format(user=f'"{pattern}"').encode()
 
 
 def status(home: LocalHome) -> LocalStatus:
-    """What of the local bastion runs now."""
     return LocalStatus(
         root=home.root.url,
         daemon=_daemon(home),
@@ -161,14 +158,14 @@ def status(home: LocalHome) -> LocalStatus:
 
 
 def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
-    """Starts what does not run yet and waits until the daemon acts.
+    """Start what is not running, and wait until the daemon acts.
 
     Args:
-        user: Who gets into the starter quota file, if there is no quota file yet.
-        say: Told about each step, for a person who waits.
+        user: For the starter quota file, if there is no quota file yet.
+        say: Called with each step, for the user.
 
     Raises:
-        LocalBastionError: it did not come up; the message holds the last lines of its output.
+        LocalBastionError: It did not start; the message has its last output.
     """
     try:
         for folder in (home.path, home.run_dir, home.emulator_dir):
@@ -179,7 +176,7 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
             storage = _begin_storage(home)
             _write_starter_quota(home, user)
             daemon = _daemon(home)
-            # One that ran before renews its lease all the time, but its status only when there is news.
+            # A running one renews its lease constantly, but writes its status only when there is news.
             signs = [keys.STATUS, keys.LEASE]
             if daemon is None:
                 say(f"starting the local bastion in {home.path}")
@@ -188,17 +185,15 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
             _await_daemon(home, daemon, signs)
     except OSError as error:
         raise LocalBastionError(
-            f"the local bastion cannot use the folder {home.path}: {error}; make it a folder that you may write to "
-            "and that has room, or set BASTION_HOME to another"
+            f"the local bastion cannot use the folder {home.path}: {error}; make it writable, "
+            "free disk space, or set BASTION_HOME to another folder"
         ) from error
     return home.root
 
 
 def down(home: LocalHome, *, say: Callable[[str], None]) -> None:
-    """Ends the daemon, the emulator with its VMs, and every job they run; the bucket stays as it is.
-
-    Raises:
-        LocalBastionError: a process did not end.
+    """End the daemon, the emulator with its VMs, and all their jobs. The bucket stays. Raises LocalBastionError if a
+    process did not end.
     """
     if not home.run_dir.exists():
         return
@@ -212,12 +207,12 @@ def down(home: LocalHome, *, say: Callable[[str], None]) -> None:
         stop_storage(home.buckets_dir)
         if not end_marked(HOME_MARKER, home.marker, grace_seconds=5.0):
             left = ", ".join(str(process.pid) for process in marked(HOME_MARKER, home.marker))
-            raise LocalBastionError(f"these processes of {home.path} did not end: {left}; kill them by hand")
+            raise LocalBastionError(f"these processes of {home.path} did not end: {left}; kill them manually")
         (home.run_dir / "daemon.pid").unlink(missing_ok=True)
 
 
 def stop_emulator(state_dir: Path) -> None:
-    """Ends the emulator of a state folder, and with it all its VMs."""
+    """End the emulator of a state folder with all its VMs."""
     address = locate(state_dir)
     if address is not None:
         address.process.signal(signal.SIGTERM)
@@ -225,7 +220,6 @@ def stop_emulator(state_dir: Path) -> None:
 
 
 def stop_storage(buckets_dir: Path) -> None:
-    """Ends the storage endpoint of a folder of buckets."""
     address = locate_storage(buckets_dir)
     if address is not None:
         address.process.signal(signal.SIGTERM)
@@ -233,7 +227,7 @@ def stop_storage(buckets_dir: Path) -> None:
 
 
 def _begin_storage(home: LocalHome) -> ProcessId | None:
-    """Starts the storage endpoint unless there is one, or the user has chosen another; it comes up meanwhile."""
+    """Start the storage endpoint unless it runs, or the user has chosen another; do not wait for it."""
     if storage_emulator() or locate_storage(home.buckets_dir) is not None:
         return None
     environment = {**os.environ, HOME_MARKER: home.marker}
@@ -242,7 +236,7 @@ def _begin_storage(home: LocalHome) -> ProcessId | None:
 
 
 def _await_storage(home: LocalHome, starting: ProcessId | None, say: Callable[[str], None]) -> dict[str, str]:
-    """What the environment of jobs needs in order to use it; without an endpoint jobs run all the same."""
+    """Wait for the endpoint; return its environment variables for jobs. Jobs also run without it."""
     if storage_emulator():
         return {}
     deadline = time.monotonic() + _START_SECONDS
@@ -258,7 +252,7 @@ def _await_storage(home: LocalHome, starting: ProcessId | None, say: Callable[[s
 
 
 def start_emulator(state_dir: Path, log: Path) -> EmulatorAddress | None:
-    """Starts the Cloud TPU emulator, detached; None if it is not ready in time (its output says why)."""
+    """Start the Cloud TPU emulator, detached; None if it is not ready in time (its output says why)."""
     state_dir.mkdir(parents=True, exist_ok=True)
     state_dir.chmod(0o700)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -271,7 +265,7 @@ def start_emulator(state_dir: Path, log: Path) -> EmulatorAddress | None:
         if address is not None:
             return address
         if process is None or not process.alive:
-            return locate(state_dir)  # another one was faster: it holds the folder's lock
+            return locate(state_dir)  # another one holds the folder's lock
         time.sleep(0.02)
     return None
 
@@ -288,14 +282,14 @@ def _start_daemon(home: LocalHome, storage: Mapping[str, str]) -> ProcessId:
     try:
         (home.run_dir / "daemon.pid").write_text(str(process))
     except OSError:
-        # A daemon that nobody finds again would act beside the next one's back.
+        # A daemon that nobody can find must not act beside the next one.
         process.signal(signal.SIGKILL)
         raise
     return process
 
 
 def _detach(command: list[str], log: Path, environment: dict[str, str]) -> ProcessId | None:
-    """Starts a process that outlives us, with its output in a file."""
+    """Start a process that outlives this one, with its output in a file."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -318,7 +312,7 @@ def _daemon(home: LocalHome) -> ProcessId | None:
 
 
 def _await_daemon(home: LocalHome, daemon: ProcessId, signs: Sequence[str]) -> None:
-    """Waits until the daemon's name stands in one of these objects; in the status: then it has made a whole tick."""
+    """Wait until one of these objects names the daemon; the status means a complete tick."""
     store = open_root(home.root.url)
     deadline = time.monotonic() + _START_SECONDS
     needle = f'"process":"{daemon}"'.encode()
@@ -332,7 +326,7 @@ def _await_daemon(home: LocalHome, daemon: ProcessId, signs: Sequence[str]) -> N
             break
         time.sleep(0.05)
     raise LocalBastionError(
-        f"the local daemon did not come up within {_START_SECONDS:.0f} s; its last words:\n"
+        f"the local daemon did not start within {_START_SECONDS:.0f} s; its last output:\n"
         f"{_tail(home.run_dir / 'daemon.log')}"
     )
 
@@ -343,21 +337,21 @@ def _await_end(process: ProcessId) -> None:
         if time.monotonic() > deadline:
             process.signal(signal.SIGKILL)
         if time.monotonic() > deadline + 5:
-            raise LocalBastionError(f"process {process.pid} did not end; kill it by hand")
+            raise LocalBastionError(f"process {process.pid} did not end; kill it manually")
         time.sleep(0.02)
 
 
 def _write_starter_quota(home: LocalHome, user: str) -> None:
     store = open_root(home.root.url)
-    # Where one was in force and was removed since, that one goes on.
+    # A quota file in force that was removed since stays in force.
     if store.head(keys.PROJECT_QUOTAS) is None and store.head(keys.QUOTAS_IN_FORCE) is None:
-        with contextlib.suppress(PreconditionFailed):  # somebody else's first quota file is as good
+        with contextlib.suppress(PreconditionFailed):  # another process's first quota file is as good
             store.put(keys.PROJECT_QUOTAS, starter_quota(user), generation=0)
 
 
 @contextlib.contextmanager
 def _exclusive(home: LocalHome) -> Iterator[None]:
-    """One `up` or `down` at a time for one home."""
+    """Allow one `up` or `down` at a time for one home."""
     with (home.run_dir / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

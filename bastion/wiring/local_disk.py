@@ -1,16 +1,16 @@
-"""Watches the disk on which this machine's jobs keep their files, and gives the job up that fills it.
+"""Watch the disk of this machine's jobs, and end the job that fills it.
 
-Layer: wiring. Jobs without a slice and emulated hosts share a disk with the daemon, and in
-local mode with the bucket. A full disk would stop all of them: no state, result or request could be written.
+Jobs without a slice and emulated hosts share a disk with the daemon, and in local mode with the bucket. A full disk
+would stop all of them: no state, result or request could be written.
 
-    every second     free space of the disk; the reserve of a folder bucket is filled up
-    below the floor  the job whose files take the most is told to end (`bastion.core.disk_limit`), one at a time
-    with a limit     so is every job whose files take more than that
+    every second     measure free space; fill up the reserve of a folder bucket
+    below the floor  tell the job with the most files to end (`bastion.core.disk_limit`), one at a time
+    with a limit     also tell every job over the limit
 
 Invariants:
 
-* Nothing here needs room on the disk: the notice is a symbolic link.
-* A job is chosen only if its end gives back a part of the floor that matters; else the alarm says that it is not a job.
+* Nothing here needs disk space: the notice is a symbolic link.
+* A job is chosen only if its end frees a relevant part of the floor; otherwise the alarm says that no job is the cause.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 1.0
 _HURRIED_SECONDS = 0.25
-# Walking through all files costs; a limit per job is looked after less often than the disk.
+# Walking through all files is expensive; the limit per job is checked less often than the disk.
 _LIMIT_PERIOD_SECONDS = 5.0
-# A job that was told to end is given so long before another one is.
+# How long a job has to end before another one is told.
 _PATIENCE_SECONDS = 15.0
-# An alarm can be read for so long after its cause is gone.
+# How long an alarm stays after its cause is gone.
 _ALARM_SECONDS = 60.0
 
 
@@ -68,10 +68,7 @@ class DiskSpace:
 
     @classmethod
     def of(cls, folder: Path) -> DiskSpace:
-        """
-        Raises:
-            OSError: the folder is gone.
-        """
+        """Measure a folder's file system. Raises OSError if the folder is gone."""
         found = os.statvfs(folder)
         return cls(total=found.f_blocks * found.f_frsize, free=found.f_bavail * found.f_frsize)
 
@@ -81,12 +78,12 @@ class DiskSpace:
 
 
 class DiskWatch:
-    """Looks after one daemon's disk. Thread-safe.
+    """Watches one daemon's disk; thread-safe.
 
     Args:
         home: Where the hosts of jobs are.
-        root: Whose bucket gets a reserve, if it is a folder.
-        job_limit_bytes: The most that the files of one job may take; 0: only the disk's floor counts.
+        root: Its bucket gets a reserve if it is a folder.
+        job_limit_bytes: The maximum for the files of one job; 0: no limit.
         space_of: Measures the file system of a folder.
     """
 
@@ -107,17 +104,16 @@ class DiskWatch:
         self._alarms: dict[str, tuple[float, str]] = {}
         self._measured_at = float("-inf")
         self._low = False
-        self._reserve_trouble = ""
+        self._reserve_error = ""
 
     def watch(self) -> Sequence[str]:
-        """Start the watch, unless it runs; it lasts as long as the process. Return the alarms."""
+        """Start the watch unless it runs; it lasts as long as the process. Return the alarms."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="disk-watch", daemon=True)
             self._thread.start()
         return self.alarms()
 
     def alarms(self) -> Sequence[str]:
-        """Return what people must know."""
         now = time.monotonic()
         return [text for until, text in list(self._alarms.values()) if now < until]
 
@@ -126,18 +122,14 @@ class DiskWatch:
             try:
                 self.look()
             except OSError as error:
-                _log.warning("the disk of %s could not be looked at: %s", self._home.path, error)
+                _log.warning("the disk of %s could not be checked: %s", self._home.path, error)
             time.sleep(_HURRIED_SECONDS if self._low else _PERIOD_SECONDS)
 
     def look(self) -> None:
-        """Make one pass.
-
-        Raises:
-            OSError: the disk cannot be looked at.
-        """
+        """Check once. Raises OSError if the disk cannot be checked."""
         self._fill_reserve()
         if not self._home.path.is_dir():
-            return  # no job has been here
+            return  # no job has run here
         disk = self._space_of(self._home.path)
         full = disk.free < disk.floor
         self._low = disk.free < 4 * disk.floor
@@ -161,8 +153,8 @@ class DiskWatch:
         run, (size, hosts) = max(held.items(), key=lambda item: item[1][0], default=("", (0, [])))
         if size < disk.floor // 2:
             text = (
-                f"no space left on device: {shown(disk.free)} of {shown(disk.total)} are free on the disk of "
-                f"{self._home.path}, and no job's files take much; jobs cannot start or store anything until you free "
+                f"no space left on device: {shown(disk.free)} of {shown(disk.total)} is free on the disk of "
+                f"{self._home.path}, and no job uses much; jobs cannot start or store anything until you free "
                 "some space"
             )
             self._alarm("disk", text)
@@ -175,13 +167,13 @@ class DiskWatch:
         for host in hosts:
             with contextlib.suppress(FileExistsError, FileNotFoundError):
                 (host.state / NOTICE_NAME).symlink_to(notice.to_text())
-        self._alarm(run, f"job {hosts[0].job} is ended ({run}, disk of {self._home.path}): {notice}")
-        _log.warning("%s of job %s is ended: %s", run, hosts[0].job, notice)
+        self._alarm(run, f"job {hosts[0].job} was told to end ({run}, disk of {self._home.path}): {notice}")
+        _log.warning("%s of job %s was told to end: %s", run, hosts[0].job, notice)
 
     def _alarm(self, what: str, text: str) -> None:
         now = time.monotonic()
         self._alarms = {key: alarm for key, alarm in self._alarms.items() if now < alarm[0]}
-        # The figures change all the time; an alarm that stands is not changed for them.
+        # Figures change constantly; an alarm that stands is not updated for them.
         if what in self._alarms:
             text = self._alarms[what][1]
         self._alarms[what] = (now + _ALARM_SECONDS, text)
@@ -195,12 +187,12 @@ class DiskWatch:
             wanted = reserve_bytes(disk.total, most=limits.DISK_RESERVE_BYTES)
             if reserve.held_bytes != wanted and disk.free - (wanted - reserve.held_bytes) >= disk.floor:
                 reserve.fill(wanted)
-            trouble = ""
+            problem = ""
         except OSError as error:
-            trouble = str(error)
-        if trouble and trouble != self._reserve_trouble:
-            _log.warning("the bucket %s has no reserve for a full disk: %s", bucket, trouble)
-        self._reserve_trouble = trouble
+            problem = str(error)
+        if problem and problem != self._reserve_error:
+            _log.warning("the bucket %s has no reserve against a full disk: %s", bucket, problem)
+        self._reserve_error = problem
 
     def _held_by_run(self) -> dict[str, tuple[int, list[_HostFiles]]]:
         found: dict[str, tuple[int, list[_HostFiles]]] = {}
@@ -210,7 +202,7 @@ class DiskWatch:
         return found
 
     def _hosts(self) -> Iterator[_HostFiles]:
-        """Every host on this machine that has begun with a run."""
+        """Every host on this machine that has started a run."""
         alone = self._home.hosts_dir(self._root).glob("[!.]*/state/*")
         emulated = self._home.emulator_dir.glob("vms/*/*/state/*")
         for state in (*alone, *emulated):
@@ -221,7 +213,7 @@ class DiskWatch:
 
 
 def _job_of(node: Path) -> str:
-    """The job's name, from what the node was told when it was created."""
+    """The job's name, from the node's metadata."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         file = node / "arguments.json"
         if file.exists():
@@ -231,7 +223,7 @@ def _job_of(node: Path) -> str:
 
 
 def disk_usage(folder: Path) -> int:
-    """Return how many bytes of disk everything below a folder takes, without following links."""
+    """Return the disk usage below a folder in bytes, without following links."""
     size = 0
     pending = [str(folder)]
     while pending:

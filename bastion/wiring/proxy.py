@@ -1,6 +1,6 @@
-"""From the environment to a running proxy: which keys, which storage service, which folders.
+"""Build and run the proxy from the environment: key service, storage service, folders.
 
-Layer: wiring. The proxy is ready when its certificate is published; who waits for that file may begin.
+The proxy is ready when its certificate is published: clients wait for that file.
 """
 
 from __future__ import annotations
@@ -40,19 +40,15 @@ from bastion.proxy.uploads.resumables import Resumables
 
 _log = logging.getLogger(__name__)
 
-# Requests at hand get so long when the proxy is told to end.
+# How long active requests may continue when the proxy is told to end.
 _GRACE_SECONDS = 10.0
 _BACKLOG = 512
-# The host's processors are there for its job; what more than two processes gain was not measured.
+# The host's processors are for its job; more than two processes were not measured.
 _PROCESSES_MAX = 4
 
 
 def kms_of(settings: ProxySettings) -> Kms:
-    """The key service that the settings name.
-
-    Raises:
-        Refused, KmsRefused: its library is not installed, or there are no credentials.
-    """
+    """The key service in the settings. Raises Refused or KmsRefused if its library or its credentials are missing."""
     return open_kms(settings.keyring)
 
 
@@ -67,42 +63,42 @@ def object_metadata() -> ObjectMetadata:
 
 
 def try_key(kms: Kms, key: str) -> None:
-    """Wraps and unwraps something under a key.
+    """Wrap and unwrap something under a key.
 
     Raises:
-        KmsRefused: it cannot be used, or does not give back what it was given.
-        KmsUnavailable: the key service does not answer.
+        KmsRefused: The key cannot be used, or does not return what it was given.
+        KmsUnavailable: The key service does not answer.
     """
     trial = os.urandom(32)
     wrapped = kms.wrap(key, trial, associated=SESSION_CONTEXT)
     if kms.unwrap(key, wrapped.version, wrapped.data, associated=SESSION_CONTEXT) != trial:
-        raise KmsRefused(f"{key} does not unwrap what it wrapped; its key service is broken")
+        raise KmsRefused(f"{key} cannot unwrap what it wrapped; its key service is broken")
 
 
 def serve(environment: Mapping[str, str], *, home: Path, say: Callable[[str], None]) -> int:
-    """Runs the proxy until SIGTERM or SIGINT; returns the exit code.
+    """Run the proxy until SIGTERM or SIGINT; return the exit code.
 
     Args:
-        home: Where its state lies if the environment names no folder.
-        say: Told what a shell needs whose programs are to use the proxy.
+        home: The default place of its state.
+        say: Called with the lines that a client's shell needs.
 
     Raises:
-        Refused, KmsRefused: the environment is malformed, a key cannot be used, or the port is taken.
-        KmsUnavailable: the key service does not answer.
-        BastionError: a process of the proxy ended unasked, or there cannot be so many.
+        Refused, KmsRefused: The environment is malformed, a key cannot be used, or the port is in use.
+        KmsUnavailable: The key service does not answer.
+        BastionError: A process ended unexpectedly, or a system limit.
     """
     settings = ProxySettings.from_environment(environment)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    # Ours alone: libraries log whole requests, with tokens and keys in them.
+    # Our loggers only: libraries log whole requests, with tokens and keys.
     logging.getLogger("bastion").setLevel(logging.DEBUG if settings.debug else logging.INFO)
     keep_freed_memory()
     # Keys are in memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # A connection of a client takes one to the service, and the usual limit of 1024 would be few.
+    # Each client connection takes one to the service, so the usual limit of 1024 is too low.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
-    # A client's environment may have come down to us, and the key service must not be asked through ourselves.
+    # The environment may be that of a client; the key service must not be reached through this proxy.
     own = f"http://{_address(*settings.listen)}"
     for name in ("https_proxy", "HTTPS_PROXY"):
         if os.environ.get(name, "").rstrip("/") == own:
@@ -137,11 +133,11 @@ def _serve(
     *,
     count: int,
 ) -> Callable[[float], None]:
-    """Begins to serve in one of the processes; returns what ends that.
+    """Start serving in one of the processes; return a function that stops it.
 
     Raises:
-        Refused, KmsRefused, KmsUnavailable: a key cannot be used.
-        BastionError: there can be no more threads.
+        Refused, KmsRefused, KmsUnavailable: A key cannot be used.
+        BastionError: No more threads can be started.
     """
     kms = kms_of(settings)
     if seat.siblings.own == 0:
@@ -180,9 +176,10 @@ def _serve(
 
 
 def _admitting(settings: ProxySettings) -> Admit | None:
-    """Who may use it, where that can be known: it decrypts with the keys of the user that runs it.
+    """Restrict who may use the proxy, if that can be known: it decrypts with its user's keys.
 
-    An address that other machines reach is an operator's decision, and whose a connection is cannot be known there.
+    For an address that other machines reach, the owner of a connection is unknown; such an address is the operator's
+    choice.
     """
     try:
         local = ipaddress.ip_address(settings.listen[0]).is_loopback
@@ -194,15 +191,12 @@ def _admitting(settings: ProxySettings) -> Admit | None:
 
 
 def _usual_processes() -> int:
-    """One for each processor that this program may use, up to a few."""
+    """One per available processor, up to a limit."""
     return min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """
-    Raises:
-        Refused: the port is taken, or the host is none.
-    """
+    """Listen; raise Refused if the port is in use or the host is invalid."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -213,19 +207,19 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int) -> str:
-    """As it stands in a URL."""
+    """As in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _tell(
     settings: ProxySettings, environment: Mapping[str, str], address: str, published: Path, say: Callable[[str], None]
 ) -> None:
-    """What a person who started it needs to know; and what must not be overlooked."""
+    """Tell the user how to use the proxy, and log warnings."""
     for entry in settings.mapping.entries:
         what = "is encrypted" if settings.encrypt else "is NOT encrypted: GCS_PROXY_DISABLE_ENCRYPTION is set"
-        _log.info("what is stored in %s/%s %s", entry.bucket, entry.prefix, what)
+        _log.info("objects stored in %s/%s %s", entry.bucket, entry.prefix, what)
     if settings.upstream:
-        _log.warning("what is meant for the storage service goes to %s", settings.upstream)
+        _log.warning("requests to the storage service go to %s", settings.upstream)
     if settings.allow_plaintext:
         _log.warning("plaintext in mapped buckets may be read")
     _log.info("ready on %s; %s", address, published / CA_FILE)

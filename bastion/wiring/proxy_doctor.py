@@ -1,7 +1,7 @@
-"""What `bastion proxy doctor` looks at: the environment of storage clients, the proxy that it names, and its keys.
+"""The checks of `bastion proxy doctor`: the environment of storage clients, their proxy, and its keys.
 
-Layer: wiring. A connection counts only if the proxy's own authority vouches for what it shows: through any other proxy
-a storage host's certificate verifies, too, and nothing on that way is encrypted.
+A connection counts only if its certificate comes from the proxy's own authority: through any other proxy a storage
+host's certificate verifies too, but nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
         advice: What to do; empty if it is good.
@@ -41,7 +41,7 @@ class Finding:
 
 
 class _NoProxyError(Exception):
-    """There is no proxy to go through; the arguments are those of a finding."""
+    """There is no usable proxy; the arguments are those of a finding."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what)
@@ -49,7 +49,7 @@ class _NoProxyError(Exception):
 
 
 def examine(environment: Mapping[str, str]) -> list[Finding]:
-    """Everything, in the order in which a client would stumble."""
+    """Run all checks, in the order in which a client would fail."""
     findings = [*_proxy_variable(environment), *_exceptions(environment), *_clients(environment)]
     address = _address(environment)
     if address is not None:
@@ -74,7 +74,7 @@ def _proxy_variable(environment: Mapping[str, str]) -> Iterator[Finding]:
     if not value:
         yield Finding("https_proxy is not set", False, "clients go to storage directly, and store plaintext; set it")
     elif _address(environment) is None:
-        yield Finding(f"https_proxy is {value}", False, "write http://HOST:PORT, such as http://127.0.0.1:9080")
+        yield Finding(f"https_proxy is {value}", False, "use http://HOST:PORT, such as http://127.0.0.1:9080")
     else:
         yield Finding(f"https_proxy is {value}", True)
     upper = environment.get("HTTPS_PROXY", value)
@@ -93,27 +93,27 @@ def _exceptions(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(
                 f"{variable} is {environment[variable]}",
                 False,
-                f"clients store plaintext: {', '.join(led)} leads them past the proxy; take that out",
+                f"clients store plaintext: {', '.join(led)} bypasses the proxy; remove it",
             )
     missing = [host for host in client_environment.METADATA_HOSTS if host not in names]
     if missing:
         what = f"no_proxy does not name {' and '.join(missing)}"
-        yield Finding(what, False, "on a VM clients ask there for credentials; add them")
+        yield Finding(what, False, "clients on a VM get their credentials there; add them")
 
 
 def _clients(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """What single clients read."""
+    """Settings that only some clients read."""
     for name in client_environment.ELSEWHERE:
         value = environment.get(name, "")
         if value and not _is_storage_url(value):
-            yield Finding(f"{name} is {value}", False, "clients speak with that, past the proxy; unset it")
+            yield Finding(f"{name} is {value}", False, "clients connect to it directly, without the proxy; unset it")
     if not client_environment.heeds_proxy(environment.get(client_environment.FSSPEC, "")):
         advice = (
             """gcsfs ignores https_proxy, and stores plaintext; set it to {"session_kwargs": {"trust_env": true}}"""
         )
         yield Finding(f"{client_environment.FSSPEC} does not set trust_env", False, advice)
     if environment.get(client_environment.GCSFS_GRPC, "true").lower() in ("true", "1"):
-        advice = "gcsfs asks over gRPC what a bucket is, and waits 90 s because no answer comes; set it to false"
+        advice = "gcsfs asks for the type of a bucket over gRPC, and waits 90 s for an answer; set it to false"
         yield Finding(f"{client_environment.GCSFS_GRPC} is not false", False, advice)
 
 
@@ -125,11 +125,7 @@ def _is_storage_url(value: str) -> bool:
 
 
 def _connection(address: _Address, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Through the proxy to the storage host, as far as its certificate.
-
-    Raises:
-        _NoProxyError: there is no way.
-    """
+    """Connect through the proxy to the storage host, and check its certificate. Raises _NoProxyError."""
     where = f"{address[0]}:{address[1]}"
     unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unverified.check_hostname = False
@@ -146,13 +142,13 @@ def _connection(address: _Address, environment: Mapping[str, str]) -> Iterator[F
         yield Finding(
             f"it shows a certificate for {_STORAGE_HOST} by another proxy's authority of the same name ({issuer})",
             False,
-            "the bundles belong to another proxy, or to one before it was set up anew; use those in PROXY_CERT_PATH",
+            "the bundles belong to another or an earlier proxy; use those in PROXY_CERT_PATH",
         )
     else:
         yield Finding(
             f"it shows a certificate for {_STORAGE_HOST} by {issuer}, which is not the encrypting proxy's authority",
             False,
-            "what listens there passes on what clients store, and does not encrypt it; start `bastion proxy run`",
+            "this proxy forwards data without encryption; start `bastion proxy run`",
         )
 
 
@@ -160,8 +156,8 @@ def _shown(address: _Address, context: ssl.SSLContext) -> bytes:
     """The certificate that a client sees for the storage host, in DER.
 
     Raises:
-        _NoProxyError: what listens there is no proxy, or lets nobody in.
-        OSError: nothing listens there, or what it shows does not verify (`ssl.SSLError`).
+        _NoProxyError: The listener is not a proxy, or refuses everybody.
+        OSError: Nothing listens, or the certificate does not verify (`ssl.SSLError`).
     """
     where = f"{address[0]}:{address[1]}"
     try:
@@ -175,15 +171,15 @@ def _shown(address: _Address, context: ssl.SSLContext) -> bytes:
             answer = plain.recv(4096)
         if not answer:
             advice = "if it is a proxy that another user runs, its GCS_PROXY_USERS must name yours (`id -u`)"
-            raise _NoProxyError(f"what listens on {where} ends the connection at once", advice)
+            raise _NoProxyError(f"the listener on {where} closes the connection at once", advice)
         if b" 200 " not in answer.split(b"\r\n", 1)[0] + b" ":
-            raise _NoProxyError(f"what listens on {where} is no proxy", "start `bastion proxy run` there")
+            raise _NoProxyError(f"the listener on {where} is not a proxy", "start `bastion proxy run` there")
         with context.wrap_socket(plain, server_hostname=_STORAGE_HOST) as secure:
             return secure.getpeercert(binary_form=True) or b""
 
 
 def _own_authorities(environment: Mapping[str, str]) -> list[x509.Certificate]:
-    """The authorities of that name which the clients of this environment trust; the published one, if it is named."""
+    """The authorities with the proxy's name that this environment trusts, and the published one if it is named."""
     published = environment.get(sidecar_contract.CERT_PATH, "")
     files = [str(Path(published) / sidecar_contract.CA_FILE)] if published else []
     if not files:
@@ -206,10 +202,10 @@ def _vouches(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 def _bundles(environment: Mapping[str, str], address: _Address | None) -> Iterator[Finding]:
-    """Each file of authorities, and whether a client that reads it can connect.
+    """Each bundle of authorities, and whether its client can connect.
 
     Args:
-        address: Of the proxy; None: there is none to connect to.
+        address: Of the proxy; None: do not connect.
     """
     for name, client in client_environment.BUNDLES.items():
         if environment.get(name):
@@ -232,7 +228,7 @@ def _bundle(name: str, client: str, file: str, address: _Address | None) -> Find
         _shown(address, context)
     except ssl.SSLError as error:
         advice = f"{client} cannot connect ({error.reason}); set it to the proxy's bundle, which PROXY_CERT_PATH has"
-        return Finding(f"{what}, which does not vouch for the proxy", False, advice)
+        return Finding(f"{what}, which does not contain the proxy's authority", False, advice)
     except _NoProxyError as error:
         return error.finding
     except OSError as error:
@@ -241,7 +237,7 @@ def _bundle(name: str, client: str, file: str, address: _Address | None) -> Find
 
 
 def _keys(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Only where the proxy's own environment is here as well."""
+    """Checks keys only if the proxy's own environment is present."""
     from bastion.proxy.settings import MAPPING, ProxySettings
     from bastion.wiring import proxy as proxy_setup
 
@@ -255,7 +251,7 @@ def _keys(environment: Mapping[str, str]) -> Iterator[Finding]:
     for key in settings.mapping.keys:
         try:
             proxy_setup.try_key(proxy_setup.kms_of(settings), key)
-        except BastionError as error:  # noqa: PERF203 - each key is told of
+        except BastionError as error:  # noqa: PERF203 - one finding per key
             yield Finding(f"{key} cannot be used", False, str(error))
         else:
             yield Finding(f"{key} wraps and unwraps", True)

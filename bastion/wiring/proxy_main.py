@@ -1,7 +1,4 @@
-"""The storage proxy as a host's agent starts it: `python -m bastion.wiring.proxy_main`, told all by its environment.
-
-Layer: wiring. What `bastion proxy run` is for people, without the command line, which nodes do not have.
-"""
+"""The storage proxy as the agent starts it: `python -m bastion.wiring.proxy_main`, configured by its environment."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from bastion.core.errors import BastionError
 
 
 def main() -> int:
-    """Runs until SIGINT; returns the exit code, which `bastion.core.encryption.sidecar_contract` gives a meaning."""
-    # Until it serves, SIGINT ends it without further ado, and without a traceback.
+    """Run until SIGINT; return an exit code of `bastion.core.encryption.sidecar_contract`."""
+    # Until it serves, SIGINT ends it at once, without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from bastion.wiring import proxy as proxy_setup
 
     try:
-        # Its folders are the agent's to name; a home of its own it has not.
+        # The agent names its folders; there is no home folder.
         return proxy_setup.serve(os.environ, home=Path.cwd(), say=lambda _line: None)
     except BastionError as error:
         sys.stderr.write(f"{' '.join(str(error).split())}\n")

@@ -1,7 +1,6 @@
-"""Wiring: from URLs and settings to adapters. The one place that knows which adapter serves which URL.
+"""From URLs to adapters: which adapter serves which URL.
 
-Layer: above adapters and programs, below the CLI. Heavy libraries are imported inside the functions that need them, so
-that `bastion --help` stays quick.
+Functions import heavy libraries themselves, so that `bastion --help` stays quick.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailabl
 from bastion.ports import ObjectStore
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-# What `append` uploads before it is composed into its object; left behind only by a crash in between.
+# `append` uploads here and then composes; only a crash in between leaves objects behind.
 _APPEND_PARTS = "append-parts/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """Where a bastion lives: `<bucket>/<bastion name>`.
+    """A bastion's place: `<bucket>/<bastion name>`.
 
     Attributes:
-        bucket: Of a directory, its absolute path; of Cloud Storage, `gs://BUCKET[/folder]`.
+        bucket: A directory's absolute path, or `gs://BUCKET[/folder]`.
         bastion: The name; ends in `-bastion`.
     """
 
@@ -38,7 +37,7 @@ class Root:
 
     @property
     def url(self) -> str:
-        """The canonical spelling; uids are drawn from it."""
+        """The canonical spelling; uids derive from it."""
         return f"{self.bucket}/{self.bastion}"
 
     @property
@@ -47,22 +46,18 @@ class Root:
 
 
 def parse_root(url: str) -> Root:
-    """Reads `--root`: a folder, `file://...`, or `gs://BUCKET/NAME-bastion`.
-
-    Raises:
-        Refused: with the form that is expected.
-    """
+    """Parse `--root`: a folder, `file://...`, or `gs://BUCKET/NAME-bastion`. Raises Refused with the expected form."""
     if url.startswith("gs://"):
         bucket, _, bastion = url.rstrip("/").rpartition("/")
         parts = bucket.removeprefix("gs://").split("/")
         if bucket == "gs:/" or not all(parts):
-            raise Refused(f"{url} names no bastion in its bucket; write gs://BUCKET/NAME-bastion")
+            raise Refused(f"{url} does not name a bastion; use gs://BUCKET/NAME-bastion")
         if not _BUCKET_NAME.fullmatch(parts[0]):
-            raise Refused(f"{url}: {parts[0]!r} cannot be the name of a bucket; write gs://BUCKET/NAME-bastion")
+            raise Refused(f"{url}: {parts[0]!r} is not a valid bucket name; use gs://BUCKET/NAME-bastion")
     else:
         path = unquote(urlsplit(url).path) if url.startswith("file://") else url
         if "://" in path:
-            raise Refused(f"{url} is neither a folder nor a gs:// URL")
+            raise Refused(f"{url} is not a folder or a gs:// URL")
         absolute = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - keeps symlinks as the user wrote them
         bucket, bastion = str(absolute.parent), absolute.name
     if not bastion.endswith("-bastion") or bastion == "-bastion":
@@ -70,21 +65,21 @@ def parse_root(url: str) -> Root:
     return Root(bucket=bucket, bastion=bastion)
 
 
-# Where people put files by hand; in a folder as bucket these exist even while they are empty.
+# Where users put files; in a folder bucket these exist even if empty.
 _FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
 
 
 def storage_emulator() -> str:
-    """Where `gs://` buckets are looked for instead of in the cloud; empty: in the cloud."""
+    """The endpoint that replaces Cloud Storage for `gs://` buckets; empty: none."""
     return os.environ.get("STORAGE_EMULATOR_HOST", "")
 
 
 def open_root(url: str) -> ObjectStore:
-    """The store whose keys are relative to a bastion's ROOT.
+    """Open the store whose keys are relative to a bastion's ROOT.
 
     Raises:
-        Refused: it is not the URL of a bastion.
-        StoreError: the folder cannot be opened, or there are no credentials for the bucket.
+        Refused: It is not the URL of a bastion.
+        StoreError: The folder cannot be opened, or there are no credentials for the bucket.
     """
     from bastion.adapters.prefixed_store import PrefixedStore
 
@@ -110,13 +105,13 @@ def open_root(url: str) -> ObjectStore:
 
 
 def fetch_asset(url: str) -> bytes:
-    """A file that a job's spec names (`code_asset_path`): `gs://BUCKET/KEY`, `file://...`, or an absolute path.
+    """Read a file that a job's spec names (`code_asset_path`): `gs://BUCKET/KEY`, `file://...`, or an absolute path.
 
     Raises:
-        NotFound: there is none.
-        AccessDenied: it may not be read.
-        Refused: the URL is of another form, or the file is larger than any bundle.
-        StoreError: try again.
+        NotFound: It does not exist.
+        AccessDenied: It may not be read.
+        Refused: The URL has another form, or the file is too large for a bundle.
+        StoreError: Try again.
     """
     if not url.startswith("gs://"):
         return _fetch_file(unquote(urlsplit(url).path) if url.startswith("file://") else url)
@@ -124,12 +119,12 @@ def fetch_asset(url: str) -> bytes:
 
     bucket, _, key = url.removeprefix("gs://").partition("/")
     if not _BUCKET_NAME.fullmatch(bucket) or not key:
-        raise Refused(f"{url} names no object; write gs://BUCKET/KEY")
+        raise Refused(f"{url} does not name an object; use gs://BUCKET/KEY")
     store = GcsStore(bucket)
     try:
         meta = store.head(key)
         if meta is None:
-            raise NotFound(f"there is no {url}")
+            raise NotFound(f"{url} does not exist")
         _check_asset_size(url, meta.size)
         return store.get(key, max_bytes=limits.BUNDLE_MAX_BYTES).data
     except ValueError as error:
@@ -138,32 +133,32 @@ def fetch_asset(url: str) -> bytes:
 
 def _fetch_file(path: str) -> bytes:
     if not path.startswith("/"):
-        raise Refused(f"{path} is neither a gs:// URL nor an absolute path")
+        raise Refused(f"{path} is not a gs:// URL or an absolute path")
     try:
-        # Never waits: a pipe has no other end here.
+        # Does not block on a pipe.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise Refused(f"{path} is no file")
+                raise Refused(f"{path} is not a file")
             _check_asset_size(path, status.st_size)
             return file.read(limits.BUNDLE_MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotFound(f"there is no {path}") from error
+        raise NotFound(f"{path} does not exist") from error
     except PermissionError as error:
-        raise AccessDenied(f"{path} may not be read") from error
+        raise AccessDenied(f"permission denied: {path}") from error
     except IsADirectoryError as error:
-        raise Refused(f"{path} is a folder; a tar file is needed") from error
+        raise Refused(f"{path} is a folder; use a tar file") from error
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{path} cannot be read: {error}") from error
 
 
 def _check_asset_size(url: str, size: int) -> None:
     if size > limits.BUNDLE_MAX_BYTES:
-        raise Refused(f"{url} has {size} bytes; {limits.BUNDLE_MAX_BYTES} are the most of a bundle")
+        raise Refused(f"{url} is {size} bytes long; the maximum is {limits.BUNDLE_MAX_BYTES}")
 
 
 def make_folders(root: Root) -> None:
-    """Makes the folders that people copy files into, in a folder as bucket, and closes a bastion's folder to others."""
+    """In a folder bucket, create the folders for users' files, and close the bastion's folder to other users."""
     if not root.local:
         return
     from bastion.folder_format import files
@@ -174,7 +169,7 @@ def make_folders(root: Root) -> None:
         for name in ("", *folder.split("/")):
             path = path / name
             path.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
-    # An earlier version, or a hand, may have made them for everybody.
+    # An earlier version, or a user, may have made them readable for everybody.
     for name in (root.bastion, HIDDEN_FOLDER):
         with contextlib.suppress(OSError):
             files.close_to_others(f"{root.bucket}/{name}")

@@ -1,10 +1,9 @@
-"""Slices from the Cloud TPU API as the operator's settings say: which project, and the real service or an emulator.
+"""Slices from the Cloud TPU API as the operator settings say: the project, and the real service or an emulator.
 
-Layer: wiring. The settings come with the first tick and may change later; google and grpc are loaded when the first
-slice is asked for.
+The settings come with the first tick and may change. Loads google and grpc only for the first slice.
 
-Invariant: the project and the endpoint of the first settings stay. In another project none of the present slices would
-be found, and each of their jobs would be started a second time.
+Invariant: the first project and endpoint stay. In another project the present slices would not be found, and their jobs
+would be started twice.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class CloudApi:
 
 
 class CloudSlices:
-    """Heeds settings, and makes the provisioner that follows them.
+    """Applies settings, and makes the provisioner for them.
 
     Args:
-        connect: A provisioner that speaks to that API.
-        bucket_is_near: The bucket is on this machine: slices in the cloud could not reach it.
+        connect: Makes a provisioner for an API.
+        bucket_is_near: Whether the bucket is on this machine, where slices in the cloud cannot reach it.
     """
 
     def __init__(self, connect: Callable[[CloudApi], Provisioner], *, bucket_is_near: bool) -> None:
@@ -48,22 +47,22 @@ class CloudSlices:
         self.provisioner = ReconnectingProvisioner(
             locate=self._locate,
             connect=connect,
-            absent=f"{keys.DAEMON_SETTINGS} does not say yet where slices come from",
+            absent=f"{keys.DAEMON_SETTINGS} does not say where slices come from",
         )
 
     def apply_settings(self, settings: Provisioning) -> str:
-        """Takes the settings in force; returns what of them is not heeded, empty if all is."""
+        """Apply the settings in force; return a message about what cannot be applied, or ""."""
         if self._bucket_is_near and not settings.endpoint:
             return (
-                f"{keys.DAEMON_SETTINGS} names no endpoint, and slices in the cloud cannot reach a bucket on this "
-                "machine: no slice is created; name an emulator's endpoint, or use a bucket in the cloud"
+                f"{keys.DAEMON_SETTINGS} names no endpoint. Slices in the cloud cannot reach a bucket on this "
+                "machine, so no slice is created. Set an emulator's endpoint, or use a bucket in the cloud"
             )
         if self._settings is None:
             self._settings = settings
         if _service(settings) != _service(self._settings):
             project, endpoint = _service(self._settings)
             return (
-                f"slices still come from {project}{' at ' + endpoint if endpoint else ''}, though "
+                f"slices still come from {project}{' at ' + endpoint if endpoint else ''}, but "
                 f"{keys.DAEMON_SETTINGS} names another project or endpoint; restart the daemon when no slice is left"
             )
         self._settings = settings
@@ -81,10 +80,8 @@ def _service(settings: Provisioning) -> tuple[str, str]:
 
 
 def _token(path: str) -> str:
-    """The token in that file, alone or in an emulator's `emulator.json`; empty if no file is named.
-
-    Raises:
-        ProvisionerUnavailable: it cannot be read.
+    """The token in that file, alone or in an emulator's `emulator.json`; "" if no file is named. Raises
+    ProvisionerUnavailable.
     """
     if not path:
         return ""

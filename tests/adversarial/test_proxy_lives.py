@@ -148,7 +148,7 @@ def test_one_that_dies_before_it_serves_is_noticed_although_another_hangs(tmp_pa
         os.kill(serving[1], signal.SIGKILL)
         _, said = process.communicate(timeout=60)
         assert process.returncode == 1
-        assert said.splitlines()[-1] == f"process {serving[1]} of the proxy ended unasked (-9), so all end"
+        assert said.splitlines()[-1] == f"process {serving[1]} of the proxy ended unexpectedly (-9); stopping all"
         until(lambda: all(map(gone, serving)))
 
 
@@ -156,7 +156,7 @@ def test_one_whose_end_takes_a_while_is_named_all_the_same(tmp_path: Path) -> No
     with begun(tmp_path, ENDS_SLOWLY) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert re.fullmatch(r"process \d+ of the proxy ended unasked \(7\), so all end", said.splitlines()[-1])
+    assert re.fullmatch(r"process \d+ of the proxy ended unexpectedly \(7\); stopping all", said.splitlines()[-1])
 
 
 def test_an_interrupt_while_it_loads_is_no_traceback(tmp_path: Path) -> None:
@@ -255,14 +255,14 @@ def test_why_all_ended_is_the_logs_last_word_whatever_becomes_of_the_requests_at
     def kill_the_idle_one() -> None:
         killed.append(min(serving, key=lambda process: connections(proxy, process)))
         os.kill(killed[0], signal.SIGKILL)
-        until(lambda: "ended unasked" in proxy.log.read_text())
+        until(lambda: "ended unexpectedly" in proxy.log.read_text())
         raise Disconnect(reset=True)
 
     answer = while_it_uploads(proxy, "last-word", kill_the_idle_one)
     assert answer is not None
     assert answer.status_code == 503
     assert proxy.process.wait(60) == 1
-    why = f"process {killed[0]} of the proxy ended unasked (-9), so all end"
+    why = f"process {killed[0]} of the proxy ended unexpectedly (-9); stopping all"
     *_, first, failed, last = proxy.log.read_text().splitlines()
     assert first.endswith(why)
     assert "WARNING POST /upload/" in failed

@@ -121,7 +121,7 @@ def test_where_one_process_is_killed_all_end_and_the_upload_goes_on_with_the_nex
 
     assert proxy.process.wait(60) == 1
     until(lambda: all(map(gone, processes)))
-    assert f"process {processes[2]} of the proxy ended unasked (-9), so all end" in proxy.log.read_text()
+    assert f"process {processes[2]} of the proxy ended unexpectedly (-9); stopping all" in proxy.log.read_text()
     proxy.start()
     asked = proxy.requests().put(target, headers={"Content-Range": "bytes */*"}, timeout=20)
     at = int(asked.headers["Range"].rpartition("-")[2]) + 1

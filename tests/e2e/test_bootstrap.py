@@ -394,7 +394,7 @@ def test_an_agent_that_crashes_is_started_again_also_when_its_environment_is_gon
     shutil.rmtree(node.agents / sha256)
     os.kill(int(note.stem), signal.SIGKILL)
     node.running(2)
-    until(lambda: node.said("the agent ended with 137; starting it again"))
+    until(lambda: node.said("the agent exited with code 137; restarting it"))
 
 
 def test_what_was_not_used_for_weeks_is_removed_when_another_agent_comes(node: Node) -> None:

@@ -259,7 +259,7 @@ def test_what_keeps_a_host_from_coming_up_is_told_by_its_node_until_it_is_over(m
     script = """
 echo > "$BASTION_STATE_DIR/worker"
 echo 'bastion: no space left on device: \033[2Jinstalling the agent' >&2
-echo 'bastion: the agent ended with 1; starting it again' >&2
+echo 'bastion: the agent exited with code 1; restarting it' >&2
 while ! [ -e "$BASTION_STATE_DIR/go" ]; do sleep 0.05; done
 echo 'bastion: starting the agent' >&2
 exec sleep 1000

@@ -79,7 +79,7 @@ def test_the_code_of_a_git_tree_reaches_every_host_of_a_slice(machine: StorageMa
 
     failed = machine.bastion(*launch, "--name=broken", "--setup=echo not here; exit 9", "--", "true", folder=tree)
     assert failed.returncode == 9, failed.stderr
-    assert "SetupFailed: the setup (echo not here; exit 9) ended with 9" in failed.stderr
+    assert "SetupFailed: the setup (echo not here; exit 9) exited with code 9" in failed.stderr
     assert "not here" in failed.stdout
     assert list((machine.buckets / "team" / "e2e-bastion" / "bundles").iterdir()) == bundles
 

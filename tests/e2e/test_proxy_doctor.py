@@ -105,7 +105,7 @@ def test_each_bundle_must_vouch_for_the_proxy(proxy: tuple[int, Path], tunnel: t
     port, certs = proxy
     found = bad(environment(port, certs / "ca-bundle.pem", **{name: str(tunnel[1])}))
     assert len(found) == 1
-    assert found[0].startswith(f"{name} is {tunnel[1]}, which does not vouch for the proxy: ")
+    assert found[0].startswith(f"{name} is {tunnel[1]}, which does not contain the proxy's authority: ")
 
 
 @pytest.mark.parametrize("variable", ["no_proxy", "NO_PROXY"])

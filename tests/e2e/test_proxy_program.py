@@ -132,5 +132,5 @@ def test_the_doctor_says_whom_a_proxy_must_name_that_does_not_let_in(tmp_path: P
         server.close()
 
     assert done.returncode == 1
-    assert f"what listens on {address} ends the connection at once" in done.stdout
+    assert f"the listener on {address} closes the connection at once" in done.stdout
     assert "GCS_PROXY_USERS" in done.stdout

@@ -172,4 +172,4 @@ def _killed_hard(plan: FaultPlan, run: str, job: LongJob) -> bool:
     """Whether chance took a host of the run's gang without notice, by the names that `emulator.tpu.mishaps` uses."""
     gang = GangRef(name=keys.gang(run), num_slices=job.num_replicas)
     names = [f"{gang.node(index)}#{boot}" for index in range(job.num_replicas) for boot in (1, 2)]
-    return any(plan.strikes(kind, name) for kind in HARD for name in names)
+    return any(plan.strikes(fault_type, name) for fault_type in HARD for name in names)

@@ -25,8 +25,8 @@ JOB = LongJob(
 RESULTS: dict[str, dict[str, Any]] = {"job": {"uid": "aaaaaaaaaa", "outcome": "succeeded", "exit_code": 0}}
 
 
-def event(name: str, kind: str, units: int) -> dict[str, Any]:
-    return {"at": 1.0, "event": kind, "name": name, "units": units}
+def event(name: str, fault_type: str, units: int) -> dict[str, Any]:
+    return {"at": 1.0, "event": fault_type, "name": name, "units": units}
 
 
 def test_more_units_than_the_pool_has_are_found_and_what_went_in_between_does_not_count() -> None:

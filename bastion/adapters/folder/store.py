@@ -1,23 +1,23 @@
-"""A folder that behaves like a bucket: key K is the file K, so that people can `cat`, `cp` and edit it.
+"""A folder that behaves like a bucket: key K is the file K, which users can `cat`, `cp` and edit.
 
-Layer: adapters. The parts: `bastion.folder_format.keys` (which path), `places` (where an object lies), `files`
-(generations, reads), `lock` (one writer at a time), `listing`.
+The parts are in `bastion.folder_format`: `keys` (path), `places` (location of an object), `files` (generations, reads),
+`lock` (one writer at a time), `listing`.
 
-    <folder>/<key>                 the object, wherever a file can have that name
+    <folder>/<key>                 the object, if a file can have that name
     <folder>/.objects/<sha256>     an object whose key cannot be a file; `<sha256>.key` beside it holds the key
     <folder>/.objects/locks/<xx>   locks of writers; must not be removed while one runs
-    <folder>/.objects/tmp/         files being written; those of dead writers are removed after an hour
-    <folder>/.objects/reserve      room for writes that must not fail on a full disk (`bastion.folder_format.reserve`)
+    <folder>/.objects/tmp/         files being written; orphans are removed after an hour
+    <folder>/.objects/reserve      disk space for writes that must not fail (`bastion.folder_format.reserve`)
 
 Invariants:
 
-* Nothing outside the folder is ever read or written: links inside it are neither objects nor folders, and no path is
-  opened through one. (The folder itself may be given by a link.)
-* A put is a rename of a complete file; an append adds to the file in place. Both happen under the key's lock, and the
-  precondition is checked under it.
+* Nothing outside the folder is read or written: links inside it are neither objects nor folders, and no path is opened
+  through one. (The folder itself may be given by a link.)
+* A put is a rename of a complete file; an append extends the file in place. Both check the precondition and act under
+  the key's lock.
 
-Our writers cannot lock out `cp` and editors: a foreign change within the few microseconds between check and rename is
-overwritten. On a file system that folds case, two keys that differ in case only are one.
+Locks do not stop `cp` and editors: a foreign change in the microseconds between check and rename is overwritten. On a
+file system that folds case, keys that differ in case only are the same.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from bastion.folder_format.lock import HighWaterMark, locked
 from bastion.folder_format.reserve import Reserve
 from bastion.ports import StoredObject
 
-_LEFTOVER_NS = 3600 * 1_000_000_000
-# Reads without the lock; each fails only if somebody was writing into the file meanwhile.
+_ORPHAN_NS = 3600 * 1_000_000_000
+# Reads without a lock; each fails only if the file was written meanwhile.
 _READS = 20
 
-# A writer that competes for the room that it gave back does not try for ever.
+# Limits retries when other writers compete for the freed reserve.
 _RELEASES = 100
 
 T = TypeVar("T")
@@ -53,22 +53,21 @@ _LISTING = "read and search permission on that folder and on the bucket's .objec
 
 
 class DirectoryStore:
-    """`bastion.ports.ObjectStore` on a local or NFS folder, shared by any number of threads and processes.
+    """`bastion.ports.ObjectStore` on a local or NFS folder; thread-safe and process-safe.
 
     Args:
         path: The bucket's folder.
-        create: Makes the folder if it is missing; otherwise that is an error.
-        fsync: Whether a mutation returns only when it would survive a power cut. Without, it survives the death of any
-            process but not of the machine. On a local SSD a put took 0.6 ms with and 0.2 ms without, an append 0.23
-            and 0.06 ms.
-        now_ns: The clock from which our writers take generations, in nanoseconds since the epoch.
+        create: Creates the folder if missing; otherwise that is an error.
+        fsync: Whether a mutation survives a power cut, not only the process's death. On a local SSD a put took 0.6 ms
+            with and 0.2 ms without, an append 0.23 and 0.06 ms.
+        now_ns: The clock for generations, in nanoseconds since the epoch.
         lock_timeout_seconds: How long a mutation waits for other writers of the same key.
-        kept_folders: Folders that stay when their last object goes, because people copy files into them.
-        may_use_reserve: Whether a write of that key may use the bucket's reserve when the disk is full.
+        kept_folders: Folders that stay when empty, because users copy files into them.
+        may_use_reserve: Whether a write of that key may use the reserve when the disk is full.
 
     Raises:
-        StoreError: there is no such folder, or it is a file.
-        AccessDenied: the folder may not be opened.
+        StoreError: The folder is missing, or is a file.
+        AccessDenied: The folder may not be opened.
     """
 
     def __init__(
@@ -94,10 +93,10 @@ class DirectoryStore:
         elif not Path(self._path).exists():
             raise StoreError(f"there is no folder {self._path}; check the bucket's name, or create the folder")
         with self._root() as root, contextlib.suppress(StoreError, OSError):
-            # Whoever may only read leaves them to others.
+            # A reader without write access leaves them to others.
             objects = files.open_folder(root, [HIDDEN_FOLDER])
             try:
-                places.remove_leftovers(objects, before_ns=now_ns() - _LEFTOVER_NS)
+                places.remove_orphans(objects, before_ns=now_ns() - _ORPHAN_NS)
             finally:
                 os.close(objects)
 
@@ -113,7 +112,7 @@ class DirectoryStore:
                 stored = self._read(root, key, start, max_bytes)
                 if stored is not None:
                     return stored
-            # Somebody writes all the time. Our own writers can be held off, unless we may only read.
+            # Constantly written. Our own writers can be locked out, unless we have read access only.
             with contextlib.suppress(PermissionError), self._objects(root) as objects, self._locked(objects, key):
                 stored = self._read(root, key, start, max_bytes)
                 if stored is not None:
@@ -132,7 +131,7 @@ class DirectoryStore:
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         with self._explained("listing", prefix, _LISTING):
             with self._root():
-                # A folder that is gone has lost its disk; it must not pass for an empty bucket.
+                # A missing folder means a missing disk; it must not look like an empty bucket.
                 pass
             yield from listing.objects(self._path, prefix, start_after, end_before)
 
@@ -142,7 +141,7 @@ class DirectoryStore:
 
     def _put(self, key: str, data: bytes, generation: int) -> ObjectMeta:
         with self._explained("writing", key, _WRITING), self._root() as root, self._objects(root) as objects:
-            # Checked once more under the lock; here it saves writing a large object in vain.
+            # Checked again under the lock; here it avoids writing a large object in vain.
             with self._expected(root, key, generation):
                 pass
             with (
@@ -174,12 +173,12 @@ class DirectoryStore:
                 files.append_all(file, data, place.status.st_size)
                 status = os.fstat(file)
                 if files.stamp_of(status) <= max(files.stamp(generation), mark.stamp):
-                    # The clock, or an old kernel's steps of milliseconds, did not go on by itself.
+                    # The clock, or an old kernel's millisecond steps, did not advance.
                     status = self._set_stamp(file, mark, generation)
                 mark.raise_to(files.stamp_of(status))
                 present = files.status_of(place.folder, place.name)
                 if present is None or present.st_ino != status.st_ino:
-                    # Somebody moved another file over it, and our bytes went with the old one.
+                    # Another file was moved over it, and our bytes are gone.
                     raise self._refusal(key, 0 if present is None else files.generation_of(present), generation)
                 if self._fsync:
                     os.fsync(file)
@@ -210,7 +209,7 @@ class DirectoryStore:
                 places.remove_empty_folders(root, key, kept=self._kept_folders)
 
     def _with_reserve(self, key: str, needed: int, write: Callable[[], T]) -> T:
-        """Do a write that has no effect if it finds the disk full; where the key allows it, with the reserve's room."""
+        """Retry a write that found the disk full with the reserve's space, if the key allows it."""
         for _ in range(_RELEASES if self._may_use_reserve(key) else 0):
             with contextlib.suppress(StoreFull):
                 return write()
@@ -230,7 +229,7 @@ class DirectoryStore:
             ) from error
 
     def _read(self, root: int, key: str, start: int, max_bytes: int) -> StoredObject | None:
-        """One look at the object; None if somebody was changing it."""
+        """Look once; None if the object is being changed."""
         place = places.find(root, key)
         if place is None:
             raise NotFound(f"there is no object {self._shown(key)}")
@@ -242,7 +241,7 @@ class DirectoryStore:
             return StoredObject(meta=files.meta_of(key, place.status), data=data)
 
     def _shown(self, key: str) -> str:
-        """The path of a key for messages; a hostile one must not write control characters to a terminal."""
+        """A key's path for messages, without control characters."""
         path = f"{self._path}/{key}"
         return path if path.isprintable() else ascii(path)
 
@@ -255,7 +254,7 @@ class DirectoryStore:
 
     @contextlib.contextmanager
     def _root(self) -> Iterator[int]:
-        """The bucket's folder, opened anew each time: it may be moved away and come back."""
+        """Open the bucket's folder each time: it may be moved away and come back."""
         try:
             root = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -275,7 +274,7 @@ class DirectoryStore:
 
     @contextlib.contextmanager
     def _objects(self, root: int) -> Iterator[int]:
-        """The hidden folder, for writers: made if it is missing."""
+        """Open the hidden folder for writers; create it if missing."""
         try:
             objects = files.open_folder(root, [HIDDEN_FOLDER], create=True, sync=self._fsync)
         except OSError as error:
@@ -297,7 +296,7 @@ class DirectoryStore:
 
     @contextlib.contextmanager
     def _expected(self, root: int, key: str, generation: int) -> Iterator[places.Place | None]:
-        """Where the object lies (None: nowhere), if it has the expected generation."""
+        """Yield the object's place (None: missing) if it has the expected generation."""
         place = places.find(root, key)
         with place or contextlib.nullcontext():
             present = 0 if place is None else place.generation

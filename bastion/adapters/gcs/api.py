@@ -1,11 +1,10 @@
-"""The requests that the store makes to Cloud Storage, one method each: no retries, no meaning read into the answers.
+"""The requests of the store to Cloud Storage, one method each, without retries.
 
-Layer: adapters. All that touches google-cloud-storage is here and in `gcs_client`. Uploads in parts, compose and delete
-go through the library's `Blob`, which knows their protocols. All else goes through its session: no method of the
-library gives the bytes of an object together with their size and time in one request, none looks up or writes an object
-with chosen fields, and its listing takes 12 ms of CPU for a page of which the parsed answer takes 1.2 ms.
+Multi-part uploads, compose and delete use the library's `Blob`. Everything else uses its session: no method of the
+library returns an object's bytes, size and time in one request, or looks up or writes an object with chosen fields, and
+its listing takes 12 ms of CPU for a page whose JSON takes 1.2 ms. `library` has the private parts (ADR 38).
 
-Every method raises what `gcs_errors.explain` makes of a failure.
+Every method raises what `errors.explain` returns.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import base64
 import contextlib
 import email.utils
 import functools
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,12 +28,14 @@ from google.cloud.storage import Client
 from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
+from bastion.adapters.gcs import library
 from bastion.adapters.gcs.errors import FAILURES, NoSuchObject, Transient, explain
 from bastion.adapters.gcs.retry import TimeLimit
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta, check_read_size
 from bastion.core.errors import StoreError
 from bastion.ports import StoredObject
+from bastion.storage_wire.multipart_related import related_frame
 
 # Custom metadata of everything we write.
 WRITE_ID = "bastion-write"
@@ -43,7 +43,7 @@ FOLLOWS = "bastion-follows"
 
 _META_FIELDS = "name,size,generation,updated"
 _PIECE_BYTES = 256 * 1024
-# What is uploaded in one request. Larger objects go in parts, each sent whole before its answer is awaited.
+# Maximum of a single-request upload. Larger objects go in parts, each sent completely before its answer.
 _SINGLE_UPLOAD_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 16 * 1024 * 1024
 _CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
@@ -53,11 +53,11 @@ _SNIFFED_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What a write leaves in its object's metadata, so that its writer recognises it.
+    """A write's mark in its object's metadata, by which its writer recognizes it.
 
     Attributes:
-        write_id: The same in all tries of one write, and in no other write.
-        follows: The generation that it replaces; 0: it created the object.
+        write_id: The same in all tries of one write; unique otherwise.
+        follows: The generation that it replaces; 0 if it creates the object.
     """
 
     write_id: str
@@ -69,7 +69,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """An object's metadata with the stamp of the write that made it; None: not one of ours."""
+    """An object's metadata and the stamp of its write; None if it is not ours."""
 
     meta: ObjectMeta
     stamp: Stamp | None
@@ -77,34 +77,33 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Part of a listing; an empty token: the last one."""
+    """Part of a listing; the last one has an empty token."""
 
     metas: tuple[ObjectMeta, ...]
     next_token: str
 
 
 class BucketApi:
-    """The requests to one bucket. Thread-safe as the client is."""
+    """The requests to one bucket; thread-safe like the client."""
 
     def __init__(self, client: Client, bucket: str) -> None:
         self.name = bucket
         self._bucket = client.bucket(bucket)
-        self._session = client._http
-        connection = client._connection
-        self._base = connection.get_api_base_url_for_mtls()
-        self._user_agent = connection.user_agent
+        self._session = library.session_of(client)
+        self._base = library.base_url(client)
+        self._user_agent = library.user_agent(client)
 
     def media(self, key: str, start: int, max_bytes: int, limit: TimeLimit) -> StoredObject:
-        """The stored bytes from `start` on, never decompressed; of whole reads the checksum is verified.
+        """Read the stored bytes from `start` on, not decompressed; verify the checksum of complete reads.
 
-        `meta.updated` is that of the header Last-Modified: whole seconds. The documentation of the JSON API does not
-        promise that header; without it, a second request looks up this generation.
+        `meta.updated` comes from Last-Modified, in whole seconds. The JSON API does not guarantee that header; without
+        it a second request looks up this generation.
         """
         headers = {"Range": f"bytes={start}-"} if start else {}
         doing = f"reading {self.shown(key)}"
         with self._answer(f"/download/storage/v1{self._path(key)}?alt=media", headers, limit, doing) as response:
             pieces: list[bytes] = []
-            # A range is a wish that a server may ignore.
+            # A server may ignore a range.
             skipped = 0 if response.status_code == requests.codes.partial_content else start
             received = int(response.headers.get("Content-Length") or 0)
             check_read_size(self.shown(key), received - skipped, max_bytes)
@@ -119,7 +118,6 @@ class BucketApi:
         return self._stored(key, start, data, response, doing, limit)
 
     def metadata(self, key: str, limit: TimeLimit) -> Found:
-        """One object's metadata."""
         resource = self._json(f"/storage/v1{self._path(key)}?fields={_META_FIELDS},metadata", key, "looking up", limit)
         custom = resource.get("metadata") or {}
         stamp = None
@@ -128,7 +126,7 @@ class BucketApi:
         return Found(meta=_meta(resource), stamp=stamp)
 
     def page(self, prefix: str, start: str, end: str, token: str, limit: TimeLimit) -> Page:
-        """One page of the objects under a prefix, from `start` on (inclusive) to `end` (exclusive, if given)."""
+        """One page of the objects under a prefix, from `start` (inclusive) to `end` (exclusive, if given)."""
         query = {"fields": f"items({_META_FIELDS}),nextPageToken", "maxResults": str(limits.LIST_PAGE_OBJECTS)}
         asked = {"prefix": prefix, "startOffset": start, "endOffset": end, "pageToken": token}
         query.update({name: value for name, value in asked.items() if value})
@@ -139,21 +137,23 @@ class BucketApi:
         )
 
     def insert(self, key: str, data: bytes, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
-        """Writes the object if its generation is `stamp.follows`: one request up to 8 MiB, a session beyond."""
+        """Write the object if its generation is `stamp.follows`: one request up to 8 MiB, otherwise a session."""
         if len(data) > _SINGLE_UPLOAD_BYTES:
             return self._insert_in_parts(key, data, stamp, limit)
         resource = {"name": key, "metadata": stamp.metadata(), "crc32c": _crc32c(data)}
-        related, body = _related(resource, content_type(data), data, boundary=stamp.write_id)
+        # Drawn at random when the data existed already, so the data cannot contain it.
+        frame = related_frame(resource, content_type(data), boundary=stamp.write_id)
+        body = frame.head + data + frame.tail
         path = (
             f"/upload/storage/v1/b/{quote(self.name, safe='')}/o"
             f"?uploadType=multipart&ifGenerationMatch={stamp.follows}&fields={_META_FIELDS}"
         )
-        return _meta(self._json(path, key, "writing", limit, headers={"Content-Type": related}, body=body))
+        return _meta(self._json(path, key, "writing", limit, headers={"Content-Type": frame.content_type}, body=body))
 
     def _insert_in_parts(self, key: str, data: bytes, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
         blob = self._bucket.blob(key, chunk_size=_CHUNK_BYTES)
         blob.metadata = stamp.metadata()
-        # The service compares. The library's own check would delete the object, whatever generation it is by then.
+        # The service compares. The library's own check would delete the object, even a newer generation.
         blob.crc32c = _crc32c(data)
         with self._explained(f"writing {self.shown(key)}"), _session_may_end():
             blob.upload_from_string(
@@ -164,31 +164,25 @@ class BucketApi:
                 retry=None,
                 timeout=limit.timeouts(),
             )
-        return _meta(blob._properties)
+        return _meta(library.resource_of(blob))
 
-    def compose(self, key: str, part: ObjectMeta, kind: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
-        """Adds `part` at the end of generation `stamp.follows` of the object, if that is the present one.
-
-        Args:
-            kind: The content type of the whole.
-        """
+    def compose(self, key: str, part: ObjectMeta, content_type: str, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
+        """Append `part` to generation `stamp.follows` of the object, if that is current."""
         blob = self._bucket.blob(key)
         blob.metadata = stamp.metadata()
-        blob.content_type = kind
-        # The object's own generation need not be named: if it is another one when it is read, it is still another one
-        # when the whole is written, and the condition does not hold then.
+        blob.content_type = content_type
+        # The source needs no generation: if it has changed when it is read, the write's condition fails too.
         sources = [self._bucket.blob(key), self._bucket.blob(part.key, generation=part.generation)]
         with self._explained(f"appending to {self.shown(key)}"):
             blob.compose(sources, if_generation_match=stamp.follows, retry=None, timeout=limit.timeouts())
-        return _meta(blob._properties)
+        return _meta(library.resource_of(blob))
 
     def delete(self, key: str, *, generation: int, limit: TimeLimit) -> None:
-        """Deletes the object if that is its generation."""
         with self._explained(f"deleting {self.shown(key)}"):
             self._bucket.blob(key).delete(if_generation_match=generation, retry=None, timeout=limit.timeouts())
 
     def shown(self, key: str) -> str:
-        """A key for messages; a hostile one must not write control characters to a terminal."""
+        """A key for messages, without control characters."""
         path = f"gs://{self.name}/{key}"
         return path if path.isprintable() else ascii(path)
 
@@ -213,7 +207,7 @@ class BucketApi:
                 raise Transient("the answer does not say how large the object is", doubtful=False)
             size = int(total.group(1))
         elif start:
-            data = data[start:]  # a range is a wish that a server may ignore
+            data = data[start:]  # a server may ignore a range
         generation = headers.get("x-goog-generation", "")
         if not generation.isdecimal():
             raise StoreError(
@@ -227,7 +221,7 @@ class BucketApi:
         return StoredObject(meta=meta, data=data)
 
     def _updated(self, key: str, generation: int, limit: TimeLimit) -> float:
-        """When a generation of an object was written."""
+        """When that generation was written."""
         path = f"/storage/v1{self._path(key)}?generation={generation}&fields={_META_FIELDS}"
         try:
             return _meta(self._json(path, key, "looking up", limit)).updated
@@ -252,7 +246,7 @@ class BucketApi:
     def _answer(
         self, path: str, headers: dict[str, str], limit: TimeLimit, doing: str, body: bytes | None = None
     ) -> Iterator[requests.Response]:
-        """The answer to a GET, or with a body to a POST; its own body is not read yet."""
+        """The answer to a GET, or a POST if there is a body; the answer's body is unread."""
         headers = {"User-Agent": self._user_agent, "Accept-Encoding": "gzip", **headers}
         with self._explained(doing), self._sent(self._base + path, headers, body, limit.timeouts()) as response:
             if not response.ok:
@@ -262,7 +256,9 @@ class BucketApi:
     def _sent(
         self, url: str, headers: dict[str, str], body: bytes | None, timeouts: tuple[float, float]
     ) -> requests.Response:
-        """What the session's `request` does, which takes half as much again: it merges settings that do not change."""
+        """Do what the session's `request` does, in two thirds of its time: settings that never change are not merged
+        again.
+        """
         session = self._session
         request = requests.PreparedRequest()
         request.method = "GET" if body is None else "POST"
@@ -272,11 +268,11 @@ class BucketApi:
         if body is not None:
             request.headers["Content-Length"] = str(len(body))
         request._cookies = RequestsCookieJar()
-        asks_for_token = functools.partial(session._auth_request, timeout=timeouts)
+        asks_for_token = functools.partial(library.token_request(session), timeout=timeouts)
         session.credentials.before_request(asks_for_token, request.method, url, request.headers)
         response: requests.Response = session.send(request, stream=True, timeout=timeouts, proxies=session.proxies)
         if response.status_code == requests.codes.unauthorized:
-            # The token is no longer taken. The session gets another one.
+            # The token has expired or was revoked. The session fetches another one.
             response.close()
             response = session.request(request.method, url, data=body, headers=headers, stream=True, timeout=timeouts)
         return response
@@ -291,7 +287,7 @@ class BucketApi:
 
 @contextlib.contextmanager
 def _session_may_end() -> Iterator[None]:
-    """An upload in parts that cannot go on is begun anew."""
+    """Restart a multi-part upload that cannot continue."""
     try:
         yield
     except ApiNotFound as error:
@@ -301,32 +297,19 @@ def _session_may_end() -> Iterator[None]:
     except ValueError as error:
         if isinstance(error, requests.RequestException):
             raise
-        # How the library says that the service kept less of a part than it was sent.
+        # The library's error for a service that kept less than it was sent.
         raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
 
 
-def _related(resource: dict[str, Any], kind: str, data: bytes, *, boundary: str) -> tuple[str, bytes]:
-    """A resource and its bytes as `multipart/related`: the content type, and the body.
-
-    Args:
-        boundary: A word that the data cannot hold: drawn at random when they were there already.
-    """
-    head = (
-        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
-        f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n"
-    )
-    return f"multipart/related; boundary={boundary}", b"%b%b\r\n--%b--" % (head.encode(), data, boundary.encode())
-
-
 def content_type(data: bytes) -> str:
-    """Text is shown by a browser, everything else is downloaded; told by how the data begins."""
+    """Text is shown by browsers, everything else is downloaded; decided by the first bytes."""
     beginning = data[:_SNIFFED_BYTES]
     if b"\0" in beginning:
         return "application/octet-stream"
     try:
         beginning.decode()
     except UnicodeDecodeError as error:
-        # A character may be cut in two at the end of what was looked at.
+        # The sample may end within a character.
         if len(data) <= _SNIFFED_BYTES or error.start < _SNIFFED_BYTES - 3:
             return "application/octet-stream"
     return "text/plain; charset=utf-8"
@@ -337,7 +320,7 @@ def _crc32c(data: bytes) -> str:
 
 
 def _last_modified(headers: Mapping[str, str]) -> float | None:
-    """The time in the header of that name, in whole seconds; None: there is none that can be read."""
+    """Last-Modified in whole seconds since the epoch; None if missing or invalid."""
     try:
         return email.utils.parsedate_to_datetime(headers.get("Last-Modified", "")).timestamp()
     except ValueError:
@@ -347,7 +330,7 @@ def _last_modified(headers: Mapping[str, str]) -> float | None:
 def _meta(resource: dict[str, Any]) -> ObjectMeta:
     return ObjectMeta(
         key=resource["name"],
-        # A service may leave out what is 0.
+        # A service may omit zeros.
         size=int(resource.get("size", 0)),
         generation=int(resource["generation"]),
         updated=_seconds(resource["updated"]),
@@ -355,6 +338,6 @@ def _meta(resource: dict[str, Any]) -> ObjectMeta:
 
 
 def _seconds(text: str) -> float:
-    """`2026-01-02T03:04:05.006Z`, with any number of digits of the second's fraction."""
+    """Parse `2026-01-02T03:04:05.006Z`, with any number of fractional digits."""
     whole, _, fraction = text.rstrip("Zz").partition(".")
     return datetime.fromisoformat(whole + "+00:00").timestamp() + (float(f"0.{fraction}") if fraction else 0.0)

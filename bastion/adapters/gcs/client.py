@@ -1,7 +1,4 @@
-"""The connection to Cloud Storage: whose credentials, which endpoint, how many sockets.
-
-Layer: adapters.
-"""
+"""The connection to Cloud Storage: credentials, endpoint, sockets."""
 
 from __future__ import annotations
 
@@ -16,23 +13,24 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud.storage import Client
 
 import bastion
+from bastion.adapters.gcs import library
 from bastion.adapters.gcs.errors import LOG_IN
 from bastion.core.errors import AccessDenied, StoreError
 
-# Threads that may ask at the same time; more of them work, too, but their connections are not kept.
+# Connections that are kept; more threads work too, on temporary connections.
 _CONNECTIONS = 64
 
 
 def shared_client() -> Client:
-    """The client of this process: every bucket shares its connections and its access token.
+    """The client of this process: all buckets share its connections and access token.
 
-    `STORAGE_EMULATOR_HOST` names another endpoint than Google's, which is asked without credentials.
+    `STORAGE_EMULATOR_HOST` names another endpoint, which is used without credentials.
 
     Raises:
-        AccessDenied: there are no credentials.
+        AccessDenied: There are no credentials.
         StoreError: `STORAGE_EMULATOR_HOST` is not a URL.
     """
-    # A forked child must not talk into its parent's sockets.
+    # A forked child must not use its parent's sockets.
     return _client(os.environ.get("STORAGE_EMULATOR_HOST", ""), os.getpid())
 
 
@@ -42,8 +40,8 @@ def _client(emulator: str, _process: int) -> Client:
         raise StoreError(f"STORAGE_EMULATOR_HOST is {emulator!r}; write a whole URL, like http://localhost:4443")
     who = ClientInfo(user_agent=f"bastion/{bastion.__version__}")  # type: ignore[no-untyped-call]
     try:
-        # No call of ours needs a project, and looking for one may fail. The library would put its paths behind a slash
-        # at the end of the URL, and no server finds `//storage/v1`.
+        # No call needs a project, and detecting one may fail. The library appends `/storage/v1` to the URL, so it must
+        # not end in a slash.
         options = {"api_endpoint": emulator.rstrip("/")} if emulator else None
         client = Client(project=None, client_info=who, client_options=options)
     except DefaultCredentialsError as error:
@@ -57,26 +55,23 @@ def _client(emulator: str, _process: int) -> Client:
 
 
 def prepared(client: Client) -> Client:
-    """The same client, with connections for all our threads, and making no requests that nobody asked it for.
-
-    The proxies and the authorities that the environment names now hold for all of its requests.
+    """Set up connections for all threads, and turn off unrequested lookups. Reads proxies and authorities from the
+    environment, once.
     """
-    # Of late the library looks up every bucket in a thread of its own, for the sake of traces that are off. That needs
-    # a permission that the roles for objects do not have, and after each 404 it looks again.
-    client._bucket_metadata_cache = None
-    session = client._http
+    library.stop_lookups(client)
+    session = library.session_of(client)
     if not session.is_mtls:  # those connections carry a certificate, and are few
         for scheme in ("https://", "http://"):
             session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS))
-    _read_environment(session, client._connection.get_api_base_url_for_mtls())
+    _read_environment(session, library.base_url(client))
     return client
 
 
 def _read_environment(session: requests.Session, url: str) -> None:
-    """Takes what the environment says about requests to a URL, once: the library would read it for each of them.
+    """Read the environment's settings for a URL once; the library would do so for each request.
 
-    That takes a fifth of the time of a small write. It would look into ~/.netrc, too, and put a password that it finds
-    there in the place of the access token.
+    That takes a fifth of the time of a small write. The library would also use a password in ~/.netrc instead of the
+    access token.
     """
     session.proxies.update(requests.utils.get_environ_proxies(url))
     session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True

@@ -1,11 +1,10 @@
-"""What went wrong with one request to Cloud Storage, as the store has to treat it, and in words that help.
+"""Classify failures of requests to Cloud Storage, and explain them.
 
-Layer: adapters. Every exception of the library, of its HTTP transport and of the credentials passes through
-`explain`, so that one mistake has one treatment:
+Every exception of the library, its HTTP transport and the credentials passes through `explain`:
 
-* `ConditionNotMet`, `NoSuchObject`, `PastTheEnd`: plain answers; the store knows what they mean for its caller.
-* `Transient`: another try may succeed. `doubtful` tells whether this one may have been carried out all the same.
-* Errors of `bastion.core.errors`: no try will ever succeed until a person does what the message says.
+* `ConditionNotMet`, `NoSuchObject`, `PastTheEnd`: plain answers, which the store interprets.
+* `Transient`: another try may succeed. `doubtful` tells whether this one may have taken effect.
+* Errors of `bastion.core.errors`: no try can succeed until the user does what the message says.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from requests import exceptions as errors
 
 from bastion.core.errors import AccessDenied, StoreError
 
-# 410: an upload's session is gone, a new one will do.
+# 410: the upload's session is gone; a new one will work.
 _RETRIED_STATUSES = frozenset({408, 410, 429, 500, 502, 503, 504})
-# The service's words for "you ask too often"; they come with 403 as well as with 429.
+# The service's reasons for rate limits; they come with 403 and 429.
 _TOO_OFTEN = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 _PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
 _CALLER = re.compile(r"(\S+@\S+\.\S+) does not have")
 _READING = frozenset({"storage.objects.get", "storage.objects.list"})
-_WORDS_MAX = 300
+_TEXT_MAX = 300
 _POOL = re.compile(r"^<?\S*HTTPS?Connection(Pool)?\([^)]*\)(: |\. )?")
 
 LOG_IN = (
@@ -37,10 +36,10 @@ LOG_IN = (
 
 
 class Transient(Exception):
-    """One try failed, another one may not.
+    """One try failed; another one may succeed.
 
     Attributes:
-        doubtful: Whether the request may have been carried out although no answer says so.
+        doubtful: Whether the request may have taken effect without an answer.
     """
 
     def __init__(self, reason: str, *, doubtful: bool) -> None:
@@ -49,34 +48,34 @@ class Transient(Exception):
 
 
 class ConditionNotMet(Exception):
-    """412: the object's generation is another one."""
+    """412: the object has another generation."""
 
 
 class NoSuchObject(Exception):
-    """404, and it is the object that is missing, not the bucket."""
+    """404 for the object, not the bucket."""
 
 
 class PastTheEnd(Exception):
-    """416: the object ends before the first byte asked for."""
+    """416: the object ends before the first requested byte."""
 
 
-# Not even a connection came about, so nobody can have carried the request out.
+# No connection was made, so the request cannot have taken effect.
 _NEVER_SENT = (
     errors.ConnectTimeout,
     urllib3.exceptions.NewConnectionError,
     urllib3.exceptions.ConnectTimeoutError,
 )
 
-# Whatever a request may raise; what is not in here is a mistake in this program.
+# Everything that a request may raise; any other exception is a bug.
 FAILURES = (GoogleAPICallError, GoogleAuthError, errors.RequestException, urllib3.exceptions.HTTPError)
 
 
 def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
-    """What to raise instead of a failure.
+    """Return the exception to raise instead of a failure.
 
     Args:
         failure: One of `FAILURES`.
-        doing: Which operation on what, to continue "...ing gs://bucket/key".
+        doing: The operation, to continue "...ing gs://bucket/key".
     """
     match failure:
         case GoogleAPICallError():
@@ -94,13 +93,13 @@ def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
             )
         case _:
             cause = _cause(failure)
-            words = _short(_POOL.sub("", str(cause))) or type(cause).__name__
-            return Transient(words, doubtful=not isinstance(cause, _NEVER_SENT))
+            text = _short(_POOL.sub("", str(cause))) or type(cause).__name__
+            return Transient(text, doubtful=not isinstance(cause, _NEVER_SENT))
 
 
 def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exception:
     status = int(failure.code or 0)
-    reason, said = _words(failure)
+    reason, said = _reason_and_text(failure)
     if status == 412:
         return ConditionNotMet(said)
     if status == 404:
@@ -110,7 +109,7 @@ def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exceptio
     if status == 416:
         return PastTheEnd(said)
     if status in _RETRIED_STATUSES or reason in _TOO_OFTEN:
-        # Whoever is told to come later was not served.
+        # A request that is told to come later was not served.
         refused = status == 429 or reason in _TOO_OFTEN
         return Transient(f"{status} {_short(said)}".rstrip(), doubtful=not refused)
     if status == 400 and "crc32c" in said.lower():
@@ -134,7 +133,7 @@ def _no_bucket(bucket: str) -> str:
 
 
 def _of_credentials(failure: GoogleAuthError, bucket: str, doing: str) -> Exception:
-    # The library marks what it knows to be temporary; an unreachable token server comes wrapped in a RefreshError.
+    # The library marks temporary errors; an unreachable token server comes wrapped in a RefreshError.
     unreachable = isinstance(failure, TransportError) or (
         isinstance(failure, RefreshError) and isinstance(failure.__cause__ or failure.__context__, TransportError)
     )
@@ -166,8 +165,8 @@ def _denied(said: str, bucket: str, doing: str) -> str:
     )
 
 
-def _words(failure: GoogleAPICallError) -> tuple[str, str]:
-    """The service's reason (may be empty) and message; a download's answer is bare text."""
+def _reason_and_text(failure: GoogleAPICallError) -> tuple[str, str]:
+    """The service's reason (may be empty) and message; downloads answer in plain text."""
     response = failure.response
     if response is None:
         return "", str(failure.message)
@@ -180,13 +179,13 @@ def _words(failure: GoogleAPICallError) -> tuple[str, str]:
 
 
 def _cause(failure: BaseException) -> BaseException:
-    """What lies beneath the wrappings of the HTTP libraries."""
+    """The innermost cause, below the HTTP libraries' wrappers."""
     inner = failure.args[0] if failure.args else None
     if isinstance(inner, urllib3.exceptions.MaxRetryError):
         inner = inner.reason
     return inner if isinstance(inner, BaseException) else failure
 
 
-def _short(words: str) -> str:
-    one_line = " ".join(words.split())
-    return one_line if len(one_line) <= _WORDS_MAX else one_line[: _WORDS_MAX - 1] + "…"
+def _short(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= _TEXT_MAX else one_line[: _TEXT_MAX - 1] + "…"

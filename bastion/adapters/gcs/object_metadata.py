@@ -1,7 +1,4 @@
-"""The custom metadata of objects in Cloud Storage, behind the `ObjectMetadata` port.
-
-Layer: adapters.
-"""
+"""The custom metadata of objects in Cloud Storage, behind the `ObjectMetadata` port."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _FIELDS = "items(name,generation,metageneration,metadata),nextPageToken"
 
 
 class GcsObjectMetadata:
-    """That of any bucket; the library repeats what may be repeated."""
+    """Works on any bucket; the library retries."""
 
     def list(self, bucket: str, prefix: str) -> Iterator[DescribedObject]:
         try:

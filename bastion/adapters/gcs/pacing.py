@@ -1,6 +1,6 @@
-"""Writes of one object, kept apart: Cloud Storage takes about one a second to the same name and refuses more with 429.
+"""Space writes of one object: Cloud Storage takes about one a second per name, and answers 429 to more.
 
-Layer: adapters. Writers of several processes are not known to each other; the service's 429 spaces those.
+Writers in other processes are unknown here; the 429s space those.
 """
 
 from __future__ import annotations
@@ -13,29 +13,21 @@ _SWEEP_FROM = 1024
 
 
 class WritePacer:
-    """Gives each write of a key its instant, `interval_seconds` after the one before.
+    """Schedules the writes of each key `interval_seconds` apart.
 
-    Invariant: nothing is remembered of a key longer than until its next write may begin, but for what awaits the next
-    sweep: at most as many keys as were written in one interval, or `_SWEEP_FROM`, twice over.
+    Invariant: memory is bounded by twice the keys written in one interval, or `_SWEEP_FROM`.
     """
 
     def __init__(self, clock: Clock, interval_seconds: float) -> None:
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._lock = threading.Lock()
-        # When the next write of a key may begin, on the monotonic clock.
+        # Earliest time of a key's next write, on the monotonic clock.
         self._free_at: dict[str, float] = {}
         self._sweep_at = _SWEEP_FROM
 
     def wait(self, key: str, *, until: float) -> bool:
-        """Sleeps until the caller may write the key.
-
-        Args:
-            until: The latest instant, on the monotonic clock, that is any use to the caller.
-
-        Returns:
-            Whether it may; if not, it has not waited and takes no turn.
-        """
+        """Sleep until the caller may write the key; return False at once if that is after `until` (monotonic)."""
         if self._interval_seconds <= 0:
             return True
         with self._lock:
@@ -52,5 +44,5 @@ class WritePacer:
         return True
 
     def __len__(self) -> int:
-        """Keys that are remembered."""
+        """Number of remembered keys."""
         return len(self._free_at)

@@ -1,7 +1,6 @@
-"""The one place that tries again: jittered exponential pauses, a deadline for each operation, a budget for all of them.
+"""Retries: jittered exponential pauses, a deadline per operation, a budget for all.
 
-Layer: adapters. The library's own retries are switched off everywhere: they would multiply these, and they know
-neither the budget nor the write ids.
+The library's own retries are off: they would multiply these, and know neither the budget nor the write ids.
 """
 
 from __future__ import annotations
@@ -19,24 +18,22 @@ from bastion.ports import Clock
 
 T = TypeVar("T")
 
-# No line that anyone works over is slower; larger objects get more time by it.
+# Slowest supported line; larger objects get proportionally more time.
 _SLOWEST_BYTES_PER_SECOND = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long, and how often, the store goes on trying.
+    """How long and how often the store retries.
 
     Attributes:
-        deadline_seconds: For a whole operation, all tries and what is asked after them; objects that are large get
-            more, a second for each 256 KiB.
-        connect_seconds: For setting up a connection, and for sending a request.
+        deadline_seconds: For a whole operation with all tries; plus a second for each 256 KiB.
+        connect_seconds: To connect, and to send a request.
         read_seconds: Between two pieces of an answer.
-        first_pause_seconds: The longest pause before the second try; it doubles with each further one.
-        longest_pause_seconds: Up to this.
-        retries_per_request: Over time, how many retries come on one first try at most: an outage must not multiply
-            the load that it may come from.
-        spare_retries: How many retries may be made beyond that, at first and after a good while.
+        first_pause_seconds: Maximum pause before the second try; it doubles with each further one.
+        longest_pause_seconds: Upper bound of pauses.
+        retries_per_request: Long-term retries per first try: an outage must not multiply the load.
+        spare_retries: Further retries at the start, and after a quiet time.
     """
 
     deadline_seconds: float = 60.0
@@ -49,7 +46,7 @@ class Patience:
 
 
 class RetryBudget:
-    """A token bucket: first tries fill it a little, a retry takes a whole token."""
+    """A token bucket: each first try adds a fraction, each retry takes a token."""
 
     def __init__(self, patience: Patience) -> None:
         self._share = patience.retries_per_request
@@ -62,7 +59,7 @@ class RetryBudget:
             self._tokens = min(self._most, self._tokens + self._share)
 
     def spend(self) -> bool:
-        """Takes a token if there is one."""
+        """Take a token if there is one."""
         with self._lock:
             if self._tokens < 1:
                 return False
@@ -72,10 +69,10 @@ class RetryBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimit:
-    """Until when an operation goes on, on the clock's monotonic scale.
+    """The end of an operation, in monotonic seconds.
 
     Attributes:
-        tries_end: No try begins later; what is left after it is for finding out what came of them.
+        tries_end: No try begins later; the rest is for finding out the result.
     """
 
     clock: Clock
@@ -85,21 +82,18 @@ class TimeLimit:
     sending_seconds: float
 
     def timeouts(self) -> tuple[float, float]:
-        """For one request: seconds to connect and send, seconds between two pieces of the answer."""
+        """Seconds to connect and send, and between two pieces of the answer."""
         left = max(0.05, self.ends - self.clock.monotonic())
         connect = self.patience.connect_seconds + self.sending_seconds
         return min(left, connect), min(left, self.patience.read_seconds)
 
     def exceeded(self, received_bytes: int) -> bool:
-        """Whether an answer that has come so far takes too long."""
+        """Whether an answer with that many bytes so far is too slow."""
         return self.clock.monotonic() > self.ends + received_bytes / _SLOWEST_BYTES_PER_SECOND
 
 
 class Retries:
-    """Tries an operation until it is answered, for as long as patience and budget last.
-
-    Thread-safe; one for each store.
-    """
+    """Retries an operation within patience and budget. Thread-safe; one per store."""
 
     def __init__(self, clock: Clock, rng: random.Random, patience: Patience) -> None:
         self._clock = clock
@@ -112,8 +106,8 @@ class Retries:
 
         Args:
             sent_bytes: What it sends.
-            asks_after: Whether it may have to find out what came of it: a sixth of the time is kept for that.
-            most_seconds: Of an operation that is not worth more.
+            asks_after: Reserve a sixth of the time for finding out the result.
+            most_seconds: An upper bound.
         """
         sending = sent_bytes / _SLOWEST_BYTES_PER_SECOND
         seconds = min(self._patience.deadline_seconds + sending, most_seconds)
@@ -127,14 +121,10 @@ class Retries:
         )
 
     def call(self, attempt: Callable[[], T], *, until: float) -> T:
-        """What `attempt` returns.
-
-        Args:
-            attempt: One try; raises `Transient` if another one may succeed.
-            until: No try begins after this instant of the monotonic clock.
+        """Return what `attempt` returns, retried while it raises `Transient`; no try begins after `until` (monotonic).
 
         Raises:
-            Transient: as the last try did; its message tells how many there were.
+            Transient: From the last try; the message has the number of tries.
         """
         self._budget.earn()
         course = _Course(self._clock, self._rng, self._patience, self._budget, until)

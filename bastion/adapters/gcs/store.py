@@ -1,20 +1,20 @@
 """A bucket of Google Cloud Storage behind the `ObjectStore` port.
 
-Layer: adapters. The parts: `gcs_client` (credentials, connections), `gcs_api` (one request each), `gcs_errors` (what a
-failure means), `gcs_retry` (tries, deadline, budget), `gcs_pacing` (writes of one object kept apart).
+The parts: `client` (credentials, connections), `api` (one request each), `errors`, `retry` (tries, deadline, budget),
+`pacing` (writes of one object).
 
     get      1 request   media; 1 more if `start` is past the end, or the answer has no Last-Modified
     head     1           metadata
     list     1           for each page of 1000 objects, when it is reached
     put      1           multipart upload; beyond 8 MiB a session: 1, and 1 for each 16 MiB
-    append   3           upload of a part, compose, deletion of the part; of a new object 1, a put
+    append   3           upload of a part, compose, deletion of the part; for a new object 1, a put
     delete   1           2 if another generation is in the way
 
 Invariants:
 
-* Every mutation carries `ifGenerationMatch`; nothing is ever written or deleted blindly.
-* All tries of one write carry one random id, in the object's metadata. Whether a write without an answer was carried
-  out is found out by reading that back, and from the generation that the object's present writer replaced.
+* Every mutation has `ifGenerationMatch`; there are no blind writes.
+* All tries of one write share a random id in the object's metadata. The result of a write without an answer is found by
+  reading that back, and from the generation that the current writer replaced.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ T = TypeVar("T")
 
 
 class GcsStore:
-    """`bastion.ports.ObjectStore` on a bucket, shared by any number of threads and processes.
+    """`bastion.ports.ObjectStore` on a bucket; thread-safe and process-safe.
 
     Args:
-        bucket: Its name, without `gs://`. Nothing is asked of it before the first call.
-        client: Another client than the one of this process (`gcs_client.shared_client`).
+        bucket: Its name, without `gs://`.
+        client: Default: the client of this process.
         rng: For the pauses between tries.
-        parts_prefix: Keys that begin so are the store's own: an append puts its bytes there before it joins them to the
-            object, and deletes them. A crash in between leaves them; a lifecycle rule that deletes what is older than a
-            day under this prefix takes them away. They appear in no listing but that of the prefix itself.
-        write_interval_seconds: Writes of one key by this store are at least so far apart; the service takes about one a
-            second. A write waits for its turn; one that would not come in time fails with `StoreUnavailable`.
-        patience: How long and how often to try.
+        parts_prefix: Keys with this prefix belong to the store: an append uploads its bytes there, composes and
+            deletes. After a crash a lifecycle rule on this prefix removes them. Only listings of the prefix itself show
+            them.
+        write_interval_seconds: Minimum interval between writes of one key; the service takes about one a second. A
+            write that would wait too long fails with `StoreUnavailable`.
+        patience: How long and how often to retry.
 
     Raises:
-        AccessDenied: there are no credentials.
+        AccessDenied: There are no credentials.
         StoreError: `STORAGE_EMULATOR_HOST` is not a URL.
     """
 
@@ -112,8 +112,7 @@ class GcsStore:
         hidden = None if prefix.startswith(self._parts_prefix) else self._parts_prefix
         for page in self._pages(prefix, start_after, end_before):
             for meta in page.metas:
-                # The service begins with `start_after` itself. It may hold names with a NUL, which no call here takes:
-                # who found one in a listing could do nothing about it.
+                # The service includes `start_after`. It may also hold names with a NUL, which no call here accepts.
                 if meta.key != start_after and "\0" not in meta.key and not (hidden and meta.key.startswith(hidden)):
                     yield meta
 
@@ -137,16 +136,15 @@ class GcsStore:
             lambda stamp, limit: self._api.insert(part_key, data, stamp=stamp, limit=limit),
             limit=self._retries.limit(sent_bytes=len(data), asks_after=True),
         )
-        kind = content_type(data)
         try:
             return self._write(
                 key,
                 generation,
-                lambda stamp, limit: self._api.compose(key, part, kind, stamp=stamp, limit=limit),
+                lambda stamp, limit: self._api.compose(key, part, content_type(data), stamp=stamp, limit=limit),
                 limit=self._retries.limit(asks_after=True),
             )
         finally:
-            # Once, whatever comes of it: a lifecycle rule takes what is left.
+            # Once only; a lifecycle rule removes what is left.
             with contextlib.suppress(Transient, StoreError, NoSuchObject, ConditionNotMet):
                 self._api.delete(part_key, generation=part.generation, limit=self._retries.limit(most_seconds=5))
 
@@ -158,7 +156,7 @@ class GcsStore:
 
         def remove() -> None:
             nonlocal doubtful, last
-            self._take_turn(key, limit, last)
+            self._wait_for_slot(key, limit, last)
             try:
                 self._api.delete(key, generation=generation, limit=limit)
             except Transient as failure:
@@ -171,7 +169,7 @@ class GcsStore:
         except NoSuchObject:
             pass
         except ConditionNotMet:
-            # With no object there, too, the condition does not hold.
+            # The condition also fails without an object.
             found = self._look_up(key, limit)
             if found is not None:
                 raise self._refusal(key, found.meta.generation, generation) from None
@@ -188,14 +186,14 @@ class GcsStore:
     def _write(
         self, key: str, generation: int, send: Callable[[Stamp, TimeLimit], ObjectMeta], *, limit: TimeLimit
     ) -> ObjectMeta:
-        """Carries a write through, or finds out what came of it."""
+        """Complete a write, or find out its result."""
         stamp = Stamp(write_id=secrets.token_hex(12), follows=generation)
         doubtful = False
         last: Transient | None = None
 
         def attempt() -> ObjectMeta:
             nonlocal doubtful, last
-            self._take_turn(key, limit, last)
+            self._wait_for_slot(key, limit, last)
             try:
                 return send(stamp, limit)
             except Transient as failure:
@@ -209,7 +207,7 @@ class GcsStore:
                 raise self._refusal(key, None, generation) from None
             return self._outcome(key, stamp, limit, f"the last try was refused ({refused})")
         except NoSuchObject as missing:
-            # A compose misses the object, or its part.
+            # A compose misses the object or its part.
             cause = f"what it needs is missing ({missing})"
             if doubtful:
                 return self._outcome(key, stamp, limit, cause)
@@ -224,18 +222,18 @@ class GcsStore:
             return self._outcome(key, stamp, limit, str(failure))
 
     def _outcome(self, key: str, stamp: Stamp, limit: TimeLimit, cause: str) -> ObjectMeta:
-        """What came of a write that may have been carried out without an answer.
+        """Find out the result of a write without an answer.
 
         Raises:
-            PreconditionFailed: another write has replaced the generation that this one was to replace.
-            StoreUnavailable: it has not been carried out so far, or that cannot be told.
+            PreconditionFailed: Another write replaced that generation.
+            StoreUnavailable: It has not taken effect so far, or the result is unknown.
         """
         shown = self._api.shown(key)
         found = self._look_up(key, limit)
         if found is not None and found.stamp is not None:
             if found.stamp.write_id == stamp.write_id:
                 return found.meta
-            # Only one write can replace one generation. (Many can create an object that is deleted in between.)
+            # Only one write can replace a generation. (Several can create an object that is deleted in between.)
             if stamp.follows and found.stamp.follows == stamp.follows:
                 raise self._refusal(key, found.meta.generation, stamp.follows)
         present = 0 if found is None else found.meta.generation
@@ -269,14 +267,14 @@ class GcsStore:
                 return
 
     def _answered(self, ask: Callable[[], T], limit: TimeLimit, problem: str) -> T:
-        """The answer to a question that may be asked any number of times."""
+        """Ask an idempotent question, with retries."""
         try:
             return self._retries.call(ask, until=limit.ends)
         except Transient as failure:
             raise StoreUnavailable(f"{problem}: {failure}; try again") from failure
 
-    def _take_turn(self, key: str, limit: TimeLimit, last: Transient | None) -> None:
-        """Waits until the key may be written; if that is too late for a further try, `last` is how this write ends."""
+    def _wait_for_slot(self, key: str, limit: TimeLimit, last: Transient | None) -> None:
+        """Wait until the key may be written; if that is too late, raise with `last` as the reason."""
         if not self._pacer.wait(key, until=limit.tries_end):
             if last is not None:
                 raise last

@@ -1,1 +1,1 @@
-"""Key services: Cloud KMS, and a keyring file in its place."""
+"""Key services: Cloud KMS, or a keyring file."""

@@ -1,8 +1,8 @@
-"""The `Kms` port on Cloud KMS: symmetric keys, checksums of everything that goes over the line.
+"""The `Kms` port on Cloud KMS: symmetric keys, with checksums of everything that is sent.
 
-Layer: adapters; needs the extra `kms`. Each call is repeated a few times while the service is out of reach or a
-checksum does not match, within one bound of ten seconds. The role cloudkms.cryptoKeyEncrypterDecrypter is
-enough; so the primary version is learnt from what the service wraps with, not from a look at the key.
+Needs the extra `kms`. A call is retried within ten seconds while the service is unreachable or a checksum does not
+match. The role cloudkms.cryptoKeyEncrypterDecrypter is enough: the primary version is learned from wrapping, not from
+looking at the key.
 """
 
 from __future__ import annotations
@@ -31,11 +31,7 @@ _T = TypeVar("_T")
 
 
 def connect() -> CloudKms:
-    """With the default credentials of this machine or user.
-
-    Raises:
-        KmsRefused: there are none.
-    """
+    """Connect with the default credentials; raise KmsRefused if there are none."""
     try:
         return CloudKms(kms_v1.KeyManagementServiceClient())
     except GoogleAuthError as error:
@@ -49,12 +45,11 @@ class CloudKms:
     """Keys in Cloud KMS, behind the `Kms` port; thread-safe."""
 
     def __init__(self, client: kms_v1.KeyManagementServiceClient, *, attempt_seconds: float = _ATTEMPT_SECONDS) -> None:
+        """Args:
+        client: Connected to the service.
+        attempt_seconds: Deadline of one try.
         """
-        Args:
-            client: Connected to the service.
-            attempt_seconds: Deadline of one try.
-        """
-        # At DEBUG the client logs whole requests and answers, in which the keys are plain.
+        # At DEBUG the client logs whole requests and answers with plaintext keys.
         logging.getLogger(transport.__name__).setLevel(logging.INFO)
         self._client = client
         self._attempt_seconds = attempt_seconds
@@ -125,7 +120,7 @@ def _patiently(what: str, call: Callable[[], _T]) -> _T:
 
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """Turns what the client raises into the port's errors, with the service's own words."""
+    """Turn the client's exceptions into the port's errors, with the service's message."""
     try:
         yield
     except exceptions.NotFound as error:

@@ -1,7 +1,4 @@
-"""Opens the key service that is asked for; a keyring needs neither the extra `kms` nor a cloud.
-
-Layer: adapters.
-"""
+"""Open the requested key service; a keyring needs neither the extra `kms` nor a cloud."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from bastion.ports import Kms
 
 
 def open_kms(keyring: Path | None) -> Kms:
-    """The keyring in that file; Cloud KMS, with this user's credentials, if there is no file.
+    """Open the keyring in that file, or Cloud KMS with this user's credentials.
 
     Raises:
-        Refused: Cloud KMS is asked for and its client is not installed.
-        KmsRefused: there are no credentials for it.
+        Refused: The client of Cloud KMS is not installed.
+        KmsRefused: There are no credentials for it.
     """
     if keyring is not None:
         return KeyringKms(keyring)

@@ -1,8 +1,8 @@
-"""The `Kms` port on a file: keys by the names that Cloud KMS would give them, each with its versions.
+"""The `Kms` port on a file: keys with Cloud KMS names, each with its versions.
 
-Layer: adapters. The file is as secret as what it protects: its mode must be 0600 or less, its owner this user or root.
-It is replaced as a whole, so that a reader sees the old or the new one, and every call reads it anew: a rotation needs
-no restart. Writers take turns by a lock on the folder. What the file holds never gets into a message.
+The file is as secret as the data: mode 0600 or less, owned by this user or root. Writers lock the folder and replace
+the file atomically; every call reads it again, so a rotation needs no restart. Messages never contain the file's
+content.
 """
 
 from __future__ import annotations
@@ -110,19 +110,16 @@ class KeyringKms:
 
 
 def create(path: Path, key: str) -> str:
-    """Adds a key to the keyring, which is made if there is none.
-
-    Returns:
-        The key's primary version.
+    """Add a key to the keyring, which is created if missing; return the key's primary version.
 
     Raises:
-        Refused: the name is none, or the keyring has that key.
-        KmsRefused: there is such a file, and it is no keyring of this user's.
-        KmsUnavailable: it cannot be written.
+        Refused: The name is invalid, or the key exists.
+        KmsRefused: The file is not a keyring of this user.
+        KmsUnavailable: It cannot be written.
     """
     check_key_name(key)
-    with _turn(path):
-        # What is there is never taken for nothing: only a name that does not exist is a new keyring.
+    with _locked(path):
+        # Only a missing file means a new keyring.
         keyring = _read(path) if os.path.lexists(path) else _Keyring(keys={})
         if key in keyring.keys:
             raise Refused(f"{path} has the key {key}; `bastion proxy keyring rotate` gives it a new version")
@@ -132,18 +129,15 @@ def create(path: Path, key: str) -> str:
 
 
 def rotate(path: Path, key: str) -> str:
-    """Gives a key a new version, the primary from now on; the older ones stay and open what they wrapped.
-
-    Returns:
-        The new primary version.
+    """Give a key a new primary version and return it; older versions still open what they wrapped.
 
     Raises:
-        Refused: the name is none, or the keyring has no such key.
-        KmsRefused: there is no such file, or it is no keyring of this user's.
-        KmsUnavailable: it cannot be written.
+        Refused: The name is invalid, or there is no such key.
+        KmsRefused: The file is missing, or is not a keyring of this user.
+        KmsUnavailable: It cannot be written.
     """
     check_key_name(key)
-    with _turn(path):
+    with _locked(path):
         keyring = _read(path)
         if key not in keyring.keys:
             raise Refused(f"{path} has no key {key}; it has {', '.join(sorted(keyring.keys)) or 'none at all'}")
@@ -174,14 +168,14 @@ def _read(path: Path) -> _Keyring:
         keyring = _Keyring.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_input=False, include_context=False, include_url=False)[0]
-        # Places by number or name of a field; names of keys are no secrets.
+        # Positions and names of fields; key names are not secret.
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
     else:
         lost = [name for name, key in keyring.keys.items() if key.primary not in key.versions]
         if not lost:
             return keyring
         problem = f"{lost[0]} has no version of the number that it calls primary"
-    # Outside of the handler: the error that holds the file's content must not be chained to this one.
+    # Outside of the handler: the error with the file's content must not be chained.
     raise KmsRefused(f"{path} is not a whole keyring ({problem}); bring back a copy of it")
 
 
@@ -201,8 +195,7 @@ def _content(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _turn(path: Path) -> Iterator[None]:
-    """One writer at a time."""
+def _locked(path: Path) -> Iterator[None]:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -215,7 +208,7 @@ def _turn(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, keyring: _Keyring) -> None:
-    # A link is followed, so that it is the keyring that is replaced and not the link.
+    # Follow a link, so that the keyring and not the link is replaced.
     target = Path(os.path.realpath(path))
     scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:

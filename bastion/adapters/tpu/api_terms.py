@@ -1,4 +1,4 @@
-"""What the Cloud TPU API says, in the port's words: states, failures of creations, labels.
+"""The Cloud TPU API in the port's terms: states, failures of creations, labels.
 
 The table of failures is what users of the real service report; the API documents only the codes.
 """
@@ -17,7 +17,7 @@ from bastion.core.model.gangs import GangState
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LABEL_MAX_CHARS = 63
 
-# What is limited is the calls in a minute, not the chips.
+# A limit of calls per minute, not of chips.
 _RATE_LIMIT = re.compile(r"quota metric|per (minute|second|day)", re.IGNORECASE)
 _NO_QUOTA = re.compile(r"\bLimit: 0(?![.\d]*[1-9])")
 
@@ -26,7 +26,7 @@ _STATES = {
     int(_State.CREATING): GangState.CREATING,
     int(_State.READY): GangState.READY,
     int(_State.DELETING): GangState.DELETING,
-    # Whatever interrupts a node interrupts its run: the hosts come back, if at all, as another boot.
+    # Any interruption of a node ends its run: hosts that come back have rebooted.
     **{
         int(state): GangState.LOST
         for state in (
@@ -52,7 +52,7 @@ _QUEUED_STATES = {
     int(_Queued.ACCEPTED): GangState.WAITING,
     int(_Queued.WAITING_FOR_RESOURCES): GangState.WAITING,
     int(_Queued.PROVISIONING): GangState.CREATING,
-    # What its nodes make of it.
+    # Its nodes decide.
     int(_Queued.ACTIVE): GangState.READY,
     int(_Queued.SUSPENDING): GangState.LOST,
     int(_Queued.SUSPENDED): GangState.LOST,
@@ -62,22 +62,22 @@ _QUEUED_STATES = {
 
 
 def slice_state(state: int) -> GangState:
-    """The port's state; one that this version does not know counts as creating, which harms no running job."""
+    """The port's state; an unknown one counts as creating, which harms no running job."""
     return _STATES.get(int(state), GangState.CREATING)
 
 
 def queued_state(state: int) -> GangState:
-    """The port's state of a queued resource; one that this version does not know counts as creating."""
+    """The port's state of a queued resource; an unknown one counts as creating."""
     return _QUEUED_STATES.get(int(state), GangState.CREATING)
 
 
 def queued_word(state: int) -> str:
-    """The state as the API spells it; the number of one that this version does not know."""
+    """The API's name of the state; its number if unknown."""
     return _Queued(state).name if state in _QUEUED_STATES else f"state {int(state)}"
 
 
 def queued_message(state: tpu_v2.QueuedResourceState) -> str:
-    """What people should know of a queued resource that was taken back; empty otherwise."""
+    """A message about a queued resource that was taken back; otherwise empty."""
     if queued_state(state.state) is not GangState.LOST:
         return ""
     by_user = state.state_initiator == tpu_v2.QueuedResourceState.StateInitiator.USER
@@ -86,7 +86,7 @@ def queued_message(state: tpu_v2.QueuedResourceState) -> str:
 
 
 def status_message(node: tpu_v2.Node) -> str:
-    """What people should know of a node that is not simply well; empty otherwise."""
+    """A message about an unhealthy node; otherwise empty."""
     parts = []
     if slice_state(node.state) is GangState.LOST:
         parts.append(f"the node is {_State(node.state).name}")
@@ -99,25 +99,25 @@ def status_message(node: tpu_v2.Node) -> str:
     return "; ".join(parts)
 
 
-def _symptom(kind: int) -> str:
-    """A number of which a later version of the API makes something is no member, and has no name."""
-    return kind.name.lower().replace("_", " ") if isinstance(kind, Enum) else f"symptom {kind}"
+def _symptom(symptom: int) -> str:
+    """A value from a later version of the API is a plain number without a name."""
+    return symptom.name.lower().replace("_", " ") if isinstance(symptom, Enum) else f"symptom {symptom}"
 
 
 def creation_failure(code: int, message: str) -> ProvisionerError:
-    """Why a creation's operation failed, by its google.rpc.Code and words."""
+    """Why a creation's operation failed, from its google.rpc.Code and message."""
     text = f"{message} (code {code})"
     refused = ProvisionerRefused(f"{text}; {remedy(message)}")
     match code:
         case 8 if refused_quota(message):
             return refused
         case 4 | 8 | 13:
-            # 13, "an internal error has occurred", is also what a spot stock-out looks like; 4: the wait had an end.
+            # 13, "an internal error has occurred", is also what a spot stockout looks like; 4: the wait timed out.
             return Stockout(text)
         case 9 if "capacity" in message.lower():
-            return Stockout(text)  # an empty reservation; seen without any reservation, too
+            return Stockout(text)  # an empty reservation; also seen without a reservation
         case 3 | 9 if "expired" in message.lower():
-            return Stockout(text)  # so had the wait of a queued resource
+            return Stockout(text)  # a queued resource's wait timed out
         case 3 if "PREEMPTED" in message:
             return ProvisionerError(f"pre-empted while it was being created: {text}")
         case 6:
@@ -128,7 +128,7 @@ def creation_failure(code: int, message: str) -> ProvisionerError:
             return ProvisionerError(text)
 
 
-# What to do about a creation that is refused for good, by a word of the API's message; the first that is in it.
+# Advice for a refused creation, by the first phrase that occurs in the API's message.
 _REMEDIES = (
     ("limit: 0", "ask for that quota of the project, or name a zone of another region in config/daemon.toml"),
     (
@@ -154,24 +154,24 @@ _REMEDIES = (
 
 
 def remedy(message: str) -> str:
-    """What to do about a creation that the API refused with these words."""
-    words = message.lower()
-    found = next((what for word, what in _REMEDIES if word in words), "")
+    """What to do about a creation that the API refused with this message."""
+    text = message.lower()
+    found = next((what for word, what in _REMEDIES if word in text), "")
     return found or "correct config/daemon.toml, or the job's --instance_type"
 
 
 def refused_quota(message: str) -> bool:
-    """Whether a quota is exceeded that is nothing at all: no waiting helps."""
+    """Whether a quota of zero is exceeded, so that waiting does not help."""
     return _NO_QUOTA.search(message) is not None
 
 
 def is_rate_limit(message: str) -> bool:
-    """Whether RESOURCE_EXHAUSTED speaks of calls, not of chips."""
+    """Whether RESOURCE_EXHAUSTED is about calls, not chips."""
     return _RATE_LIMIT.search(message) is not None
 
 
 def label_value(text: str) -> str:
-    """A label's value for any text: itself where it is allowed, else made so, with a digest that keeps it apart."""
+    """A valid label value for any text: unchanged if valid, else changed and made unique with a digest."""
     if _LABEL.fullmatch(text):
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,6 +1,6 @@
-"""Speaking to the Cloud TPU API v2: the real service, or an emulator on this machine; the client is the same.
+"""The client of the Cloud TPU API v2, for the real service or an emulator.
 
-Layer: adapters. Every call has a deadline; only reads are repeated, and within the same bound.
+Every call has a deadline; only reads are retried, within the same deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, ProvisionerUnavailable, SliceExists
 
-# Of every listing.
+# For listings.
 PAGE_SIZE = 500
 _READ_ATTEMPTS = 3
 _T = TypeVar("_T")
@@ -30,12 +30,12 @@ class CloudTpuSettings:
     """Where slices come from.
 
     Attributes:
-        zone: Of gangs that name none.
-        bastion: The bastion's name; becomes the label that makes a node ours.
+        zone: Default zone of gangs.
+        bastion: The bastion's name, and the label of its nodes.
         endpoint: `host:port` of an emulator; empty for the real service and its default credentials.
         token: The emulator's.
-        startup_script: What every host runs at its boot; constant text, the same for all nodes.
-        rpc_timeout_seconds: Deadline of one call, and of one read with its repetitions.
+        startup_script: Runs on every host at boot; the same constant text for all nodes.
+        rpc_timeout_seconds: Deadline of one call, or of one read with its retries.
     """
 
     project: str
@@ -48,15 +48,13 @@ class CloudTpuSettings:
 
     @property
     def service(self) -> str:
-        """The other side, for messages."""
+        """The service's name in messages."""
         return f"the local Cloud TPU emulator at {self.endpoint}" if self.endpoint else "the Cloud TPU API"
 
 
 def make_client(settings: CloudTpuSettings) -> tpu_v2.TpuClient:
-    """The unmodified client, connected to the emulator or to the real service.
-
-    Raises:
-        ProvisionerRefused: there are no credentials for the real service.
+    """The unmodified client, connected to the emulator or the real service. Raises ProvisionerRefused without
+    credentials.
     """
     if not settings.endpoint:
         try:
@@ -70,9 +68,9 @@ def make_client(settings: CloudTpuSettings) -> tpu_v2.TpuClient:
         settings.endpoint,
         options=[
             ("grpc.enable_http_proxy", 0),
-            # As the client's own channel has it: a page of nodes, each with its script, is larger than gRPC's 4 MiB.
+            # Like the client's own channel: a page of nodes, each with its script, exceeds gRPC's 4 MiB.
             ("grpc.max_receive_message_length", -1),
-            # An emulator that was restarted is found again within a second, not within gRPC's two minutes.
+            # Reconnect to a restarted emulator within a second, not gRPC's two minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 250),
@@ -84,12 +82,12 @@ def make_client(settings: CloudTpuSettings) -> tpu_v2.TpuClient:
 
 
 class Missing(ProvisionerError):
-    """The API says that there is no such thing; among these modules it is an answer."""
+    """The API says that it does not exist."""
 
 
 @contextlib.contextmanager
 def translated(settings: CloudTpuSettings, zone: str, what: str) -> Iterator[None]:
-    """Turns what the client raises into the port's errors, with the API's own words."""
+    """Turn the client's exceptions into the port's errors, with the API's message."""
     try:
         yield
     except exceptions.NotFound as error:
@@ -120,7 +118,7 @@ def translated(settings: CloudTpuSettings, zone: str, what: str) -> Iterator[Non
 
 
 def read(settings: CloudTpuSettings, zone: str, what: str, call: Callable[[], _T]) -> _T:
-    """A read, repeated a few times while the service is out of reach; never for longer than one deadline."""
+    """Read with retries while the service is unreachable, within one deadline."""
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(ProvisionerUnavailable),
         stop=tenacity.stop_after_attempt(_READ_ATTEMPTS) | tenacity.stop_after_delay(settings.rpc_timeout_seconds),
@@ -147,7 +145,7 @@ class _Call(NamedTuple):
 
 
 class _BearerToken(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc] # grpc has no types
-    """Adds the emulator's token to every call; the channel stays on this machine, so it needs no TLS."""
+    """Adds the emulator's token to every call; the channel is local, so it needs no TLS."""
 
     def __init__(self, token: str) -> None:
         self._header = ("authorization", f"Bearer {token}")

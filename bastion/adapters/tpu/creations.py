@@ -1,11 +1,11 @@
-"""How creations through the Cloud TPU API end: what each long-running operation of one zone came to.
+"""The results of creations through the Cloud TPU API: how the operations of one zone ended.
 
-Layer: adapters. No operation is ever awaited. A creation is known by the name of what it makes: a plain node, or a
-queued resource. Who asks for a failure costs the API at most one call, and none at all while the thing is listed as
-being created: a creation that fails takes it away. A daemon that restarted, or whose creation got no answer, does not
-know the operation; then the operations of the zone are read, one page per question, until the end.
+Operations are never awaited. A creation is identified by the name of what it makes: a plain node or a queued resource.
+Asking for a failure costs at most one call, and none while a listing shows the thing as creating: a failed creation
+removes it. After a restart, or a creation without an answer, the operation is unknown; then the zone's operations are
+read, one page per question.
 
-Invariant: what is remembered is bounded, however many creations there are in a lifetime.
+Invariant: memory is bounded, however many creations there are.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from bastion.adapters.tpu.client import PAGE_SIZE, CloudTpuSettings, Missing, tr
 from bastion.core.errors import ProvisionerError, ProvisionerRefused, ProvisionerUnavailable, Stockout
 from bastion.core.model.gangs import GangState
 
-# Failures, and operations that a search met, beyond which the oldest are forgotten. Who forgets one asks again.
+# Limits of remembered failures, and of operations found by a search; the oldest are forgotten, and asked for again.
 _KEPT_MAX = 1000
-# So often in a row "an internal error has occurred" counts as a stock-out, which is what spot stock-outs look like.
+# After this many in a row, "an internal error has occurred" counts as a stockout, which is how spot stockouts look.
 _INTERNAL_ERRORS_MAX = 5
 _INTERNAL = 13
 
 
 class InternalErrors:
-    """How often each job's creations met an internal error since one of them came up. Thread-safe.
+    """Counts each job's internal errors in creations since its last success; thread-safe.
 
-    The attempts of a job share what stands before the last hyphen of their names.
+    Attempts of a job share the part of their names before the last hyphen.
     """
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class InternalErrors:
         self._lock = threading.Lock()
 
     def came_up(self, name: str) -> None:
-        """A creation of that job came to something."""
+        """Record a success."""
         with self._lock:
             self._names.pop(name.rpartition("-")[0], None)
 
     def failure(self, name: str, code: int, message: str) -> ProvisionerError:
-        """Why that creation failed, by its google.rpc.Code and words."""
+        """Why that creation failed, from its google.rpc.Code and message."""
         if code == _INTERNAL and self._are_too_many(name):
             return ProvisionerError(f"{message} (code {code}), again and again: this is no stock-out")
         return creation_failure(code, message)
@@ -65,7 +65,7 @@ class InternalErrors:
 
 @dataclass(slots=True)
 class _Creation:
-    """One creation. `own`: we started it, so it is the newest of its name; otherwise a search met it."""
+    """One creation. `own`: this process started it, so it is the newest of its name; otherwise a search found it."""
 
     operation: str
     own: bool
@@ -75,7 +75,7 @@ class _Creation:
 
 
 class ZoneCreations:
-    """The last creation of each name in one zone. Thread-safe."""
+    """The last creation of each name in one zone; thread-safe."""
 
     def __init__(
         self, settings: CloudTpuSettings, client: tpu_v2.TpuClient, zone: str, internal_errors: InternalErrors
@@ -87,11 +87,11 @@ class ZoneCreations:
         self._lock = threading.Lock()
         self._known: dict[str, _Creation] = {}
         self._coming: set[str] = set()
-        # The page of the zone's operations to read next; None when nothing unknown can be in them.
+        # The next page of the zone's operations to read; None if nothing unknown can be in them.
         self._search: str | None = ""
 
     def start(self, name: str, call: Callable[[], Any]) -> None:
-        """Makes the call that creates; its errors are the port's."""
+        """Call the API to create; raises the port's errors."""
         with self._lock:
             self._known.pop(name, None)
             self._coming.discard(name)
@@ -102,31 +102,31 @@ class ZoneCreations:
             raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
         except ProvisionerUnavailable as error:
             if isinstance(error.__cause__, exceptions.TooManyRequests) and not is_rate_limit(str(error)):
-                # Quota for chips, not for calls: waiting helps unless there is none at all.
+                # A quota of chips, not calls: waiting helps unless it is zero.
                 if refused_quota(str(error)):
                     raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
                 raise Stockout(str(error)) from error.__cause__
-            with self._lock:  # if it landed, its operation is among the zone's
+            with self._lock:  # if it took effect, its operation is in the zone
                 self._search = ""
             raise
         except ProvisionerRefused as error:
             if isinstance(error.__cause__, exceptions.FailedPrecondition) and "capacity" in str(error).lower():
                 raise Stockout(str(error)) from error.__cause__
             if isinstance(error.__cause__, (exceptions.Forbidden, exceptions.Unauthorized)):
-                raise  # what may be wrong is said
+                raise  # the message tells the possible causes
             raise ProvisionerRefused(f"{error}; {remedy(str(error))}") from error.__cause__
         with self._lock:
             self._remember(name, _Creation(operation.operation.name, own=True))
 
     def seen(self, states: Mapping[str, GangState]) -> None:
-        """What a listing of the zone has, ours at least, by name."""
+        """Record a listing of the zone."""
         with self._lock:
             self._coming = {name for name, state in states.items() if state is GangState.CREATING}
             for name in states:
                 self._settle(name)
 
     def saw(self, name: str, state: GangState | None) -> None:
-        """What a look at one name showed; None: it does not exist."""
+        """Record a look at one name; None: it does not exist."""
         with self._lock:
             self._coming.discard(name)
             if state is GangState.CREATING:
@@ -135,25 +135,21 @@ class ZoneCreations:
                 self._settle(name)
 
     def deleted(self, name: str) -> None:
-        """Somebody wants it gone: why it does not come is of no interest any more."""
+        """Forget the failure of a name that is being deleted."""
         with self._lock:
             if (creation := self._known.get(name)) is not None and not creation.done:
                 del self._known[name]
 
     def known_failure(self, name: str) -> ProvisionerError | None:
-        """Why that creation failed, as far as is known; asks nobody."""
+        """Why that creation failed, as far as known, without asking the API."""
         with self._lock:
             creation = self._known.get(name)
             if creation is None or (self._search is not None and not creation.own):
-                return None  # a page not read yet may have a newer one
+                return None  # an unread page may have a newer one
             return creation.failure
 
     def failure(self, name: str) -> ProvisionerError | None:
-        """Why that creation failed; at most one call to the API, not repeated.
-
-        Raises:
-            ProvisionerUnavailable: the API did not answer.
-        """
+        """Why that creation failed; at most one call, not retried. Raises ProvisionerUnavailable."""
         with self._lock:
             creation, coming, searching = self._known.get(name), name in self._coming, self._search is not None
         done = creation is not None and creation.done
@@ -166,10 +162,7 @@ class ZoneCreations:
         return self.known_failure(name)
 
     def look_at_one(self) -> None:
-        """Looks at one of our running creations, each in its turn; asks nobody if there is none.
-
-        For the case that a creation fails and what it makes stays listed all the same.
-        """
+        """Look at one running creation, in rotation. Covers creations that fail while their object stays listed."""
         with self._lock:
             name = next(
                 (name for name in self._known if name in self._coming and not self._known[name].done),
@@ -190,7 +183,7 @@ class ZoneCreations:
                     operations_pb2.GetOperationRequest(name=operation), timeout=self._settings.rpc_timeout_seconds
                 )
         except Missing:
-            # The service forgets old operations; whatever came of this one, the thing itself tells now.
+            # The service forgets old operations; the object itself now tells the result.
             found = operations_pb2.Operation(done=True)
         failure = self._failure_of(name, found)
         with self._lock:
@@ -202,7 +195,7 @@ class ZoneCreations:
                 del self._known[name]
 
     def _read_page(self) -> None:
-        """Reads the next page of the zone's operations, if an unknown creation may be among them."""
+        """Read the next page of the zone's operations, if an unknown creation may be in them."""
         page_token = self._search
         if page_token is None:
             return
@@ -221,7 +214,7 @@ class ZoneCreations:
                 met.append((name, creation))
         with self._lock:
             if self._search != page_token:
-                return  # another thread read it, or the search began anew
+                return  # another thread read it, or the search restarted
             for name, creation in met:
                 best = self._known.get(name)
                 if best is None or not (best.own or best.created > creation.created):
@@ -236,7 +229,7 @@ class ZoneCreations:
         return self._internal_errors.failure(name, error.code, error.message) if error.code else None
 
     def _settle(self, name: str) -> None:
-        """What exists and is not being created any more was created."""
+        """Count an object that exists, and is not creating, as created."""
         creation = self._known.get(name)
         if creation is not None and creation.own and not creation.done and name not in self._coming:
             del self._known[name]

@@ -1,7 +1,7 @@
-"""Nodes of one zone through the Cloud TPU API v2: what we send of one, and those that exist.
+"""The nodes of one zone through the Cloud TPU API v2.
 
-Layer: adapters. Invariants: labels are sent with the creation, since a node that is being created takes none; a node
-without this bastion's label is never listed and never deleted.
+Invariants: labels are sent with the creation, because a node that is being created takes none. A node without this
+bastion's label is never listed or deleted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LABEL_BASTION = "bastion-managed"
 LABEL_RUN = "bastion-run"
 METADATA_TOKEN = "bastion-token"
 METADATA_AGENT = "bastion-agent"
-# Of how many slices a node's gang consists, if it is not the only one.
+# The number of slices of a node's gang, if more than one.
 METADATA_SLICES = "bastion-slices"
 
 
 def node_message(settings: CloudTpuSettings, request: GangRequest) -> tpu_v2.Node:
-    """What we send of each node of a gang. It has no `scheduling_config`: a plain node is always on demand."""
+    """The message for each node of a gang. It has no `scheduling_config`: a plain node is always on demand."""
     place = request.place
     metadata = {
         "startup-script": settings.startup_script,
@@ -54,11 +54,11 @@ def node_message(settings: CloudTpuSettings, request: GangRequest) -> tpu_v2.Nod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node. What it says of its run, token and gang is empty, or itself, unless it is ours.
+    """One node. Its run, token and gang are empty, or itself, unless it is ours.
 
     Attributes:
-        gang: The gang's name: the node's own, or with several slices what stands before its index.
-        num_slices: Of how many nodes its gang consists.
+        gang: The gang's name: the node's own, or the part before its slice index.
+        num_slices: Number of nodes in the gang.
     """
 
     name: str
@@ -72,7 +72,7 @@ class NodeStatus:
 
 
 class ZoneNodes:
-    """The nodes of one zone. Thread-safe."""
+    """The nodes of one zone; thread-safe."""
 
     def __init__(self, settings: CloudTpuSettings, client: tpu_v2.TpuClient, zone: str) -> None:
         self._settings = settings
@@ -82,7 +82,7 @@ class ZoneNodes:
         self._label = label_value(settings.bastion)
 
     def create(self, request: GangRequest) -> Any:
-        """Asks for the one node of a gang; returns its operation. Errors are the client's."""
+        """Ask for the one node of a gang; return its operation. Raises the client's errors."""
         node = node_message(self._settings, request)
         return self._client.create_node(
             tpu_v2.CreateNodeRequest(parent=self._location, node_id=request.ref.node(0), node=node),
@@ -90,12 +90,12 @@ class ZoneNodes:
         )
 
     def get(self, node_id: str) -> NodeStatus | None:
-        """The node; None: the API says that it does not exist."""
+        """The node; None if the API says that it does not exist."""
         node = self._node(node_id)
         return None if node is None else self._status(node)
 
     def list(self) -> Sequence[NodeStatus]:
-        """Ours, in no order."""
+        """Our nodes, unordered."""
         request = tpu_v2.ListNodesRequest(parent=self._location, page_size=PAGE_SIZE)
         nodes = read(
             self._settings,
@@ -106,10 +106,8 @@ class ZoneNodes:
         return [self._status(node) for node in nodes if node.labels.get(LABEL_BASTION) == self._label]
 
     def delete(self, node_id: str) -> None:
-        """Success for a node that is going or gone.
-
-        Raises:
-            ProvisionerRefused: the node has not this bastion's label, or we may not.
+        """Delete a node; success if it is going or gone. Raises ProvisionerRefused for a node without our label, or
+        without permission.
         """
         node = self._node(node_id)
         if node is None or slice_state(node.state) is GangState.DELETING:

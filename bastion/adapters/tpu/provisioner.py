@@ -1,9 +1,9 @@
 """TPU slices through the Cloud TPU API v2, behind the `Provisioner` port.
 
-Layer: adapters. One slice on demand is a plain node: it comes at once or not at all. Everything else is a queued
-resource: several slices, which come together or not at all, and spot and reserved capacity, which may be waited for. A
-gang `b-<run>` is the queued resource `b-<run>`, if there is one, with the nodes `b-<run>`, or `b-<run>-0` to
-`b-<run>-<N-1>`. Which it is, nobody need remember: both are looked for, and it is gone when neither is left.
+A single slice on demand is a plain node, which comes at once or not at all. Everything else is a queued resource:
+several slices, which come together, and spot and reserved capacity, which can wait. A gang `b-<run>` is the queued
+resource `b-<run>`, if any, with the nodes `b-<run>`, or `b-<run>-0` to `b-<run>-<N-1>`. No state says which: both are
+looked up, and the gang is gone when neither is left.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangSt
 
 __all__ = ["CloudTpuProvisioner", "CloudTpuSettings", "make_client"]
 
-# A queued resource in one of these has its say alone; in the others it is as its nodes are.
+# In these states a queued resource alone decides; otherwise its nodes do.
 _BY_QUEUE = (GangState.WAITING, GangState.FAILED, GangState.LOST, GangState.DELETING)
 
 
 class CloudTpuProvisioner:
-    """Behind the `Provisioner` port. Thread-safe.
+    """Behind the `Provisioner` port; thread-safe.
 
     Args:
-        client: For tests; `make_client(settings)` otherwise.
+        client: For tests; default `make_client(settings)`.
     """
 
     def __init__(self, settings: CloudTpuSettings, *, client: tpu_v2.TpuClient | None = None) -> None:
@@ -41,32 +41,25 @@ class CloudTpuProvisioner:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Closes the connection."""
         self._client.transport.close()  # type: ignore[no-untyped-call]
 
     def create(self, request: GangRequest) -> None:
         self._in(request.ref.zone).create(request)
 
     def failure(self, ref: GangRef) -> Exception | None:
-        """As the port says; at most one call to the API, and none for a gang that was last seen being created.
-
-        Raises:
-            ProvisionerUnavailable: the API did not answer.
-        """
+        """See the port; at most one call, and none for a gang last seen as creating. Raises ProvisionerUnavailable."""
         return self._in(ref.zone).creations.failure(ref.name)
 
     def get(self, ref: GangRef) -> GangStatus | None:
         return self._in(ref.zone).get(ref)
 
     def list(self, zone: str = "") -> Sequence[GangStatus]:
-        """As the port says: two listings, and a look at each gang of which they do not show all."""
+        """See the port: two listings, and a lookup of each gang that they show partially."""
         return self._in(zone).list(zone)
 
     def delete(self, ref: GangRef) -> None:
-        """As the port says. What is not ours keeps nothing else.
-
-        Raises:
-            ProvisionerRefused: something of that name has not this bastion's label, or we may not.
+        """See the port. Raises ProvisionerRefused for something without our label, or without permission; everything
+        else is still deleted.
         """
         self._in(ref.zone).delete(ref)
 
@@ -91,11 +84,11 @@ class _Zone:
 
     def create(self, request: GangRequest) -> None:
         plain = request.ref.num_slices == 1 and request.place.model is CapacityModel.ON_DEMAND
-        kind = self._nodes if plain else self._queue
-        self.creations.start(request.ref.name, lambda: kind.create(request))
+        creator = self._nodes if plain else self._queue
+        self.creations.start(request.ref.name, lambda: creator.create(request))
 
     def get(self, ref: GangRef) -> GangStatus | None:
-        # The queued resource first: none of its nodes outlives it, or comes to be without it.
+        # The queued resource first: none of its nodes outlives it or appears without it.
         queued = self._queue.get(ref.name)
         nodes: dict[str, NodeStatus] = {}
         if queued is None or queued.state is not GangState.WAITING:
@@ -138,22 +131,22 @@ class _Zone:
             for name in _names(ref):
                 try:
                     self._nodes.delete(name)
-                except ProvisionerError as error:  # noqa: PERF203 - each on its own is what the loop is for
+                except ProvisionerError as error:  # noqa: PERF203 - each on its own
                     problems.append(error)
         if problems:
             raise problems[0]
         self.creations.deleted(ref.name)
 
     def _folded(self, ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> GangStatus:
-        """One status for a gang of which something exists."""
+        """The status of a gang of which something exists."""
         state = _raw_state(ref, queued, nodes)
         failure = None
         if queued is not None and state is GangState.FAILED:
-            code, words = queued.error
-            failure = failure_of(self._internal_errors.failure(ref.name, code, words or "it does not say why"))
+            code, text = queued.error
+            failure = failure_of(self._internal_errors.failure(ref.name, code, text or "it does not say why"))
         elif queued is None and state is GangState.CREATING:
             error = self.creations.known_failure(ref.name)
-            if error is not None:  # and yet its node is still there
+            if error is not None:  # and yet its node still exists
                 state, failure = GangState.FAILED, failure_of(error)
         elif state is GangState.READY:
             self._internal_errors.came_up(ref.name)
@@ -181,7 +174,7 @@ def _num_slices(queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) ->
 
 
 def _is_certain(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> bool:
-    """Whether a listing says all: what it lacks may be there, and only a look at each says that it is not."""
+    """Whether a listing is conclusive; otherwise only a lookup tells that a part is missing."""
     going = bool(nodes) and all(node.state is GangState.DELETING for node in nodes.values())
     if len(nodes) == ref.num_slices or going:
         return True
@@ -189,7 +182,7 @@ def _is_certain(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, N
 
 
 def _raw_state(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> GangState:
-    """A gang's state by what exists of it. One of which somebody deletes a node is lost, until all of it is going."""
+    """A gang's state from its parts. If somebody deletes a node, the gang is lost until all of it is going."""
     if queued is not None and queued.state in _BY_QUEUE:
         return queued.state
     states = {node.state for node in nodes.values()}

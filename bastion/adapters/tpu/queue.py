@@ -1,12 +1,11 @@
-"""Queued resources of one zone through the Cloud TPU API v2: all nodes of a gang in one request, which may wait.
+"""The queued resources of one zone through the Cloud TPU API v2: all nodes of a gang in one request, which may wait.
 
-Layer: adapters. A queued resource has no labels of its own; whose it is, the node in it tells. Invariants:
+A queued resource has no labels; the node in it tells the owner. Invariants:
 
-* `scheduling_config` is never set in it: the tier (`spot`, `guaranteed`) takes its place, and the two together are
-  refused.
-* One that is not ours is never listed and never deleted. One that is SUSPENDING is left to become SUSPENDED: deleting
-  it by force then is known to leave it stuck.
-* FAILED and SUSPENDED ones hold quota until they are deleted, and are deleted anew at each request while they last.
+* `scheduling_config` is never set: the tier (`spot`, `guaranteed`) replaces it, and the API refuses both together.
+* A foreign one is never listed or deleted. A SUSPENDING one is left to become SUSPENDED: forced deletion is known to
+  leave it stuck.
+* FAILED and SUSPENDED ones hold quota until they are deleted, and are deleted again at each request while they exist.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _Spec = tpu_v2.QueuedResource.Tpu.NodeSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedStatus:
-    """One queued resource. What it says of its run and token is empty unless it is ours.
+    """One queued resource. Run and token are empty unless it is ours.
 
     Attributes:
-        state: Without regard to its nodes: READY means ACTIVE.
-        word: Its state as the API spells it.
-        error: If it is FAILED: a google.rpc.Code and the API's words.
+        state: Regardless of its nodes: READY means ACTIVE.
+        word: The API's name of its state.
+        error: If FAILED: a google.rpc.Code and message.
     """
 
     name: str
@@ -52,7 +51,7 @@ class QueuedStatus:
 
 
 class ZoneQueue:
-    """The queued resources of one zone. Thread-safe."""
+    """The queued resources of one zone; thread-safe."""
 
     def __init__(self, settings: CloudTpuSettings, client: tpu_v2.TpuClient, zone: str) -> None:
         self._settings = settings
@@ -62,7 +61,7 @@ class ZoneQueue:
         self._label = label_value(settings.bastion)
 
     def create(self, request: GangRequest) -> Any:
-        """Asks for all nodes of a gang; returns the operation. Errors are the client's."""
+        """Ask for all nodes of a gang; return the operation. Raises the client's errors."""
         return self._client.create_queued_resource(
             tpu_v2.CreateQueuedResourceRequest(
                 parent=self._location, queued_resource_id=request.ref.name, queued_resource=self._message(request)
@@ -71,12 +70,12 @@ class ZoneQueue:
         )
 
     def get(self, name: str) -> QueuedStatus | None:
-        """The queued resource; None: the API says that it does not exist."""
+        """The queued resource; None if the API says that it does not exist."""
         queued = self._queued(name)
         return None if queued is None else self._status(queued)
 
     def list(self) -> Sequence[QueuedStatus]:
-        """Ours, in no order."""
+        """Ours, unordered."""
         request = tpu_v2.ListQueuedResourcesRequest(parent=self._location, page_size=PAGE_SIZE)
         found = read(
             self._settings,
@@ -87,10 +86,8 @@ class ZoneQueue:
         return [self._status(queued) for queued in found if self._is_ours(queued)]
 
     def delete(self, name: str) -> bool:
-        """Deletes it with its nodes; success for one that is going, gone, or cannot go yet. Whether there was one.
-
-        Raises:
-            ProvisionerRefused: it has not this bastion's label, or we may not.
+        """Delete it with its nodes; return whether it existed. Success if it is going, gone, or cannot go yet. Raises
+        ProvisionerRefused for a foreign one, or without permission.
         """
         queued = self._queued(name)
         if queued is None:
@@ -107,7 +104,7 @@ class ZoneQueue:
             with contextlib.suppress(Missing), translated(self._settings, self._zone, f"deleting {name}"):
                 self._client.delete_queued_resource(request, timeout=self._settings.rpc_timeout_seconds)
         except ProvisionerRefused as error:
-            # It began to be suspended, or something else happens to it since we looked.
+            # Its suspension began, or it changed, since the lookup.
             if not isinstance(error.__cause__, exceptions.FailedPrecondition):
                 raise
         return True
@@ -118,7 +115,7 @@ class ZoneQueue:
         if ref.num_slices == 1:
             spec.node_id = ref.node(0)
         else:
-            # The nodes are `<prefix>-0` and so on, as `GangRef.node` has it.
+            # The nodes are `<prefix>-0` and so on, like `GangRef.node`.
             spec.multislice_params = _Spec.MultisliceParams(node_count=ref.num_slices, node_id_prefix=ref.name)
         queued = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
         match place.model:
@@ -127,12 +124,12 @@ class ZoneQueue:
             case CapacityModel.RESERVED:
                 queued.guaranteed = tpu_v2.QueuedResource.Guaranteed()
                 if place.reservation:
-                    full = "/" in place.reservation  # of another project that shares it
+                    full = "/" in place.reservation  # another project's, shared with it
                     queued.reservation_name = (
                         place.reservation if full else f"{self._location}/reservations/{place.reservation}"
                     )
             case CapacityModel.ON_DEMAND:
-                pass  # what a queued resource without a tier asks for
+                pass  # the default without a tier
         if request.valid_until_seconds is not None:
             queued.queueing_policy = tpu_v2.QueuedResource.QueueingPolicy(
                 valid_until_duration=datetime.timedelta(seconds=request.valid_until_seconds)

@@ -1,13 +1,13 @@
-"""Unpacking a tar file that somebody else made: nothing gets outside of its folder, and nothing fills the disk.
+"""Unpack an untrusted tar file: nothing escapes its folder, and nothing fills the disk.
 
-Layer: worker. Reads the format itself, block by block and forwards only: the checks that newer Pythons have for this
-are missing in some that hosts have, and a bound on memory is missing in all.
+Parses the format itself, forwards only: older supported Pythons lack tarfile's safety filters, and no version bounds
+memory.
 
 Invariants:
 
-* Only files, folders and links below the folder come into being, with no rights but to read, write and execute.
-* Nothing is written through a link: links are made last, and one that leads out is refused, however it gets there.
-* Reading is bounded, whatever the headers say: in memory, in bytes on the disk, and in entries.
+* Creates only files, folders and links below the folder, with read, write and execute permissions only.
+* Never writes through a link: links are made last, and a link that leads out of the folder is refused.
+* Memory, disk bytes and number of entries are bounded, whatever the headers say.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from bastion.core.bucket import bundles
 
 _BLOCK = 512
 _CHUNK_BYTES = 1024 * 1024
-# A path, a target and what else a header may hold.
+# A path, a link target and other header data.
 _HEADER_MAX_BYTES = 1024 * 1024
-# Headers of one entry, in blocks, besides its content.
+# Header blocks of one entry.
 _HEADER_BLOCKS = 8
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-# What a file system says of a name, not of its health.
+# Errors of a name, not of the file system.
 _NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EEXIST)
 
 
 class BadArchive(Exception):
-    """It is no tar file, or holds what is not unpacked."""
+    """The file is not a tar file, or holds something that must not be unpacked."""
 
 
 class GivenUp(Exception):
-    """Nobody wants it any more."""
+    """The caller no longer needs the result."""
 
 
 @dataclass(slots=True)
 class _Extended:
-    """What headers before an entry's own say of it."""
+    """Extended headers that precede an entry."""
 
     path: str = ""
     target: str = ""
@@ -61,16 +61,16 @@ class _Stream:
     def __init__(self, data: bytes) -> None:
         raw = io.BytesIO(data)
         if data[:4] == b"PK\x03\x04":
-            raise BadArchive("it is a zip file; a tar file is needed, plain or compressed with gzip")
+            raise BadArchive("it is a zip file; use a tar file, plain or compressed with gzip")
         self._file: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if data[:2] == b"\x1f\x8b" else raw
         self._left = limits.BUNDLE_UNPACKED_MAX_BYTES + limits.BUNDLE_ENTRIES_MAX * _HEADER_BLOCKS * _BLOCK
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes; fewer only at the end."""
+        """Read exactly `size` bytes; fewer only at the end."""
         try:
             data = self._file.read(size)
         except (OSError, EOFError, zlib.error) as error:
-            raise BadArchive(f"it cannot be decompressed: {error}") from error
+            raise BadArchive(f"decompression failed: {error}") from error
         self._left -= len(data)
         if self._left < 0:
             raise BadArchive(f"it unpacks to more than {limits.BUNDLE_UNPACKED_MAX_BYTES} bytes")
@@ -79,11 +79,11 @@ class _Stream:
     def exactly(self, size: int) -> bytes:
         data = self.read(size)
         if len(data) != size:
-            raise BadArchive("it ends in the middle")
+            raise BadArchive("it is truncated")
         return data
 
     def content(self, size: int) -> Iterator[bytes]:
-        """An entry's content in pieces, and past what fills its last block."""
+        """Yield an entry's content in pieces, and skip the padding of its last block."""
         left = size
         while left:
             piece = self.exactly(min(left, _CHUNK_BYTES))
@@ -93,15 +93,15 @@ class _Stream:
 
 
 def unpack(data: bytes, folder: Path, *, is_given_up: Callable[[], bool] = lambda: False) -> int:
-    """Unpacks a tar file, plain or gzip, into a folder that is made for it.
+    """Unpack a tar file, plain or gzip, into a folder that it creates.
 
     Returns:
-        How many files it holds.
+        The number of files.
 
     Raises:
-        BadArchive: it is none, or holds what must not be unpacked; the folder is to be removed.
-        GivenUp: `is_given_up` said so.
-        OSError: the disk refuses.
+        BadArchive: The data is not a tar file, or holds something forbidden. The caller removes the folder.
+        GivenUp: `is_given_up` returned true.
+        OSError: A disk error.
     """
     folder.mkdir()
     return _Unpacking(folder, is_given_up).run(_Stream(data))
@@ -111,8 +111,8 @@ class _Unpacking:
     def __init__(self, folder: Path, is_given_up: Callable[[], bool]) -> None:
         self._folder = folder
         self._is_given_up = is_given_up
-        # What each path is: "folder", "file" or "link".
-        self._kinds: dict[str, str] = {"": "folder"}
+        # The type of each path: "folder", "file" or "link".
+        self._types: dict[str, str] = {"": "folder"}
         self._links: dict[str, str] = {}
         self._written = 0
 
@@ -125,13 +125,13 @@ class _Unpacking:
                 raise BadArchive(f"the entry {path[:200]!r} {error}") from error
             except OSError as error:
                 if error.errno in _NAME_ERRORS:
-                    raise BadArchive(f"the entry {path[:200]!r} cannot be made: {error.strerror}") from error
+                    raise BadArchive(f"the entry {path[:200]!r} cannot be created: {error.strerror}") from error
                 raise
-        # The end of what is compressed holds the sum over it.
+        # The end of the compressed stream holds the checksum.
         while stream.read(_CHUNK_BYTES):
             self._go_on()
         self._make_links()
-        return sum(kind != "folder" for kind in self._kinds.values())
+        return sum(entry_type != "folder" for entry_type in self._types.values())
 
     def _entry(self, path: str, header: tarfile.TarInfo, extended: _Extended, stream: _Stream) -> None:
         self._go_on()
@@ -148,34 +148,34 @@ class _Unpacking:
             self._links[path] = target
         elif header.type == tarfile.LNKTYPE:
             target = bundles.check_path(extended.target or header.linkname)
-            if self._kinds.get(target) != "file":
-                raise bundles.UnsafePath("is a link to a file that is not in it before")
+            if self._types.get(target) != "file":
+                raise bundles.UnsafePath("is a hard link to a file that does not precede it")
             self._note(path, "file")
             os.link(self._folder / target, self._folder / path, follow_symlinks=False)
         else:
-            raise bundles.UnsafePath(f"is neither file, folder nor link (type {header.type!r})")
+            raise bundles.UnsafePath(f"is not a file, folder or link (type {header.type!r})")
 
-    def _note(self, path: str, kind: str) -> None:
-        if not path or path in self._kinds:
+    def _note(self, path: str, entry_type: str) -> None:
+        if not path or path in self._types:
             raise bundles.UnsafePath("comes twice")
         self._make_folders(path)
-        self._add(path, kind)
+        self._add(path, entry_type)
 
     def _make_folders(self, path: str) -> None:
-        """Everything above the last slash."""
+        """Create all parent folders."""
         for slash in re.finditer("/", path):
             above = path[: slash.start()]
-            kind = self._kinds.get(above)
-            if kind is None:
+            entry_type = self._types.get(above)
+            if entry_type is None:
                 self._add(above, "folder")
                 (self._folder / above).mkdir()
-            elif kind != "folder":
-                raise bundles.UnsafePath(f"lies below {above[:200]!r}, which is a {kind}")
+            elif entry_type != "folder":
+                raise bundles.UnsafePath(f"lies below {above[:200]!r}, which is a {entry_type}")
 
-    def _add(self, path: str, kind: str) -> None:
-        if len(self._kinds) > limits.BUNDLE_ENTRIES_MAX:
+    def _add(self, path: str, entry_type: str) -> None:
+        if len(self._types) > limits.BUNDLE_ENTRIES_MAX:
             raise BadArchive(f"it has more than {limits.BUNDLE_ENTRIES_MAX} entries")
-        self._kinds[path] = kind
+        self._types[path] = entry_type
 
     def _write(self, path: str, mode: int, content: Iterator[bytes]) -> None:
         rights = 0o755 if mode & 0o100 else 0o644
@@ -197,10 +197,10 @@ class _Unpacking:
             # A link through another link may end elsewhere than its text says.
             try:
                 end = os.path.realpath(self._folder / path)
-            except RecursionError as error:  # nor would any kernel follow so many
-                raise BadArchive(f"the link {path[:200]!r} leads through too many others") from error
+            except RecursionError as error:  # no kernel follows that many either
+                raise BadArchive(f"the link {path[:200]!r} goes through too many other links") from error
             if end != top and not end.startswith(top + "/"):
-                raise BadArchive(f"the link {path[:200]!r} leads out of the folder")
+                raise BadArchive(f"the link {path[:200]!r} points outside the folder")
 
     def _go_on(self) -> None:
         if self._is_given_up():
@@ -208,7 +208,7 @@ class _Unpacking:
 
 
 def _headers(stream: _Stream) -> Iterator[tuple[tarfile.TarInfo, _Extended]]:
-    """Each entry's header; its content is the consumer's to read before the next."""
+    """Yield each entry's header. The consumer reads the entry's content before the next one."""
     extended = _Extended()
     while True:
         block = stream.exactly(_BLOCK)
@@ -217,7 +217,7 @@ def _headers(stream: _Stream) -> Iterator[tuple[tarfile.TarInfo, _Extended]]:
         try:
             header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
-            raise BadArchive(f"it is no tar file, or a damaged one: {error}") from error
+            raise BadArchive(f"it is not a valid tar file: {error}") from error
         if header.size < 0:
             raise BadArchive("it is damaged: an entry has a negative size")
         if header.type in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
@@ -242,7 +242,7 @@ def _extra(stream: _Stream, header: tarfile.TarInfo) -> bytes:
 
 
 def _read_records(data: bytes, extended: _Extended) -> None:
-    """Records like `30 path=a/b` and a line feed; the number counts the whole record."""
+    r"""Parse pax records such as `30 path=a/b\n`; the number is the length of the record."""
     while data:
         match = re.match(rb"([0-9]{1,7}) ([^=]+)=", data)
         length = int(match[1]) if match else 0
@@ -260,4 +260,4 @@ def _read_records(data: bytes, extended: _Extended) -> None:
                 raise BadArchive("it is damaged: the size of an entry cannot be read")
             extended.size = int(value)
         elif name.startswith(b"GNU.sparse."):
-            raise BadArchive("it holds files with holes (tar --sparse); make it without them")
+            raise BadArchive("it holds sparse files; create it without tar --sparse")

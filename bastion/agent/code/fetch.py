@@ -1,12 +1,9 @@
-"""The user's code on its way to a host: fetched, verified, unpacked, in a thread of its own.
-
-Layer: worker. Meanwhile the host's loop sees stop orders; it gives up by `give_up`.
+"""Fetch, verify and unpack the user's code, in a thread, so that the host's loop still sees stop orders.
 
 Invariants:
 
-* What the command finds is whole: it is unpacked beside its folder, which appears in one rename.
-* A bucket that does not answer is asked for ever. That something is not there, or not what it should be, is the user's
-  to mend, and is said once.
+* The command finds complete code: it is unpacked elsewhere and appears with one rename.
+* A bucket that does not answer is retried forever. Missing or wrong code is the user's problem and is reported once.
 """
 
 from __future__ import annotations
@@ -29,11 +26,11 @@ from bastion.core.errors import AccessDenied, NotFound, Refused, StoreError
 _log = logging.getLogger(__name__)
 
 Fetch: TypeAlias = Callable[[str], bytes]
-"""The bytes at a URL. Raises `NotFound`, `AccessDenied`, `Refused` (never) or another `StoreError` (try again)."""
+"""Read a URL. Raises `NotFound`, `AccessDenied` or `Refused` (permanent), or another `StoreError` (retry)."""
 
 
 class CodeProblem(Exception):
-    """There is no code to run: `error` is one of `bastion.core.bucket.host_errors`, the text is for people."""
+    """There is no code to run. `error` is one of `bastion.core.bucket.host_errors`; the text is for users."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)
@@ -49,25 +46,25 @@ def prepare_code(
     wait: Callable[[float], object],
     is_given_up: Callable[[], bool],
 ) -> int:
-    """Fetches and unpacks the order's code into `folder`, which does not exist before.
+    """Fetch and unpack the order's code into `folder`, which must not exist yet.
 
     Args:
-        wait: Waits for so many seconds, or less if it is given up.
+        wait: Waits for that many seconds, or until the caller gives up.
 
     Returns:
-        How many files it has.
+        The number of files.
 
     Raises:
-        CodeProblem: that cannot be done, and why.
-        GivenUp: `is_given_up` said so.
+        CodeProblem: The code cannot be had, with the reason.
+        GivenUp: `is_given_up` returned true.
     """
     data = _fetched(order.code, fetch, backoff=backoff, wait=wait, is_given_up=is_given_up)
     digest = hashlib.sha256(data).hexdigest()
     if order.code_sha256 and digest != order.code_sha256:
         raise CodeProblem(
             host_errors.BUNDLE_INVALID,
-            f"{order.code} is not the file that its name promises (its SHA-256 is {digest}); an administrator may "
-            "delete it, and the next launch stores it again",
+            f"{order.code} is damaged: its SHA-256 is {digest}. An administrator may "
+            "delete it; the next launch uploads it again",
         )
     new = folder.with_name(folder.name + ".new")
     try:
@@ -78,7 +75,9 @@ def prepare_code(
         raise CodeProblem(host_errors.BUNDLE_INVALID, f"{order.code} cannot be unpacked: {error}") from error
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
-        raise CodeProblem(host_errors.HOST_FAILED, f"the host's disk refused the job's code: {error}") from error
+        raise CodeProblem(
+            host_errors.HOST_FAILED, f"cannot write the job's code to the host's disk: {error}"
+        ) from error
     return files
 
 
@@ -95,24 +94,26 @@ def _fetched(
             return fetch(url)
         except NotFound as error:  # noqa: PERF203 - repeating is what the loop is for
             raise CodeProblem(
-                host_errors.BUNDLE_MISSING, f"the job's code is not there any more: {url}; launch it again"
+                host_errors.BUNDLE_MISSING, f"the job's code no longer exists: {url}; launch the job again"
             ) from error
         except (AccessDenied, Refused) as error:
-            raise CodeProblem(host_errors.BUNDLE_MISSING, f"the job's code cannot be had: {error}") from error
+            raise CodeProblem(host_errors.BUNDLE_MISSING, f"cannot read the job's code: {error}") from error
         except StoreError as error:
             delay = backoff.next()
-            _log.warning("the job's code could not be fetched, again in %.1f s: %s", delay, error)
+            _log.warning("the job's code could not be fetched; retrying in %.1f s: %s", delay, error)
             wait(delay)
     raise GivenUp
 
 
 class CodeArrival:
-    """`prepare_code` in a thread."""
+    """Runs `prepare_code` in a thread."""
 
     def __init__(
         self, order: Order, folder: Path, fetch: Fetch, *, backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
-        """`on_done` is called from the thread once `done` is true."""
+        """Args:
+        on_done: Called in the thread once `done` is true.
+        """
         self._order = order
         self._folder = folder
         self._fetch = fetch
@@ -122,14 +123,14 @@ class CodeArrival:
         self._thread = threading.Thread(target=self._work, name="code-arrival", daemon=True)
         self.done = False
         self.files = 0
-        # Replaced in the end, whatever happens in between.
+        # Replaced by the result.
         self.problem: CodeProblem | None = CodeProblem(host_errors.HOST_FAILED, "the job's code was not unpacked")
 
     def start(self) -> None:
         self._thread.start()
 
     def give_up(self) -> None:
-        """Nobody waits for it any more; what is being read or written is finished first, within a piece."""
+        """Cancel; takes effect after the current piece."""
         self._given_up.set()
 
     def _work(self) -> None:
@@ -146,7 +147,7 @@ class CodeArrival:
         except CodeProblem as problem:
             self.problem = problem
         except GivenUp:
-            _log.info("the job's code is not needed any more")
+            _log.info("the job's code is no longer needed")
         finally:
             self.done = True
             self._on_done()

@@ -1,10 +1,8 @@
-"""Run by the Python of a job: makes an environment of the job's own, which sees everything that this Python sees.
+"""Make a virtual environment for the job that also sees all packages of this Python.
 
-Usage: python3 job_venv.py FOLDER [CODE [NAME=MODULE:OBJECT...]]. The code's packages can be imported from where they
-lie, and each NAME becomes a program. Needs nothing but the standard library of Python 3.8, and no `ensurepip`: a `pip`
-that is installed serves, and installs into the environment.
-
-Layer: worker; a program of its own, started by `setup_step`.
+Usage: python3 job_venv.py FOLDER [CODE [NAME=MODULE:OBJECT...]]. The job's Python runs this program. Packages in CODE
+become importable in place, and each NAME becomes a script. Needs the standard library of Python 3.8 only, not
+`ensurepip`: an installed `pip` serves, and installs into the environment.
 """
 
 from __future__ import annotations
@@ -20,12 +18,11 @@ from pathlib import Path
 
 
 def make(folder: Path, code: Path | None, programs: dict[str, str]) -> None:
-    """Makes the environment."""
     venv.EnvBuilder(system_site_packages=True, symlinks=True, with_pip=False).create(folder)
     python = folder / "bin" / "python3"
     seen = []
     if sys.prefix != sys.base_prefix:
-        # This Python is of an environment itself; what is made from it would see only what its base sees.
+        # If this Python belongs to an environment, a nested one would see only the packages of its base.
         seen = site.getsitepackages()
     lines = [f"import site; site.addsitedir({path!r})" for path in seen]
     if code is not None:
@@ -34,9 +31,9 @@ def make(folder: Path, code: Path | None, programs: dict[str, str]) -> None:
     names = folder / "lib" / version / "site-packages" / "job.pth"
     names.write_text("".join(line + "\n" for line in lines), "utf-8")
     if importlib.util.find_spec("pip") is None:
-        # Where that is missing as well, whoever needs it is told so by Python itself.
+        # If pip is missing too, Python itself reports it.
         subprocess.run([str(python), "-m", "ensurepip"], check=False, capture_output=True)
-    # One that is found elsewhere would install elsewhere.
+    # A pip found elsewhere would install elsewhere.
     start = f"exec {shlex.quote(str(python))}"
     for name in ("pip", "pip3"):
         _write_program(folder / "bin" / name, f'{start} -m pip "$@"')

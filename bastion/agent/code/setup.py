@@ -1,13 +1,13 @@
-"""What is done on a host once, before the command: the packages that the job's code names are installed.
+"""The setup of a host, once before the command: install the packages that the job's code requires.
 
-Layer: worker. Only says what to run; the host runs it as it runs the command, and logs it.
+Returns the command line to run; the host runs it like the command, and logs it.
 
 Invariants:
 
-* What is installed goes into an environment of the job's own, on the host's disk, which also sees the packages of the
-  machine: a JAX that is there is used, and the Python of the machine, of the agent or of the daemon stays as it is.
-* Where there is nothing to set up, no environment is made, and it costs nothing.
-* Nothing is built by default: the code is imported from where it lies.
+* Packages go into the job's own environment on the host's disk. It also sees the machine's packages, so an installed
+  JAX is used; the machine's, the agent's and the daemon's Python do not change.
+* Without anything to set up, no environment is made.
+* Nothing is built by default: the code is imported in place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bastion.core.bucket.protocol import Order
 
 _MAKER = Path(__file__).parent / "job_venv.py"
 _CHECKER = Path(__file__).parent / "job_needs.py"
-_ADVICE = "; --setup=COMMAND replaces what was tried, --setup= (empty) installs nothing"
+_ADVICE = "; use --setup=COMMAND to run another command, --setup= to install nothing"
 _FILE_MAX_BYTES = 1024 * 1024
 _LABEL_MAX_CHARS = 200
 _PIP = "python3 -m pip install -q"
@@ -38,12 +38,12 @@ _PLACE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What to run, in the folder of the code.
+    """A setup command, run in the folder of the code.
 
     Attributes:
-        title: For the log, and for who reads why it failed.
-        line: Bash command line; its exit code is that of what the user asked for.
-        advice: What its user may do about a failure, to follow a message; may be empty.
+        title: What it does, for the log.
+        line: Bash command line; its exit code is that of the setup.
+        advice: What the user can do about a failure, appended to a message; may be empty.
     """
 
     title: str
@@ -52,20 +52,20 @@ class Setup:
 
     @property
     def label(self) -> str:
-        """For a message."""
+        """The setup's name in messages."""
         first = self.title.strip().splitlines()[0]
         return f"the setup ({first[:_LABEL_MAX_CHARS]})"
 
 
 def setup_of(order: Order, tree: Path, environment: Path) -> Setup | None:
-    """What to run before the command; None: nothing.
+    """Return the setup to run before the command; None if there is none.
 
     Args:
-        tree: Where the job's code lies.
-        environment: Where the job's environment is to be.
+        tree: Folder of the job's code.
+        environment: Folder of the job's environment.
 
     Raises:
-        CodeProblem: the code's pyproject.toml cannot be read.
+        CodeProblem: The code's pyproject.toml cannot be read.
     """
     if order.setup is not None:
         if not order.setup.strip():
@@ -81,14 +81,14 @@ def setup_of(order: Order, tree: Path, environment: Path) -> Setup | None:
     if project is None:
         return None
     if "dependencies" in _texts(project, "dynamic"):
-        # Only the project's own build tells what it needs.
+        # Only a build of the project knows its requirements.
         return Setup(title=f"{_PIP} .", line=f"{make}\n{_PIP} .", advice=_ADVICE)
     needs = shlex.join(_texts(project, "dependencies"))
     if any(need.startswith("-") for need in _texts(project, "dependencies")):
-        raise CodeProblem(host_errors.SETUP_FAILED, "pyproject.toml: project.dependencies holds an option of pip")
+        raise CodeProblem(host_errors.SETUP_FAILED, "pyproject.toml: project.dependencies contains a pip option")
     if not needs:
-        return Setup(title="puts the project of pyproject.toml on Python's path", line=make)
-    return _default(make, needs, title="installs what pyproject.toml depends on")
+        return Setup(title="add the project in pyproject.toml to Python's path", line=make)
+    return _default(make, needs, title="install the dependencies in pyproject.toml")
 
 
 def _default(make: str, needs: str, *, title: str = "") -> Setup:
@@ -98,26 +98,26 @@ def _default(make: str, needs: str, *, title: str = "") -> Setup:
 
 
 def with_environment(variables: Mapping[str, str], environment: Path) -> dict[str, str]:
-    """The variables under which the job's environment is in use."""
+    """Return the variables that activate the job's environment."""
     path = os.pathsep.join((str(environment / "bin"), variables.get("PATH", os.defpath)))
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
     return {**quiet, **variables, "PATH": path, "VIRTUAL_ENV": str(environment)}
 
 
 def _make(environment: Path, *arguments: str) -> str:
-    """A setup without Python may do without."""
+    """A host without Python skips this step."""
     line = shlex.join(["python3", "-I", str(_MAKER), str(environment), *arguments])
     return f"if command -v python3 > /dev/null; then {line} || exit; fi"
 
 
 def _project(path: Path) -> Mapping[str, Any] | None:
-    """The table `[project]`; None: there is none."""
+    """The table `[project]`; None if absent."""
     try:
         with path.open("rb") as file:
             document = tomli.loads(file.read(_FILE_MAX_BYTES).decode("utf-8"))
     except (FileNotFoundError, IsADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError) as error:  # the last: tomli's, for brackets without end
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: tomli, for deeply nested brackets
         raise CodeProblem(host_errors.SETUP_FAILED, f"pyproject.toml cannot be read: {error}") from error
     project = document.get("project")
     return project if isinstance(project, dict) else None
@@ -126,12 +126,12 @@ def _project(path: Path) -> Mapping[str, Any] | None:
 def _texts(project: Mapping[str, Any], name: str) -> list[str]:
     value = project.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise CodeProblem(host_errors.SETUP_FAILED, f"pyproject.toml: project.{name} must be a list of texts")
+        raise CodeProblem(host_errors.SETUP_FAILED, f"pyproject.toml: project.{name} must be a list of strings")
     return value
 
 
 def _programs(project: Mapping[str, Any]) -> dict[str, str]:
-    """`[project.scripts]`, without what is no name or leads nowhere."""
+    """`[project.scripts]`, without invalid entries."""
     scripts = project.get("scripts", {})
     if not isinstance(scripts, dict):
         return {}

@@ -1,13 +1,11 @@
-"""The file that a command touches after each save: when it last did, and when its host should tell.
+"""The file that a command touches after each save: the time of the last save, and when to report it.
 
-Layer: worker; reads the disk, the clock is injected. Whatever the command does with the file, this only ever finds a
-checkpoint or none.
+Whatever the command does with the file, a look finds a checkpoint or none.
 
 Invariants:
 
-* An instant is never before the command's start and never after the look that found it, on a clock that does not jump:
-  the start, plus time by the monotonic clock.
-* What was found stays found when the file vanishes or becomes something else.
+* A checkpoint's time is between the command's start and the look that found it, on the monotonic clock plus the start.
+* A checkpoint that was found stays found when the file vanishes or changes its type.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from bastion.ports import Clock
 
 
 class CheckpointFile:
-    """One command's file; made at the command's start.
+    """The checkpoint file of one command; created at the command's start.
 
     Attributes:
         began_at: The command's start, seconds since the epoch.
@@ -41,22 +39,24 @@ class CheckpointFile:
         self._quiet_until = self._began
 
     def latest(self) -> float | None:
-        """Looks; the instant of the last checkpoint, in seconds since the epoch, or None if there was none."""
+        """Look at the file; return the time of the last checkpoint in seconds since the epoch, or None."""
         try:
-            # Of the name itself: a link could lead to a file system that hangs, and a named pipe is never opened.
+            # lstat: a link could lead to a file system that hangs. A named pipe is never opened.
             found = os.lstat(self._path)
         except OSError:
             return self._saved_at
         if stat.S_ISREG(found.st_mode) and found.st_mtime_ns != self._touched_ns:
             self._touched_ns = found.st_mtime_ns
             elapsed = self._clock.monotonic() - self._began
-            # Both by the wall clock of this very moment, so a clock that jumped earlier does not matter.
+            # Both by the wall clock of this moment, so earlier clock jumps do not matter.
             age = max(0.0, self._clock.now() - found.st_mtime)
             self._saved_at = self.began_at + max(0.0, elapsed - age)
         return self._saved_at
 
     def news(self) -> float | None:
-        """Looks; a checkpoint that is to be told now, or None: nothing new, or the last one was told too recently."""
+        """Look at the file; return a checkpoint to report now, or None if there is none or the last report is too
+        recent.
+        """
         saved_at, now = self.latest(), self._clock.monotonic()
         if saved_at == self._told or now < self._quiet_until:
             return None

@@ -1,17 +1,15 @@
-"""Running one try of the command on this host, from the marker on disk to the last uploaded log line; before the first,
-the job's code is fetched and set up.
+"""Run one try of the command on this host, from the marker on disk to the last uploaded log line.
 
-Layer: worker.
+The first try also fetches and sets up the job's code.
 
 Invariants:
 
 * `started-<try>` is on disk before anything is spawned.
-* The command runs only where all of the code has come and the setup has ended with 0, and, where the job has a storage
-  proxy, only beside it: without it both are stopped.
-* That the command ended by itself is published before anything else is done about it: whoever sees the reports of
-  several hosts must be able to tell who was first.
-* When `run` returns, nothing of the command is alive (or the message says so) and all its output is stored; a host that
-  goes away, or one that the next try waits for, may cut the uploading short.
+* The command runs only with all of the code, after a successful setup, and, if the job has a storage proxy, beside a
+  working one. Without it both are stopped.
+* The end of a command is published before anything else happens: the reports of all hosts must show which was first.
+* When `run` returns, all processes of the command have ended (or the message says so) and all output is stored. A host
+  that shuts down, or has its next try ordered, may cut the upload short.
 """
 
 from __future__ import annotations
@@ -43,26 +41,27 @@ from bastion.core.errors import EXIT_NO_CODE, EXIT_REFUSED
 
 _log = logging.getLogger(__name__)
 
-# Processes that the command left behind get this long after its own end.
-LEFTOVER_GRACE_SECONDS = 2.0
-# A host that goes away has some seconds; the command has had most of them.
+# Grace for processes that outlive the command's shell.
+ORPHAN_GRACE_SECONDS = 2.0
+# A host that shuts down has some seconds, most of them for the command.
 SHUTDOWN_FLUSH_SECONDS = 3.0
-# A host's shut-down signals the command and the agent at the same time, in any order: a command that died of such a
-# signal was not at fault if ours arrives a moment later.
+# A host's shutdown signals the command and the agent at once, in any order. A command that died of such a signal was
+# not at fault if the agent's signal follows within this time.
 SHUTDOWN_NEWS_SECONDS = 0.5
-# A command that failed while the storage proxy was down: whether that comes back is known about then.
+# After a command failed while the storage proxy was down: by then it is known whether the proxy recovers.
 PROXY_NEWS_SECONDS = 15.0
-# For the last of what the storage proxy printed; the job's own output waits without end, and does not wait for that.
+# For the end of the storage proxy's own log. The job's own log waits without a limit, and not for this.
 PROXY_LOG_SECONDS = 10.0
 _SHUTDOWN_CODES = (128 + signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGINT)
 _LOOK_SECONDS = 0.05
 
 
 class CommandTry:
-    """One try of the command on this host."""
-
     def __init__(self, parts: HostParts, log: HostLog, *, coordinator: str) -> None:
-        """`log` is open; `coordinator` is the claim's address."""
+        """Args:
+        log: An open log.
+        coordinator: The address in the claim.
+        """
         self._parts = parts
         self._log = log
         self._clock = parts.clock
@@ -81,14 +80,14 @@ class CommandTry:
         self._stop: Stop | None = None
 
     def run(self) -> Ending:
-        """Runs the try that the order in force asks for."""
+        """Run the try that the order in force asks for."""
         parts, order = self._parts, self._parts.link.order
-        assert order is not None, "the gate opens only for a host that has its order"
+        assert order is not None, "the gate opens only for a host with an order"
         self._log.start()
         try:
             parts.state.mark_started(parts.boot_id, self._try)
         except OSError as error:
-            return self._flushed(self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}"))
+            return self._flushed(self._failed(host_errors.HOST_FAILED, f"disk error on the host: {error}"))
         if self._try > 1:
             self._log.note(f"try {self._try} of {order.max_tries}")
         if order.proxy:
@@ -96,7 +95,7 @@ class CommandTry:
         return self._flushed(self._prepare(order) or self._proxied(order) or self._run_command(order))
 
     def _prepare(self, order: Order) -> Ending | None:
-        """What is done once per host before the first try: code, packages, earlier outputs. None: all is well."""
+        """Prepare the host, once before its first try: code, packages, earlier outputs. Return an ending on failure."""
         if self._parts.state.prepared:
             return None
         try:
@@ -107,14 +106,14 @@ class CommandTry:
             code = EXIT_NO_CODE if problem.error in host_errors.OF_THE_USER else None
             return self._failed(problem.error, str(problem), exit_code=code)
         except OSError as error:
-            return self._failed(host_errors.HOST_FAILED, f"the host's disk refused: {error}")
+            return self._failed(host_errors.HOST_FAILED, f"disk error on the host: {error}")
         return ending
 
     def _get_code(self, order: Order) -> Ending | None:
-        """Makes the command's folder, with the job's code in it.
+        """Create the command's folder with the job's code in it.
 
         Raises:
-            CodeProblem, OSError: it cannot be made.
+            CodeProblem, OSError: It could not be created.
         """
         parts = self._parts
         if not order.code or parts.state.work_dir.exists():
@@ -133,7 +132,7 @@ class CommandTry:
         return None
 
     def _proxied(self, order: Order) -> Ending | None:
-        """Waits for the storage proxy, if there is one: nothing of the job runs without it."""
+        """Wait for the storage proxy, if the job has one. Nothing of the job runs without it."""
         sidecar = self._parts.sidecar
         if not order.proxy or sidecar.serves:
             return None
@@ -149,10 +148,10 @@ class CommandTry:
         return self._failed(problem.error, problem.message, exit_code=code)
 
     def _set_up(self, order: Order) -> Ending | None:
-        """Runs the setup, if there is one.
+        """Run the setup, if there is one.
 
         Raises:
-            CodeProblem: what it depends on cannot be read.
+            CodeProblem: The project's requirements cannot be read.
         """
         state = self._parts.state
         setup = setup_of(order, state.work_dir, state.environment_dir)
@@ -168,15 +167,15 @@ class CommandTry:
         if done.stop is not None:
             return self._stopped(done.stop, done)
         if done.exit_code != 0:
-            message = f"{setup.label} ended with {done.exit_code}; the job's log has its output{setup.advice}"
+            message = f"{setup.label} exited with code {done.exit_code}; see the job's log{setup.advice}"
             return self._failed(host_errors.SETUP_FAILED, message, exit_code=done.exit_code)
         return None
 
     def _restore(self, order: Order) -> Ending | None:
-        """Brings back what earlier attempts stored.
+        """Restore the outputs of earlier attempts.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: A disk error.
         """
         folder = host_outputs.folder_of(self._parts, order)
         if folder is None:
@@ -195,7 +194,7 @@ class CommandTry:
         return None
 
     def _environment(self, order: Order) -> CommandEnvironment:
-        """Of the command; with the job's own packages, if it has any."""
+        """The command's environment, with the job's own packages."""
         parts = self._parts
         folder = host_outputs.folder_of(parts, order)
         place = parts.sidecar.place if order.proxy else None
@@ -209,7 +208,7 @@ class CommandTry:
         parts = self._parts
         environment = self._environment(order)
         if environment.overridden:
-            self._log.note("the agent set these variables, not the job: " + ", ".join(environment.overridden))
+            self._log.note("bastion overrides these variables of the job: " + ", ".join(environment.overridden))
         for note in environment.notes:
             self._log.note(note)
         folder = host_outputs.folder_of(parts, order)
@@ -217,7 +216,7 @@ class CommandTry:
             try:
                 self._outputs = host_outputs.begin(parts, folder)
             except OSError as error:
-                return self._failed(host_errors.HOST_FAILED, f"the output folder could not be made: {error}")
+                return self._failed(host_errors.HOST_FAILED, f"the output folder could not be created: {error}")
         checkpoints = CheckpointFile(parts.state.checkpoint_file, clock=self._clock, rng=parts.rng)
         began_at = checkpoints.began_at
         self._epoch = began_at - self._clock.monotonic()
@@ -248,7 +247,7 @@ class CommandTry:
                 for phase in (HostPhase.ENDED, HostPhase.EXITED)
             )
             parts.link.publish(ended)
-            # Uploading may take long, and an agent that dies meanwhile should not take the result with it.
+            # Uploading may take long; if the agent dies meanwhile, the result must survive it.
             parts.state.keep_outcome(exited)
 
         try:
@@ -284,14 +283,14 @@ class CommandTry:
         on_look: Callable[[], None] = lambda: None,
         on_end: Callable[[int | None, float], None] = lambda _code, _at: None,
     ) -> Watched:
-        """Runs a command line to its end, which may be one that this host has to bring about; all it prints is logged.
+        """Run a command line until it ends or must be ended; log all of its output.
 
         Args:
             on_look: Called now and then while it runs and need not stop.
-            on_end: Called when it has ended by itself, with its exit code and when that was.
+            on_end: Called when it has ended by itself, with its exit code and the time.
 
         Raises:
-            OSError, ValueError: it could not be started.
+            OSError, ValueError: It could not be started.
         """
         command = Command.start(
             line,
@@ -313,14 +312,14 @@ class CommandTry:
             stop = disk_stop.over_limit(self._parts)
         if stop is None:
             on_end(command.exit_code, ended_at)
-        gone = command.end(grace_seconds=0.0 if stop else LEFTOVER_GRACE_SECONDS)
+        gone = command.end(grace_seconds=0.0 if stop else ORPHAN_GRACE_SECONDS)
         command.reap()
         pump.finish()
         self._wait(lambda: pump.done)
         return Watched(exit_code=command.exit_code, stop=stop, ended_at=self._now() if stop else ended_at, gone=gone)
 
     def _watch(self, command: Command, on_look: Callable[[], None]) -> Stop | None:
-        """Waits until the command's end; returns why it was ended, None if it ended by itself."""
+        """Wait for the command's end; return why it was stopped, None if it ended by itself."""
         stop: Stop | None = None
         while True:
             if stop is None and command.exit_code is not None:
@@ -331,7 +330,7 @@ class CommandTry:
                 stop = reason
                 self._tell_command(stop)
             elif stop is not None and reason is not None and reason.deadline < stop.deadline:
-                # A second stop may be more urgent than the first; what counts as the cause stays.
+                # A second reason may be more urgent than the first; the first stays the recorded cause.
                 stop = replace(stop, deadline=reason.deadline)
             if stop is None:
                 on_look()
@@ -342,7 +341,7 @@ class CommandTry:
             self._parts.wakeup.wait(_LOOK_SECONDS)
 
     def _host_goes(self, exit_code: int | None) -> Stop | None:
-        """Whether a command that ended by itself may have done so because its host goes away."""
+        """Return why the host is shutting down, if that may have ended the command."""
         if exit_code == 0:
             return None
         if exit_code in _SHUTDOWN_CODES:
@@ -350,7 +349,7 @@ class CommandTry:
         return self._parts.reasons.of_host()
 
     def _without_proxy(self) -> Stop | None:
-        """Why not to go on if the storage proxy will not come back."""
+        """Return why the command must stop if the storage proxy is gone for good."""
         problem = self._parts.sidecar.problem
         if problem is None:
             return None
@@ -358,7 +357,7 @@ class CommandTry:
         return Stop(phase=HostPhase.FAILED, error=problem.error, message=problem.message, deadline=deadline)
 
     def _proxy_gone(self, exit_code: int | None) -> Stop | None:
-        """Whether a command that ended by itself may have done so for want of the storage proxy."""
+        """Return why, if the loss of the storage proxy may have ended the command."""
         sidecar = self._parts.sidecar
         if exit_code == 0 or not sidecar.started:
             return None
@@ -370,21 +369,21 @@ class CommandTry:
             self._log.note(line)
 
     def _tell_command(self, stop: Stop) -> None:
-        """The file comes before the signal, so that a handler of the signal finds the reason."""
+        """Write the pre-emption file before the signal, so that a signal handler finds the reason."""
         try:
             self._parts.state.ask_to_stop(stop.message or stop.error)
         except OSError as error:
             _log.warning("the pre-emption file could not be written: %s", error)
         if self._outputs is not None:
-            # What is stored meanwhile need not be stored when the command has ended, with less time left.
+            # Uploading now leaves less for after the command's end, when time is short.
             self._outputs.nudge()
 
     def _now(self) -> float:
-        """An instant for reports. How long a command ran is read from them, so a clock that is set must not count."""
+        """The time for reports. Runtimes are computed from it, so a clock that is set must not change it."""
         return self._epoch + self._clock.monotonic()
 
     def _failed(self, error: str, message: str, *, exit_code: int | None = None) -> Ending:
-        """An ending before the command, which the log tells as well."""
+        """An ending before the command started; the log shows it too."""
         self._log.note(message)
         return Ending(phase=HostPhase.FAILED, error=error, message=message, exit_code=exit_code, ended_at=self._now())
 
@@ -399,7 +398,7 @@ class CommandTry:
         )
 
     def _unless_stopped(self, condition: Callable[[], bool]) -> Stop | None:
-        """Waits for something that wakes us up; returns why it need not be waited for any more, if so."""
+        """Wait for the condition; return a reason to stop waiting, if one comes first."""
         while not condition():
             self._tell_news()
             stop = self._parts.reasons.of_try(self._try) or disk_stop.over_limit(self._parts)
@@ -409,14 +408,13 @@ class CommandTry:
         return None
 
     def _flushed(self, ending: Ending) -> Ending:
-        """Waits until outputs and log are stored; not long on a host that goes away, and not at all if another try
-        begins."""
+        """Wait until outputs and log are stored: briefly on a host that shuts down, not at all before another try."""
         if self._parts.idle is not None:
             self._parts.idle.idle()
         reasons = self._parts.reasons
         if self._outputs is not None:
             ending = self._stored(self._outputs, ending)
-        # Before the log and the report: on a disk that the job has filled, there is no room for them.
+        # Before log and report: a disk that the job filled has no space for them.
         disk_stop.reclaim(self._parts, self._outputs, last=self._is_last(ending))
         self._end_proxy(ending)
         self._log.close()
@@ -424,18 +422,18 @@ class CommandTry:
             lambda: self._log.done or self._next_try_waits(ending), at_most_seconds_if_urgent=SHUTDOWN_FLUSH_SECONDS
         )
         if self._next_try_waits(ending):
-            # What is not stored yet stays in the spool, where that try's log finds it.
+            # What is not stored yet stays in the spool, where the next try's log finds it.
             self._log.abandon()
             while self._is_storing and not reasons.shut_down:
                 self._parts.wakeup.wait(_LOOK_SECONDS)
             return replace(ending, phase=HostPhase.WAITING)
         if reasons.shut_down:
             self._log.abandon()
-        # Where the cloud takes the host away, the rest is uploaded as long as the host lives.
+        # If the cloud takes the host away, upload until the host dies.
         return ending
 
     def _end_proxy(self, ending: Ending) -> None:
-        """Ends the storage proxy, if no try can come that needs it."""
+        """End the storage proxy if no later try needs it."""
         if not self._is_last(ending) and not self._parts.reasons.shut_down:
             return
         self._parts.sidecar.end()
@@ -443,7 +441,7 @@ class CommandTry:
         self._tell_news()
 
     def _is_last(self, ending: Ending) -> bool:
-        """Whether no other try can come on this host."""
+        """Whether no other try can follow on this host."""
         order = self._parts.link.order
         return not ending.may_be_followed or order is None or order.max_tries <= self._try
 
@@ -457,7 +455,7 @@ class CommandTry:
         return self._log.is_uploading or (self._outputs is not None and self._outputs.is_alive)
 
     def _stored(self, sync: OutputSync, ending: Ending) -> Ending:
-        """Stores the outputs once more, now that nothing changes them; the next try does so by itself."""
+        """Store the outputs once more, now that nothing changes them. The next try does this by itself."""
         sync.finish()
         reasons, now = self._parts.reasons, self._clock.monotonic()
         deadline = now + limits.OUTPUT_FINAL_SECONDS
@@ -486,7 +484,7 @@ class CommandTry:
         at_most_seconds: float | None = None,
         at_most_seconds_if_urgent: float | None = None,
     ) -> bool:
-        """Waits for something that wakes us up; returns whether it came true."""
+        """Wait until the condition is true or time is up; return the condition."""
         begun = self._clock.monotonic()
         limit = at_most_seconds
         while not condition():

@@ -1,7 +1,4 @@
-"""How something that was run on this host ended.
-
-Layer: worker, pure.
-"""
+"""How a process that ran on this host ended."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from bastion.core.bucket.protocol import HostPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a try ended on this host; instants in seconds since the epoch.
+    """How a try ended on this host. Times are seconds since the epoch.
 
     Attributes:
-        phase: A final one, or WAITING: the next try has been ordered.
-        started_at: The command's start; None: it did not come to that.
+        phase: A final one, or WAITING if the next try has been ordered.
+        started_at: The command's start; None if it did not start.
     """
 
     phase: HostPhase
@@ -31,24 +28,24 @@ class Ending:
 
     @property
     def may_be_followed(self) -> bool:
-        """Whether another try may come after it on this host."""
+        """Whether another try may follow on this host."""
         return may_be_followed(self.phase, self.error)
 
 
 def may_be_followed(phase: HostPhase, error: str) -> bool:
-    """Whether what ended so is the command's own doing, not the host's."""
+    """Whether such an ending is the command's own doing, not the host's."""
     return phase in (HostPhase.EXITED, HostPhase.WAITING) or error in host_errors.OF_THE_USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """How something that was run here ended.
+    """How a watched process ended.
 
     Attributes:
         exit_code: As a shell gives it.
-        stop: Why it was ended, or was bound to end; None: by itself.
+        stop: Why it was stopped; None if it ended by itself.
         ended_at: Seconds since the epoch.
-        gone: Whether nothing of it is left.
+        gone: Whether all of its processes have ended.
     """
 
     exit_code: int | None
@@ -58,5 +55,5 @@ class Watched:
 
     @property
     def remark(self) -> str:
-        """For people; empty if all is as it should be."""
+        """A sentence for users; empty if all is well."""
         return "" if self.gone else " Some processes could not be ended."

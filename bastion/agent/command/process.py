@@ -1,13 +1,11 @@
-"""The user's command as processes of this host: started once, found again by its marker, ended as a whole.
-
-Layer: worker.
+"""The user's command as processes: started once, found by a marker, ended as a whole.
 
 Invariants:
 
-* Whatever the command starts belongs to it: its process group, every process that inherited its marker, also after
-  `setsid` and double forks, and, where this process is a subreaper, what dropped the marker as well. The agent's own
-  attendants do not.
-* The process id of the shell is not freed before the group is ended, so a signal to the group cannot hit a stranger.
+* The command's members are: its process group, every process that inherited its marker (also after `setsid` and double
+  forks), and, if this process is a subreaper, adopted processes without the marker. The agent's own child processes are
+  not members.
+* The shell's process id is not freed before the group is ended, so a signal to the group cannot hit a stranger.
 """
 
 from __future__ import annotations
@@ -26,21 +24,19 @@ from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.environment import COMMAND_MARKER
 from bastion.processes import ProcessId
 
-# What still lives this long after SIGKILL hangs in the kernel; nobody can end it.
+# A process alive this long after SIGKILL hangs in the kernel; nobody can end it.
 _KILL_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
-# For the thread that takes down the exit code of a shell that is dead already.
-_LAST_WORD_SECONDS = 5.0
+# For the thread that collects the exit code of a dead shell.
+_EXIT_CODE_SECONDS = 5.0
 
 
-def end_leftovers(marker: str, *, grace_seconds: float) -> bool:
-    """Ends what an earlier agent's command left on this host; returns whether all of it is gone."""
+def end_orphans(marker: str, *, grace_seconds: float) -> bool:
+    """End the processes of an earlier agent's command; return whether all have ended."""
     return processes.end_marked(COMMAND_MARKER, marker, grace_seconds=grace_seconds)
 
 
 class Command:
-    """One running command."""
-
     def __init__(
         self,
         process: subprocess.Popen[bytes],
@@ -56,7 +52,7 @@ class Command:
         self._child_processes = child_processes or ChildProcesses()
         self._asked = False
         self._adopts = processes.is_subreaper()
-        # The pump owns and closes copies; Popen's own files close here, unread.
+        # The pump owns and closes copies; Popen's own files are closed here, unread.
         self.pipes = {"stdout": os.dup(process.stdout.fileno()), "stderr": os.dup(process.stderr.fileno())}
         process.stdout.close()
         process.stderr.close()
@@ -74,19 +70,19 @@ class Command:
         on_exit: Callable[[], None],
         child_processes: ChildProcesses | None = None,
     ) -> Command:
-        """Starts `bash -c line` in a session of its own.
+        """Start `bash -c line` in its own session.
 
         Args:
             on_exit: Called from another thread once `exit_code` is set.
-            attendants: What else this process starts, and is none of the command.
+            child_processes: Children of this process that are not part of the command.
 
         Raises:
-            OSError, ValueError: it could not be started: no bash, too long, a NUL in a variable.
+            OSError, ValueError: Could not be started: no bash, line too long, or a NUL in a variable.
         """
-        # Found on the agent's own path: the command's may be anything.
+        # Found on the agent's own path; the command's path may be anything.
         bash = shutil.which("bash")
         if bash is None:
-            raise FileNotFoundError("there is no bash on this host")
+            raise FileNotFoundError("bash is not installed on this host")
         process = subprocess.Popen(
             [bash, "-c", line],
             cwd=folder,
@@ -99,22 +95,21 @@ class Command:
         return Command(process, marker, on_exit, child_processes)
 
     def members(self) -> list[ProcessId]:
-        """Everything of the command that is alive."""
+        """All live processes of the command."""
         marked = processes.marked(COMMAND_MARKER, self._marker)
         group = processes.in_group(self._process.pid)
         roots = {self._process.pid, *(member.pid for member in marked), *(member.pid for member in group)}
         if self._adopts:
-            # Nothing but commands and attendants is started here, so what else has come to us without a parent was the
-            # command's.
+            # This process starts only commands and registered children, so any other adopted process was the command's.
             roots.add(os.getpid())
         found = {*marked, *group, *processes.descendants(roots)}
         apart = self._child_processes.pids()
         return sorted((member for member in found if member.pid not in apart), key=lambda member: member.pid)
 
     def ask_to_end(self) -> bool:
-        """SIGTERM, once, for all who live when it is first called; returns whether any is alive.
+        """Send SIGTERM once, to all members alive at the first call; return whether any is alive.
 
-        What they start in answer to it (a last save, a last upload) has the grace period like them.
+        Processes that they start in response (a last save, a last upload) get the same grace period.
         """
         alive = self.members()
         if not self._asked:
@@ -124,7 +119,7 @@ class Command:
         return bool(alive)
 
     def end(self, *, grace_seconds: float) -> bool:
-        """Ends all members: SIGTERM, the grace period, SIGKILL; waits for it. Returns whether all are gone."""
+        """End all members: SIGTERM, grace period, SIGKILL; wait. Return whether all have ended."""
         deadline = time.monotonic() + grace_seconds
         while time.monotonic() < deadline:
             if not self.ask_to_end():
@@ -140,9 +135,9 @@ class Command:
         return True
 
     def reap(self) -> None:
-        """Frees the shell's process id, if the shell has ended; call it after `end`."""
-        # Once the id is free nobody can ask for the exit code. A shell that cannot be ended keeps its waiter.
-        self._waiter.join(_LAST_WORD_SECONDS)
+        """Free the shell's process id if the shell has ended. Call after `end`."""
+        # Once the id is free the exit code is lost. A shell that cannot be ended keeps its waiter.
+        self._waiter.join(_EXIT_CODE_SECONDS)
         self._process.poll()
 
     def _wait(self) -> None:
@@ -150,7 +145,7 @@ class Command:
         if hasattr(os, "waitid"):
             result = os.waitid(os.P_ALL if self._adopts else os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             while result is not None and result.si_pid != pid:
-                # Adopted, and dead before the command: nobody else waits for it.
+                # Adopted, and dead before the command: nobody else reaps it.
                 self._child_processes.reap_other(result.si_pid)
                 result = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             assert result is not None

@@ -1,14 +1,13 @@
-"""All that a host prints in one attempt, from the command's pipes to the bucket.
+"""The output of one host in one attempt, from the command's pipes to the bucket.
 
-Layer: worker. Puts the parts together: `log_pump` reads, `log_lines` cuts, `log_spool` keeps, `log_upload` stores
-segments at the turns that `log_pace` gives. A job without a slice has a raw log besides, which goes the same way
-through a spool of its own, since its object bears fewer writes. What the encrypting storage proxy beside the command
-prints is such a log, too.
+Combines the parts: `pump` reads, `lines` cuts, `spool` keeps, `upload` stores segments at the slots of `pace`. A job
+without a slice also has a raw log with a spool of its own, because its object takes fewer writes. The storage proxy's
+output is such a log too.
 
 Invariants:
 
-* Nothing here waits for the bucket but the uploading threads.
-* `done` means that everything is stored that was there when `close` was called.
+* Only the uploading threads wait for the bucket.
+* `done` means that everything from before `close` is stored.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from bastion.core.bucket import keys
 from bastion.ports import Clock, ObjectStore
 
 _RAW_APPEND_BYTES = 4 * 1024 * 1024
-# Of a chunk: what was dropped before it is told in a line.
+# Part of a chunk: a line tells what was dropped before it.
 _GAP_LINE_BYTES = 256
-# Up to here the bucket is a folder, or stands on this machine: a write costs nothing.
+# Below this latency the bucket is a folder or on this machine: writes cost nothing.
 _LOCAL_POLL_SECONDS = 1.0
 
 
 class HostLog:
-    """The log of one host of one run; `open` comes first, then `start`."""
+    """The log of one host of one run. Call `open`, then `start`."""
 
     def __init__(
         self,
@@ -52,14 +51,12 @@ class HostLog:
         capacity_bytes: int = SPOOL_MAX_BYTES,
         source: keys.LogSource = "worker",
     ) -> None:
-        """Does nothing yet.
-
-        Args:
-            folder: For the spool.
-            drop_noise: Whether what the collectives print about themselves on CPU is left out.
-            is_urgent: Whether the host goes away, so that the log must be stored at once.
-            on_change: Called from another thread when `done` has become true, and when a pump is done.
-            source: Whose output it is; the proxy's goes into no raw log.
+        """Args:
+        folder: For the spool.
+        drop_noise: Whether to drop what gloo prints about itself on CPU.
+        is_urgent: Whether the host is shutting down, so that the log must be stored at once.
+        on_change: Called from another thread when `done` becomes true or a pump is done.
+        source: Whose output it is; the proxy has no raw log.
         """
         arguments = identity.arguments
         self._clock = clock
@@ -124,75 +121,65 @@ class HostLog:
             )
 
     def open(self) -> None:
-        """Finds what an earlier agent left in the spool.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Find what an earlier agent left in the spool."""
         self._cutter.not_before = max(spool.open() for spool in self._spools)
 
     def go_on(self) -> None:
-        """After an earlier agent: no line will be earlier than those that it has stored.
-
-        Raises:
-            StoreError: try again.
-        """
+        """Continue an earlier agent's log: no line gets an earlier time than the stored ones. Raises StoreError."""
         self._cutter.not_before = max(self._cutter.not_before, self._segments.open())
 
     def start(self) -> None:
-        """Begins uploading."""
+        """Start uploading."""
         for uploader in self._uploaders:
             uploader.start()
 
     def pump(self, pipes: Mapping[str, int]) -> LogPump:
-        """Begins reading the pipes "stdout" and "stderr", which it closes; one pump at a time."""
+        """Start reading the pipes "stdout" and "stderr", and close them later; one pump at a time."""
         pump = LogPump(pipes, cutter=self._cutter, put=self._put, clock=self._clock, on_done=self._on_change)
         pump.start()
         self._pump = pump
         return pump
 
     def note(self, text: str) -> None:
-        """Adds a line of the agent's own; from one thread."""
+        """Add a line by the agent; from one thread only."""
         if self._pump is None or not self._pump.note(text):
             self._put([self._cutter.note(text, at=self._clock.now())])
 
     @property
     def last_line(self) -> str:
-        """What was printed last, as far as it was read; empty if nothing was."""
+        """The last line that was read; empty if none."""
         data = b"" if self._last is None else self._last.data
         return data.rstrip(b"\n").rpartition(b"\n")[2].decode("utf-8", "replace")
 
     def gap(self, reason: str) -> None:
-        """Adds a line that says that nobody knows how much is missing here."""
+        """Add a line that says that an unknown amount of output is missing."""
         self._put([self._cutter.gap(None, reason, at=self._clock.now())])
 
     def close(self) -> None:
-        """No more will come."""
+        """No more output will come."""
         for spool in self._spools:
             spool.close()
 
     @property
     def done(self) -> bool:
-        """Whether everything is stored."""
         return all(uploader.done for uploader in self._uploaders)
 
     @property
     def is_uploading(self) -> bool:
-        """Whether a thread is still at it: `done` and `abandon` take effect after the operation it is in."""
+        """Whether a thread is still uploading: `done` and `abandon` take effect after its current operation."""
         return any(uploader.is_alive for uploader in self._uploaders)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
         return all(spool.waiting() is None for spool in self._spools)
 
     @property
     def spooled_bytes(self) -> int:
-        """What lies on the disk."""
+        """Bytes on the disk."""
         return sum(spool.held_bytes for spool in self._spools)
 
     def abandon(self) -> None:
-        """Ends uploading, whatever is left in the spool."""
+        """Stop uploading; the rest stays in the spool."""
         for uploader in self._uploaders:
             uploader.abandon()
 

@@ -1,17 +1,15 @@
-"""Raw output in, log lines out: `<RFC 3339 UTC µs> <stdout|stderr|gap> <F|P> <line>`.
+"""Turn raw output into log lines: `<RFC 3339 UTC µs> <stdout|stderr|gap> <F|P> <line>`.
 
-Layer: worker, pure (the caller brings bytes and instants). In two steps, because a flood must not wait for the second:
-`LineCutter` cuts what was read into records, which costs next to nothing; `text_of` makes lines of a record when it is
-about to be uploaded.
+Pure: the caller passes bytes and times. Works in two steps, because a flood of output must not wait for the second:
+`LineCutter` cuts bytes into records at almost no cost; `text_of` formats a record when it is uploaded.
 
 Invariants:
 
-* The records of a stream, joined, are its bytes (but for lines that the filter takes out of the text).
-* Each line of the command becomes zero or more P pieces followed by one F piece; joined, the pieces are the line. The
-  last piece of output that never ended in a newline is P.
-* A line is cut only between UTF-8 characters; bytes that are not UTF-8 become U+FFFD. One CR before the newline is
-  dropped.
-* Instants never go back within one cutter.
+* The records of a stream, joined, are its bytes (except lines that the filter drops from the text).
+* A line becomes zero or more P pieces and one F piece; joined, they are the line. Output without a final newline ends
+  in a P piece.
+* A line is cut only between UTF-8 characters; invalid bytes become U+FFFD. One CR before the newline is dropped.
+* Times never go back within one cutter.
 """
 
 from __future__ import annotations
@@ -22,21 +20,21 @@ from dataclasses import dataclass, field
 from bastion.core import instants, limits
 from bastion.core.bucket.gap_lines import GAP, missing
 
-# A prompt or a progress bar without a newline is shown so long after it began. With the longest interval between two
-# segments of one of the first hosts it stays below 2 s.
+# A prompt or progress bar without a newline is shown after this time. Together with the longest segment interval of the
+# first hosts it stays below 2 s.
 IDLE_FLUSH_SECONDS = 0.4
-# An instant, a stream and a kind, each with its space, and the newline.
+# A time, a stream and an F or P, each with its space, and the newline.
 _LINE_OVERHEAD_BYTES = 38
-# Larger pieces cost more: memory of their size is fetched from the kernel and given back each time.
+# Larger pieces cost more: the allocator returns memory of their size to the kernel each time.
 _PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """Some output of one stream: whole lines, or the beginning of a line that is shown or stored before its end.
+    """Output of one stream: whole lines, or the beginning of a line.
 
     Attributes:
-        stream: "stdout", "stderr", or "gap": `data` is the line that says what is missing.
+        stream: "stdout", "stderr", or "gap" (`data` then says what is missing).
         at: When it was read, seconds since the epoch.
         data: The bytes as they came.
     """
@@ -47,28 +45,24 @@ class LogRecord:
 
     @property
     def output_bytes(self) -> int:
-        """How many bytes of the command's output are missing if this record is lost."""
+        """Bytes of the command's output in this record."""
         return 0 if self.stream == GAP else len(self.data)
 
 
 def gap_record(lost_bytes: int | None, reason: str, *, at: float) -> LogRecord:
-    """A line that says that output is missing here: how many bytes (None: nobody knows) and why."""
+    """A line that says how many bytes are missing here (None: unknown) and why."""
     return LogRecord(stream=GAP, at=at, data=f"{missing(lost_bytes, reason)}\n".encode())
 
 
 def text_bytes_at_most(record: LogRecord) -> int:
-    """An upper bound of the length of `text_of(record)`, found without making it."""
+    """An upper bound of the length of `text_of(record)`, without formatting."""
     data = record.data
     lines = data.count(b"\n") + 1 + len(data) // (limits.LOG_LINE_MAX_BYTES - _UTF8_MAX_TAIL)
     return _width(data) + lines * _LINE_OVERHEAD_BYTES
 
 
 def text_of(record: LogRecord, drop_line: Callable[[bytes], bool] | None = None) -> bytes:
-    """The record as log lines.
-
-    Args:
-        drop_line: Whole lines for which this is true are left out (noise that the command did not write itself).
-    """
+    """Format the record as log lines, without the whole lines that `drop_line` selects."""
     data = record.data
     if drop_line is not None:
         lines = data.split(b"\n")
@@ -77,7 +71,7 @@ def text_of(record: LogRecord, drop_line: Callable[[bytes], bool] | None = None)
     texts: list[bytes] = []
     begin = 0
     while begin < len(data):
-        # As many whole lines as make a piece, or one line that is longer.
+        # As many whole lines as fit a piece, or one longer line.
         end = data.rfind(b"\n", begin, begin + _PIECE_BYTES) + 1 or data.find(b"\n", begin) + 1
         if not end:
             texts += _partial_texts(prefix, data[begin:])
@@ -88,7 +82,7 @@ def text_of(record: LogRecord, drop_line: Callable[[bytes], bool] | None = None)
 
 
 def raw_of(record: LogRecord) -> bytes:
-    """The record as it stands in a raw log: the command's bytes, or the whole line of a gap."""
+    """The record in a raw log: the command's bytes, or the whole line of a gap."""
     return text_of(record) if record.stream == GAP else record.data
 
 
@@ -105,23 +99,23 @@ class LineCutter:
     """Cuts the output of one command into records.
 
     Attributes:
-        not_before: No record's instant is earlier.
+        not_before: No record gets an earlier time.
     """
 
     not_before: float = 0.0
     _partials: dict[str, _Partial] = field(default_factory=dict)
-    # Streams whose last record ends within a line: the same process may go on with it, and nobody else.
+    # Streams whose last record ends within a line; only the same process may continue it.
     _unended: set[str] = field(default_factory=set)
 
     def feed(self, stream: str, data: bytes, *, at: float, monotonic: float) -> list[LogRecord]:
-        """Adds bytes that were read from `stream` ("stdout" or "stderr").
+        """Add bytes read from `stream` ("stdout" or "stderr").
 
         Args:
-            at: Instant for the record, seconds since the epoch; an earlier one than the last is raised to it.
-            monotonic: Seconds of the clock that idle flushing uses.
+            at: Time of the record, seconds since the epoch; raised to the last record's if earlier.
+            monotonic: Seconds of the clock for idle flushing.
         """
         if stream not in self._partials and stream in self._unended:
-            data = b"\n" + data  # of another process, which must not be glued to the last one's line
+            data = b"\n" + data  # a new process must not continue the line of the last one
         partial = self._partials.setdefault(stream, _Partial())
         if partial.data:
             data = partial.data + data
@@ -131,7 +125,7 @@ class LineCutter:
         rest = data[end:]
         if len(rest) > limits.LOG_LINE_MAX_BYTES:
             end += _character_cut(rest, len(rest))
-            # A CR may be the first half of a line's end.
+            # A CR may be the first half of a line end.
             end -= data[:end].endswith(b"\r")
             rest = data[end:]
             partial.since = monotonic
@@ -139,12 +133,12 @@ class LineCutter:
         return [self._record(stream, data[:end], at)] if end else []
 
     def flush_idle(self, *, at: float, monotonic: float) -> list[LogRecord]:
-        """The beginnings of lines that were begun `IDLE_FLUSH_SECONDS` ago and not ended."""
+        """The beginnings of lines that have been unfinished for `IDLE_FLUSH_SECONDS`."""
         records = []
         for stream, partial in self._partials.items():
             if partial.data and monotonic - partial.since >= IDLE_FLUSH_SECONDS:
                 cut = _character_cut(partial.data, len(partial.data))
-                # A CR may be the first half of a line's end.
+                # A CR may be the first half of a line end.
                 if partial.data[:cut].endswith(b"\r"):
                     cut -= 1
                 if cut:
@@ -154,24 +148,23 @@ class LineCutter:
         return records
 
     def idle_in(self, monotonic: float) -> float | None:
-        """Seconds until `flush_idle` has something to do; None if no line is unfinished."""
+        """Seconds until `flush_idle` has work; None if no line is unfinished."""
         since = [partial.since for partial in self._partials.values() if partial.data]
         return max(0.0, min(since) + IDLE_FLUSH_SECONDS - monotonic) if since else None
 
     def close(self, stream: str, *, at: float) -> list[LogRecord]:
-        """The stream has ended: what is left of it."""
+        """Return what is left of a stream that ended."""
         partial = self._partials.pop(stream, None)
         return [self._record(stream, partial.data, at)] if partial is not None and partial.data else []
 
     def note(self, text: str, *, at: float) -> LogRecord:
-        """A line of the agent's own, shown as stderr."""
+        """A line by the agent, shown as stderr."""
         line = "bastion: " + text.replace("\n", " ") + "\n"
         if "stderr" in self._unended:
             line = "\n" + line
         return self._record("stderr", line.encode("utf-8", "replace"), at)
 
     def gap(self, lost_bytes: int | None, reason: str, *, at: float) -> LogRecord:
-        """A gap line as a record."""
         return gap_record(lost_bytes, reason, at=self._instant(at))
 
     def _instant(self, at: float) -> float:
@@ -187,12 +180,12 @@ class LineCutter:
 
 
 def halves(record: LogRecord) -> tuple[LogRecord, LogRecord]:
-    """The record in two, between lines if it has several, else between characters."""
+    """Split the record in two: between lines if it has several, else between characters."""
     data = record.data
     middle = len(data) // 2
     cut = data.rfind(b"\n", 0, middle) + 1 or data.find(b"\n", middle, len(data) - 1) + 1
     cut = cut or _character_cut(data, middle)
-    # Not inside a line's end: the CR would be shown.
+    # Not inside a line end: the CR would be shown.
     if data[cut - 1 : cut + 1] == b"\r\n" and cut > 1:
         cut -= 1
     return (
@@ -202,7 +195,7 @@ def halves(record: LogRecord) -> tuple[LogRecord, LogRecord]:
 
 
 def _whole_texts(prefix: bytes, data: bytes) -> list[bytes]:
-    """Lines that all end in a newline."""
+    """Format lines that all end in a newline."""
     if len(data) > limits.LOG_LINE_MAX_BYTES and max(map(len, data.split(b"\n"))) > limits.LOG_LINE_MAX_BYTES:
         texts = []
         for line in data[:-1].split(b"\n"):
@@ -224,7 +217,7 @@ def _partial_texts(prefix: bytes, data: bytes) -> list[bytes]:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """The line in pieces of at most `LOG_LINE_MAX_BYTES`, at least one."""
+    """Split the line into pieces of at most `LOG_LINE_MAX_BYTES`, at least one."""
     pieces = []
     while len(line) > limits.LOG_LINE_MAX_BYTES:
         cut = _character_cut(line, limits.LOG_LINE_MAX_BYTES)
@@ -238,7 +231,7 @@ def _as_text(data: bytes) -> bytes:
 
 
 def _width(data: bytes) -> int:
-    """At most so many bytes are left of these as text: U+FFFD takes three for a bad one."""
+    """An upper bound of the text's length: U+FFFD takes three bytes for an invalid one."""
     if not data.isascii():
         try:
             data.decode("utf-8")
@@ -251,13 +244,13 @@ _UTF8_MAX_TAIL = 3
 
 
 def _character_cut(data: bytes, length: int) -> int:
-    """The largest cut at or before `length` that does not split a UTF-8 character (at least 1 for broken bytes)."""
+    """The largest cut at or before `length` that splits no UTF-8 character (at least 1 for invalid bytes)."""
     for back in range(min(_UTF8_MAX_TAIL, length)):
         byte = data[length - 1 - back]
         if byte < 0x80:
             return length
         if byte >= 0xC0:
             needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            # The character that begins here is whole, or is left for the next piece.
+            # The character at the cut is complete, or goes to the next piece.
             return length if needed <= back + 1 else max(1, length - 1 - back)
     return length

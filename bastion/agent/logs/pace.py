@@ -1,15 +1,15 @@
-"""When a host may store the next segment of its log, so that all hosts of a job together store few.
+"""When a host may store its next log segment, so that all hosts of a job together write few.
 
-Layer: worker, pure. Hosts do not speak with each other: each has its own turns on a grid of instants that follows from
-its number, the number of hosts, and the time of day, which all hosts know well enough.
+Pure. Hosts do not talk to each other: each has its own slots on a time grid that follows from its number, the number of
+hosts and the time of day.
 
 Invariants:
 
-* While a job runs, its hosts have at most `JOB_SEGMENTS_A_SECOND` turns in any second, and a host stores at most one
-  segment a turn.
-* Each of the first `FIRST_HOSTS` hosts has a turn at least every 4/3 s, however many others there are.
-* Once a host's command has ended its turns come at least every `ENDED_PERIOD_SECONDS`: nobody pays for a slice for
-  minutes so that it can wait for its turn. With more than 56 hosts that end together this is more than the bound above.
+* While a job runs, its hosts have at most `JOB_SEGMENTS_A_SECOND` slots in any second; a host stores at most one
+  segment per slot.
+* Each of the first `FIRST_HOSTS` hosts has a slot at least every 4/3 s.
+* After its command has ended, a host has a slot at least every `ENDED_PERIOD_SECONDS`, so that no idle slice waits for
+  minutes. If more than 56 hosts end together, this exceeds the first bound.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from dataclasses import dataclass
 
 JOB_SEGMENTS_A_SECOND = 20
 FIRST_HOSTS = 16
-# Of the job's turns a second these are the first hosts' if the others need theirs too.
+# The first hosts' share of the job's slots a second, if the others need theirs.
 _FIRST_HOSTS_A_SECOND = 12
 ENDED_PERIOD_SECONDS = 5.0
-# Every segment costs a write on a bucket in the cloud, so a host that has little to store lets turns pass.
+# Each segment costs a write in the cloud, so a host with little to store skips slots.
 REMOTE_INTERVAL_SECONDS = 4 / 3
 LOCAL_INTERVAL_SECONDS = 0.5
-# Instants since 1970 are exact to a quarter of a microsecond, so turns are not exact.
-_SAME_TURN = 1e-4
+# Floats of seconds since 1970 are exact to a quarter of a microsecond, so slots are not exact.
+_SAME_SLOT = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The turns of one host; instants in seconds of its monotonic clock.
+    """The slots of one host; times in seconds of its monotonic clock.
 
     Attributes:
-        period_seconds: From one turn to the next.
-        phase: Which part of the period goes by before this host's turn, 0 to 1.
-        calm_turns: A host that is not behind uses one turn of so many.
+        period_seconds: From one slot to the next.
+        phase: The fraction of the period before this host's slot, 0 to 1.
+        calm_slots: A host without a backlog uses one slot in this many.
         offset_seconds: Time of day minus monotonic clock.
     """
 
     period_seconds: float
     phase: float
-    calm_turns: int
+    calm_slots: int
     offset_seconds: float
 
     @classmethod
@@ -50,53 +50,53 @@ class Pace:
         """The pace of one of a job's `hosts`.
 
         Args:
-            local: Whether a segment costs nothing.
+            local: Whether writes cost nothing.
             now: Time of day, seconds since the epoch.
-            monotonic: The monotonic clock at that instant.
+            monotonic: The monotonic clock at the same moment.
         """
-        period, phase = _turn(host, hosts)
+        period, phase = _slot(host, hosts)
         interval = LOCAL_INTERVAL_SECONDS if local else REMOTE_INTERVAL_SECONDS
         return cls(
             period_seconds=period,
             phase=phase,
-            calm_turns=max(1, math.floor(interval / period + 1e-9)),
+            calm_slots=max(1, math.floor(interval / period + 1e-9)),
             offset_seconds=now - monotonic,
         )
 
     @classmethod
     def of_raw_log(cls, *, local: bool, now: float, monotonic: float) -> Pace:
-        """The pace of appends to one object, which Cloud Storage takes once a second, and copies for each."""
-        period, calm_turns = (0.1, 5) if local else (1.0, 10)
-        return cls(period_seconds=period, phase=0.0, calm_turns=calm_turns, offset_seconds=now - monotonic)
+        """The pace of appends to one object: Cloud Storage takes one a second, and copies the object for each."""
+        period, calm_slots = (0.1, 5) if local else (1.0, 10)
+        return cls(period_seconds=period, phase=0.0, calm_slots=calm_slots, offset_seconds=now - monotonic)
 
     def ended(self) -> Pace:
         """The pace after the command's end."""
         return Pace(
             period_seconds=min(self.period_seconds, ENDED_PERIOD_SECONDS),
             phase=self.phase,
-            calm_turns=1,
+            calm_slots=1,
             offset_seconds=self.offset_seconds,
         )
 
-    def next_turn(self, *, ready_at: float, last_at: float, behind: bool) -> float:
-        """When the next segment may be stored.
+    def next_slot(self, *, ready_at: float, last_at: float, behind: bool) -> float:
+        """Return when the next segment may be stored.
 
         Args:
-            ready_at: Since when there is something to store, or not before when to try again.
-            last_at: When the last one was begun; minus infinity: there was none.
+            ready_at: Since when there is something to store, or the earliest time of a retry.
+            last_at: When the last one was begun; minus infinity if there was none.
             behind: Whether more waits than one segment holds.
         """
-        turn = math.ceil(self._turns(ready_at) - _SAME_TURN)
+        slot = math.ceil(self._slots(ready_at) - _SAME_SLOT)
         if last_at > -math.inf:
-            turn = max(turn, math.floor(self._turns(last_at) + _SAME_TURN) + (1 if behind else self.calm_turns))
-        return (turn + self.phase) * self.period_seconds - self.offset_seconds
+            slot = max(slot, math.floor(self._slots(last_at) + _SAME_SLOT) + (1 if behind else self.calm_slots))
+        return (slot + self.phase) * self.period_seconds - self.offset_seconds
 
-    def _turns(self, at: float) -> float:
+    def _slots(self, at: float) -> float:
         return (at + self.offset_seconds) / self.period_seconds - self.phase
 
 
-def _turn(host: int, hosts: int) -> tuple[float, float]:
-    """Period in seconds, and phase."""
+def _slot(host: int, hosts: int) -> tuple[float, float]:
+    """Return the period in seconds and the phase."""
     if hosts * _FIRST_HOSTS_A_SECOND <= FIRST_HOSTS * JOB_SEGMENTS_A_SECOND:
         return hosts / JOB_SEGMENTS_A_SECOND, host / hosts
     if host < FIRST_HOSTS:

@@ -1,14 +1,12 @@
-"""The thread that reads the command's stdout and stderr and cuts it into records.
-
-Layer: worker. Reads pipes, hands records on; knows neither disk nor bucket.
+"""The thread that reads the command's stdout and stderr and cuts them into records.
 
 Invariants:
 
-* Nothing is formatted here: the command must never wait for more than a copy.
-* Everything that was in the pipes when `finish` was called is read, or a gap line says that something is left.
-* A process that outlives the command and keeps a pipe open cannot hold the host: after `finish`, an empty pipe is
-  waited on for at most `LINGER_SECONDS`, and at most `DRAIN_MAX_BYTES` are read.
-* While it reads, it is the only one that cuts lines: a note of the agent's own goes through it.
+* Nothing is formatted here: the command never waits for more than a copy.
+* Everything in the pipes when `finish` is called is read, or a gap line says that output is missing.
+* A process that outlives the command cannot block the host by keeping a pipe open: after `finish`, an empty pipe is
+  read for at most `LINGER_SECONDS`, and at most `DRAIN_MAX_BYTES` are read.
+* While it reads, no other thread cuts lines: the agent's own notes go through it.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from bastion.ports import Clock
 READ_BYTES = 64 * 1024
 PIPE_BYTES = 1024 * 1024
 LINGER_SECONDS = 1.0
-# The largest pipe Linux gives an unprivileged process, for each of two streams.
+# The largest pipe that Linux gives an unprivileged process, for each of two streams.
 DRAIN_MAX_BYTES = 2 * 1024 * 1024
 _IDLE_SECONDS = 60.0
 
@@ -44,9 +42,9 @@ _GLOO_LINE = re.compile(rb"[0-9]*" + _GLOO_TEXT + rb"(?:" + _GLOO_TEXT + rb"|[0-
 
 
 def is_gloo_noise(line: bytes) -> bool:
-    """What the collectives print about themselves on CPU: "[Gloo] Rank 2 is connected to 15 peer ranks. ...".
+    """Whether a line is gloo's chatter on CPU: "[Gloo] Rank 2 is connected to 15 peer ranks. ...".
 
-    Several threads print at once, piece by piece, so a line may hold the pieces of several in any order.
+    Several threads print at once, so a line may hold pieces of several messages in any order.
     """
     return _GLOO_LINE.fullmatch(line) is not None
 
@@ -63,7 +61,7 @@ class LogPump:
         clock: Clock,
         on_done: Callable[[], None],
     ) -> None:
-        """Takes over the read ends: `pipes` maps "stdout" and "stderr" to descriptors that the pump closes."""
+        """Take over the pipes "stdout" and "stderr"; the pump closes them."""
         self._pipes = dict(pipes)
         self._cutter = cutter
         self._put = put
@@ -81,7 +79,7 @@ class LogPump:
         self._thread.start()
 
     def note(self, text: str) -> bool:
-        """Adds a line of the agent's own; False: nothing is read any more, and the caller may cut lines itself."""
+        """Add a line by the agent; False if the pump has ended, and the caller may cut lines itself."""
         with self._lock:
             if not self._takes_notes:
                 return False
@@ -90,7 +88,7 @@ class LogPump:
         return True
 
     def finish(self) -> None:
-        """The command and all that belonged to it are gone: read what is left and end."""
+        """Read what is left and end: all processes of the command have ended."""
         self._finishing.set()
         self._wakeup.set()
 
@@ -99,7 +97,7 @@ class LogPump:
         try:
             for stream, descriptor in self._pipes.items():
                 os.set_blocking(descriptor, False)
-                # What fits the pipe while this thread has no turn does not stop the command. A user may have few.
+                # A pipe buffers output while this thread is not scheduled. A user's total pipe size is limited.
                 with contextlib.suppress(OSError):
                     fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
                 selector.register(descriptor, selectors.EVENT_READ, stream)
@@ -131,7 +129,7 @@ class LogPump:
             got = 0
             for key, _ in selector.select(timeout):
                 if key.data is None:
-                    # Level-triggered for ever if left; finishing is remembered.
+                    # Level-triggered: would fire forever. `finish` is remembered.
                     self._wakeup.clear()
                     continue
                 data = self._read(key.fd)
@@ -164,7 +162,7 @@ class LogPump:
         for stream in sorted(streams):
             self._put(self._cutter.close(stream, at=at))
         if left:
-            reason = "a process that could not be ended goes on writing"
+            reason = "a process that could not be stopped is still writing"
             self._put([self._cutter.gap(None, reason, at=at)])
 
     @staticmethod

@@ -1,15 +1,14 @@
-"""What a host's log is in the bucket: segments, and for a job without a slice the raw log.
+"""A host's log in the bucket: segments, and for a job without a slice also the raw log.
 
-Layer: worker; reaches the bucket through the port, does one store operation at a time and raises; `log_upload` repeats.
-
-Segments are `logs/<job>.d/<run>/worker-<i>/<seq>`, created once each, in order, without holes; those of the encrypting
-storage proxy beside the command lie in `proxy-<i>/`.
+One store operation at a time; errors are raised and `upload` retries. Segments are
+`logs/<job>.d/<run>/worker-<i>/<seq>`, created once each, in order, without gaps; those of the storage proxy are in
+`proxy-<i>/`.
 
 Invariants:
 
-* A sequence number is never used for two contents: segments are create-only, and after an agent's restart numbering
-  goes on behind the last one found.
-* A segment counts as stored only when the store said so, or the same bytes are found under its key.
+* A sequence number never has two contents: segments are create-only, and a restarted agent continues after the last
+  one.
+* A segment is stored if the store said so or its key holds the same bytes.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from bastion.core.errors import NotFound, ObjectTooLarge, PreconditionFailed
 from bastion.ports import ObjectMeta, ObjectStore
 
 SEGMENT_MAX_BYTES = 4 * 1024 * 1024
-# Who follows a job holds some segments of each of its hosts in memory.
+# A reader of a job holds some segments of each host in memory.
 _SEGMENTS_OF_ALL_HOSTS_BYTES = 16 * 1024 * 1024
 
 
 def segment_bytes(hosts: int) -> int:
-    """The most that a segment holds, of a job of so many hosts."""
+    """The maximum size of a segment, for a job with this many hosts."""
     return max(limits.LOG_SEGMENT_MAX_BYTES, min(SEGMENT_MAX_BYTES, _SEGMENTS_OF_ALL_HOSTS_BYTES // hosts))
 
 
 class SegmentStore:
-    """The segments of one host of one run, of its command or of the proxy beside it."""
+    """The segments of one host of one run, for the command or the proxy."""
 
     def __init__(self, store: ObjectStore, *, job: str, run: str, host: int, source: keys.LogSource = "worker") -> None:
         self._store = store
@@ -41,13 +40,10 @@ class SegmentStore:
         self._earlier = b""  # the last segment of an earlier agent
 
     def open(self) -> float:
-        """Finds the last segment of an earlier agent.
+        """Find the last segment of an earlier agent.
 
         Returns:
-            The instant of its last line, or 0: new lines must not be earlier.
-
-        Raises:
-            StoreError: try again.
+            The time of its last line, or 0: new lines must not be earlier.
         """
         folder = keys.log_segments(self._job, self._run, self._host, source=self._source)
         last = ""
@@ -62,12 +58,10 @@ class SegmentStore:
         return last_instant(self._earlier)
 
     def write(self, text: bytes) -> None:
-        """Stores one segment; calling again with the same text after an error does not store it twice.
-
-        Nor does an agent that was restarted and finds in its spool what had been stored last.
+        """Store one segment. A retry with the same text, also by a restarted agent, does not store it twice.
 
         Raises:
-            StoreError: nobody knows whether it is stored; call again with the same text.
+            StoreError: Its state is unknown; call again with the same text.
         """
         if self._last_seq is None:
             self.open()
@@ -80,7 +74,7 @@ class SegmentStore:
             try:
                 self._store.put(key, text, generation=0)
             except PreconditionFailed:
-                # Ours whose reply was lost, or one of an agent that died a moment ago.
+                # Our write whose reply was lost, or one of an agent that just died.
                 if self._content(key) != text:
                     self._last_seq += 1
                     continue
@@ -91,13 +85,13 @@ class SegmentStore:
         try:
             return self._store.get(key, max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
         except (NotFound, ObjectTooLarge):
-            return None  # the latter is no segment of a host
+            return None  # `1_0` and the like are no segments
 
 
 class RawLog:
-    """The object that gets a command's output as it is; others append to it too.
+    """The object that holds a command's unmodified output; others append to it too.
 
-    An agent that is killed between an append and its note of it repeats those bytes; the segments do not.
+    An agent that is killed after an append, before it records it, repeats those bytes; segments are not repeated.
     """
 
     def __init__(self, store: ObjectStore, key: str) -> None:
@@ -108,17 +102,13 @@ class RawLog:
         self._doubt: tuple[int, bytes] | None = None
 
     def append(self, raw: bytes) -> None:
-        """Adds bytes at the end.
-
-        Raises:
-            StoreError: call again with the same bytes.
-        """
+        """Append bytes; after a StoreError, call again with the same ones."""
         if self._generation is None:
             meta = self._store.head(self._key)
             if self._has_landed(meta, raw):
                 return
             self._generation, self._size = (0, 0) if meta is None else (meta.generation, meta.size)
-        # Only a fresh look can tell what became of an append that fails: it may have landed, or somebody else's did.
+        # Only a new look shows whether a failed append took effect, or somebody else's did.
         generation, self._generation = self._generation, None
         self._doubt = (self._size, raw)
         meta = self._store.append(self._key, raw, generation=generation)
@@ -126,7 +116,7 @@ class RawLog:
         self._generation, self._size = meta.generation, meta.size
 
     def _has_landed(self, meta: ObjectMeta | None, raw: bytes) -> bool:
-        """Whether an append of these bytes whose reply was lost has added them, and nobody anything since."""
+        """Whether an append with a lost reply added these bytes, and nobody appended since."""
         if meta is None or self._doubt is None:
             return False
         size, doubted = self._doubt

@@ -1,19 +1,17 @@
 """Output on its way to the bucket, in files on the host's disk: first in, first out, bounded.
 
-Layer: worker; a thread that reads pipes puts, a thread that uploads takes. Knows the disk, no bucket.
-
-A file is a chunk: records in order, no more than one segment holds. `<number>.chunk` has the records. An empty file
-`<first>-<last>-<bytes>-<microseconds>.gap` says that the chunks of these numbers were dropped, how many bytes of output
-they held, and of which instant the first one was: its name changes at once, so no crash leaves a wrong count.
+A reader thread puts, an uploader thread takes. Each file is a chunk: records in order, at most one segment.
+`<number>.chunk` has the records. An empty file `<first>-<last>-<bytes>-<microseconds>.gap` says that these chunks were
+dropped, how many bytes of output they held and the time of the first; a rename is atomic, so a crash leaves no wrong
+count.
 
 Invariants:
 
-* `put` never waits for the bucket, and memory holds no output but the chunk that is being uploaded.
-* The files never exceed the capacity, nor a tenth of what the disk has for them. When they would, the oldest chunk
-  goes that is not being uploaded, and what follows begins with a gap line that counts exactly the bytes that went: the
-  end of a log says what became of a job, so it is worth more than the middle (ADR 19).
-* What was put survives the agent's death: `open` finds it, and what was taken and not confirmed is taken again as it
-  was. At worst a gap line is repeated.
+* `put` never waits for the bucket; memory holds no output but the chunk being uploaded.
+* The files never exceed the capacity, or a tenth of the free disk. Otherwise the oldest chunk that is not being
+  uploaded is dropped, and a gap line counts its bytes: the end of a log is worth more than the middle (ADR 19).
+* Output survives the agent's death: `open` finds it, and an unconfirmed chunk is taken again unchanged. At worst a gap
+  line is repeated.
 """
 
 from __future__ import annotations
@@ -31,17 +29,17 @@ from bastion.agent.logs.lines import LogRecord, gap_record, halves
 from bastion.core.bucket.gap_lines import GAP
 
 SPOOL_MAX_BYTES = 1024**3
-# Of what is free. The bastion's own VM carries several jobs, and each takes its part of what the others left.
+# A part of the free disk: several jobs share the bastion's own VM.
 _DISK_SHARE = 10
 _STREAMS = ("stdout", "stderr", GAP)
-# Stream, instant, length of the bytes that follow.
+# Stream, time, length of the bytes that follow.
 _HEADER = struct.Struct("<BdI")
-_FULL = "the bucket did not take them as fast as they came, and the host's disk had no more room for them"
+_FULL = "the upload was slower than the output, and the host's spool was full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loss:
-    """Chunks that were dropped, `first` to `last`; `at` is the instant of the first one."""
+    """Dropped chunks, `first` to `last`; `at` is the time of the first."""
 
     first: int
     last: int
@@ -66,14 +64,14 @@ class _Loss:
 
 @dataclass(slots=True, kw_only=True)
 class _Chunk:
-    """One file, and what is missing before it.
+    """One chunk file, and the loss before it.
 
     Attributes:
         ready_at: When its first record came, on the monotonic clock.
-        at: The instant of that record.
-        held_bytes: What it takes of the disk.
-        output_bytes: How many bytes of the command's output it holds.
-        cost: At most so many bytes will be uploaded for it.
+        at: The time of that record.
+        held_bytes: Bytes on the disk.
+        output_bytes: Bytes of the command's output.
+        cost: An upper bound of the bytes to upload.
     """
 
     number: int
@@ -87,14 +85,14 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """That there is something to take: since when, and whether it is all that one segment holds."""
+    """Since when there is something to take, and whether a full segment is ready."""
 
     ready_at: float
     full: bool
 
 
 class LogSpool:
-    """Records in order; `open` comes first."""
+    """Records in order. Call `open` first."""
 
     def __init__(
         self,
@@ -105,13 +103,11 @@ class LogSpool:
         monotonic: Callable[[], float],
         capacity_bytes: int = SPOOL_MAX_BYTES,
     ) -> None:
-        """Does nothing yet.
-
-        Args:
-            folder: Its own; created if need be.
-            chunk_bytes: For a chunk no more is to be uploaded.
-            cost_of: At most so many bytes are uploaded for a record.
-            monotonic: Seconds of the clock by which the uploading goes.
+        """Args:
+        folder: Used by this spool only; created if needed.
+        chunk_bytes: The maximum cost of a chunk.
+        cost_of: An upper bound of the bytes to upload for a record.
+        monotonic: The uploader's clock.
         """
         self._folder = folder
         self._chunk_bytes = chunk_bytes
@@ -121,24 +117,17 @@ class LogSpool:
         self._allowed = capacity_bytes
         self._lock = threading.Lock()
         self._chunks: deque[_Chunk] = deque()
-        self._file: int | None = None  # descriptor of the last chunk, while records are added to it
+        self._file: int | None = None  # descriptor of the last chunk while it grows
         self._taken = False  # whether the first chunk is being uploaded
-        self._loss: _Loss | None = None  # behind the last chunk
+        self._loss: _Loss | None = None  # after the last chunk
         self._held_bytes = 0
         self._next_number = 1
         self._closed = False
-        # Set when something has come to where nothing was, when a chunk is full, and at the end.
+        # Set when output arrives in an empty spool, when a chunk is full, and at the end.
         self.news = threading.Event()
 
     def open(self) -> float:
-        """Finds what an earlier agent left.
-
-        Returns:
-            The instant of its last record; 0 if there is none.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Find what an earlier agent left; return the time of its last record, or 0."""
         self._folder.mkdir(parents=True, exist_ok=True)
         names = sorted(path.name for path in self._folder.iterdir())
         losses = self._losses(names)
@@ -160,7 +149,7 @@ class LogSpool:
         return max(latest, self._loss.at if self._loss else 0.0)
 
     def put(self, records: Iterable[LogRecord]) -> None:
-        """Adds records; what cannot be kept is counted, never waited for."""
+        """Add records. Never blocks; what cannot be kept is counted."""
         with self._lock:
             for record in records:
                 self._put(record)
@@ -178,21 +167,21 @@ class LogSpool:
 
     @property
     def held_bytes(self) -> int:
-        """What the files hold."""
+        """Bytes in all files."""
         return self._held_bytes
 
     def waiting(self) -> Waiting | None:
-        """What there is to take, if anything."""
+        """Return what there is to take, if anything."""
         with self._lock:
             if not self._chunks and self._loss is not None:
-                # Nothing has come after it yet: a chunk without a file.
+                # A loss without a later chunk: a chunk without a file.
                 self._append_chunk(self._next_number)
             if not self._chunks:
                 return None
             return Waiting(ready_at=self._chunks[0].ready_at, full=len(self._chunks) > 1)
 
     def take(self) -> list[LogRecord]:
-        """The oldest chunk, which stays until `confirm`; there must be something waiting."""
+        """Return the oldest chunk, which stays until `confirm`. Something must be waiting."""
         with self._lock:
             chunk = self._chunks[0]
             if len(self._chunks) == 1:
@@ -204,7 +193,7 @@ class LogSpool:
         try:
             return [*before, *_records(self._path(chunk).read_bytes())]
         except OSError as error:
-            reason = f"the host's disk has lost them ({error.strerror})"
+            reason = f"the host's disk lost them ({error.strerror})"
             return [*before, gap_record(chunk.output_bytes, reason, at=chunk.at)]
 
     def confirm(self) -> None:
@@ -217,7 +206,7 @@ class LogSpool:
         if chunk.loss is not None:
             self._remove(chunk.loss.name)
 
-    # -- putting ------------------------------------------------------------------------------------------------
+    # -- put --------------------------------------------------------------------------------------------------
 
     def _put(self, record: LogRecord) -> None:
         cost = self._cost_of(record)
@@ -241,7 +230,7 @@ class LogSpool:
         self._count(self._chunks[-1], record, cost)
 
     def _write(self, record: LogRecord) -> bool:
-        """Adds the record to the last chunk's file; False if the disk refuses (the file may end in a piece of it)."""
+        """Append the record to the last chunk's file; False on a disk error (the file may end in a partial record)."""
         try:
             if self._file is None:
                 path = self._folder / f"{self._next_number:010d}.chunk"
@@ -286,10 +275,10 @@ class LogSpool:
             free = disk.f_bavail * disk.f_frsize
             self._allowed = min(self._capacity, (free + self._held_bytes) // _DISK_SHARE)
 
-    # -- dropping -----------------------------------------------------------------------------------------------
+    # -- drop -------------------------------------------------------------------------------------------------
 
     def _drop_oldest(self) -> bool:
-        """Gives up the oldest chunk that is not being uploaded; False if there is none."""
+        """Drop the oldest chunk that is not being uploaded; False if there is none."""
         place = 1 if self._taken else 0
         if place >= len(self._chunks):
             return False
@@ -310,22 +299,22 @@ class LogSpool:
         return True
 
     def _merged(self, earlier: _Loss | None, later: _Loss | None) -> _Loss:
-        """Both as one, also on the disk."""
+        """Merge two losses, also on the disk."""
         if earlier is None or later is None:
             loss = earlier or later
-            assert loss is not None, "one of them is a loss"
+            assert loss is not None, "at least one argument must be a loss"
             with contextlib.suppress(OSError):
                 (self._folder / loss.name).touch()
             return loss
         merged = earlier.with_later(later)
-        # A disk that refuses costs the count only if the agent dies as well.
+        # After a disk error the count is lost only if the agent also dies.
         with contextlib.suppress(OSError):
             (self._folder / earlier.name).rename(self._folder / merged.name)
         self._remove(later.name)
         return merged
 
     def _losses(self, names: Iterable[str]) -> list[_Loss]:
-        """What was dropped, in order; a crash may leave one that another one contains."""
+        """The recorded losses in order; after a crash one may contain another."""
         found = [loss for name in names if (loss := _Loss.of_name(name)) is not None]
         kept: list[_Loss] = []
         for loss in sorted(found, key=lambda each: (each.first, -each.last)):
@@ -344,7 +333,7 @@ class LogSpool:
 
 
 def _records(data: bytes) -> Iterator[LogRecord]:
-    """The records of a chunk's file; its end may be a piece of one."""
+    """The records of a chunk's file, which may end in a partial one."""
     place = 0
     while place + _HEADER.size <= len(data):
         stream, at, length = _HEADER.unpack_from(data, place)

@@ -1,11 +1,11 @@
-"""Moving a host's log from the spool to the bucket, a chunk each turn, until the spool is closed and empty.
+"""Move a host's log from the spool to the bucket, a chunk per slot, until the spool is closed and empty.
 
-Layer: worker; a thread of its own. `step` decides and acts once and waits for nothing, so that a test can be the clock.
+Runs in its own thread. `step` acts once without waiting, for tests.
 
 Invariants:
 
-* Chunks are stored in their order, each as long as it takes, with the same bytes each time.
-* Attempts are made at the host's turns only, failed ones too, except when the host is shut down.
+* Chunks are stored in order, and retried forever with the same bytes.
+* Uploads, failed ones too, happen at the host's slots only, except during shutdown.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from bastion.core.errors import StoreError
 _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 3600.0
-# A shut-down is told to a signal handler, which must not wake this thread.
+# A signal handler learns of a shutdown, and must not wake this thread.
 _LOOK_SECONDS = 0.2
 
 
 class Uploader:
-    """The thread; `start` begins it."""
-
     def __init__(
         self,
         spool: LogSpool,
@@ -43,13 +41,11 @@ class Uploader:
         is_urgent: Callable[[], bool],
         on_done: Callable[[], None],
     ) -> None:
-        """Does nothing yet.
-
-        Args:
-            text_of: What is stored for a record.
-            write: Stores bytes behind those before. After a `StoreError` it is called with the same bytes again.
-            is_urgent: Whether the host goes away, so that the end of the log waits for no turn.
-            on_done: Called in this thread once `done` is true.
+        """Args:
+        text_of: The bytes to store for a record.
+        write: Appends bytes. After a `StoreError` it is called again with the same bytes.
+        is_urgent: Whether the host is shutting down, so that the end of the log waits for no slot.
+        on_done: Called in this thread once `done` is true.
         """
         self._spool = spool
         self._text_of = text_of
@@ -60,7 +56,7 @@ class Uploader:
         self._monotonic = monotonic
         self._is_urgent = is_urgent
         self._on_done = on_done
-        self._text: bytes | None = None  # of the chunk that was taken
+        self._text: bytes | None = None  # of the chunk being uploaded
         self._last_at = -math.inf
         self._retry_at = -math.inf
         self._abandoned = False
@@ -71,7 +67,7 @@ class Uploader:
         self._thread.start()
 
     def abandon(self) -> None:
-        """Ends the thread after the operation it is in; what is left stays in the spool."""
+        """End the thread after the current operation; the rest stays in the spool."""
         self._abandoned = True
         self._spool.news.set()
 
@@ -80,24 +76,24 @@ class Uploader:
         return self._thread.is_alive()
 
     def join(self, timeout_seconds: float) -> None:
-        """Waits for the thread's end."""
         self._thread.join(timeout_seconds)
 
     def step(self) -> float | None:
-        """Does what is due now.
+        """Do what is due now.
 
         Returns:
-            Seconds until there may be more to do, if the spool has no news before; None when all is stored.
+            Seconds until the next step, unless the spool changes before; None when all is stored.
         """
         now = self._monotonic()
-        closed = self._spool.closed  # before the look at what waits: nothing comes after it
+        closed = self._spool.closed  # before looking at the spool: nothing comes after it
         pace = self._ended_pace if closed else self._pace
         if self._text is None:
             waiting = self._spool.waiting()
             if waiting is None:
                 return None if closed else _IDLE_SECONDS
-            due = pace.next_turn(ready_at=waiting.ready_at, last_at=self._last_at, behind=waiting.full or closed)
-            # Until the command has ended its output takes turns even then: every host of the job may go away at once.
+            due = pace.next_slot(ready_at=waiting.ready_at, last_at=self._last_at, behind=waiting.full or closed)
+            # Until the command has ended its output waits for slots even then: every host of the job may shut down at
+            # once.
             if due > now and not (closed and self._is_urgent()):
                 return due - now
             self._text = b"".join(map(self._text_of, self._spool.take()))
@@ -105,15 +101,15 @@ class Uploader:
             return self._retry_at - now
         self._last_at = now
         try:
-            # Nothing is left of a chunk that held nothing but noise.
+            # The chunk held only noise.
             if self._text:
                 self._write(self._text)
         except StoreError as error:
             delay = self._backoff.next()
             self._retry_at = now + delay
             if not self._is_urgent():
-                self._retry_at = pace.next_turn(ready_at=self._retry_at, last_at=now, behind=True)
-            _log.warning("log upload failed, again in %.1f s: %s", self._retry_at - now, error)
+                self._retry_at = pace.next_slot(ready_at=self._retry_at, last_at=now, behind=True)
+            _log.warning("log upload failed; retrying in %.1f s: %s", self._retry_at - now, error)
             return self._retry_at - now
         self._text = None
         self._spool.confirm()

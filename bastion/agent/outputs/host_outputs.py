@@ -1,7 +1,4 @@
-"""A host's output folder, as a try of the command sees it: where it is, what it begins with, when it is stored.
-
-Layer: worker. Puts `output_restore`, `output_store` and `output_sync` together for an order.
-"""
+"""A host's output folder for one try: where it is, what it begins with, when it is stored."""
 
 from __future__ import annotations
 
@@ -17,29 +14,25 @@ from bastion.core.bucket import keys, outputs, protocol
 from bastion.core.bucket.protocol import Order
 from bastion.core.errors import InvalidDocument, NotFound
 
-# A host that was told to stop goes on storing so long after its command's grace; then it must give its last report
+# After its command's grace a stopped host stores outputs for this time, then sends its last report
 # (`limits.STOP_REPORT_SLACK_SECONDS`).
 STOPPED_SECONDS = 20.0
-# The same on a host that goes away.
+# The same on a host that shuts down.
 URGENT_SECONDS = 3.0
-# Up to here the bucket is a folder, or stands on this machine: a write costs nothing.
+# Below this latency the bucket is a folder or on this machine: writes cost nothing.
 _LOCAL_POLL_SECONDS = 1.0
 _LOCAL_PERIOD_SECONDS = 5.0
-# Names of what could not be stored that the log tells.
+# Names of files that could not be stored, in one log line.
 _NAMES_MAX = 5
 
 
 def folder_of(parts: HostParts, order: Order) -> Path | None:
-    """The output folder on the disk; None: the job has none."""
+    """The output folder on the disk; None if the job has none."""
     return (parts.state.work_dir / order.output_dir).absolute() if order.output_dir else None
 
 
 def order_of(parts: HostParts) -> Order | None:
-    """The order as it is now; None: there is none to read.
-
-    Raises:
-        StoreError: try again.
-    """
+    """The current order; None if there is no readable one. Raises StoreError."""
     try:
         stored = parts.store.get(keys.order(parts.identity.arguments.run), max_bytes=limits.ORDER_MAX_BYTES)
         return protocol.read(Order, stored.data)
@@ -48,7 +41,7 @@ def order_of(parts: HostParts) -> Order | None:
 
 
 def arrival(parts: HostParts, order: Order, into: Path) -> OutputArrival:
-    """What brings back earlier outputs."""
+    """The download of earlier outputs."""
     owner = 0 if order.output_sync == "worker0" else parts.identity.host
     return OutputArrival(
         parts.store,
@@ -61,11 +54,7 @@ def arrival(parts: HostParts, order: Order, into: Path) -> OutputArrival:
 
 
 def begin(parts: HostParts, folder: Path) -> OutputSync:
-    """Makes the folder, and begins storing what comes into it.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Create the folder, and start storing what appears in it."""
     folder.mkdir(parents=True, exist_ok=True)
     arguments = parts.identity.arguments
     local = arguments.poll_seconds <= _LOCAL_POLL_SECONDS
@@ -82,27 +71,27 @@ def begin(parts: HostParts, folder: Path) -> OutputSync:
 
 
 def told_of(restored: Restored) -> list[str]:
-    """Lines for the log."""
-    lines = [f"stored outputs that are not whole are passed over: {text}" for text in restored.passed_over]
+    """Log lines about the restored outputs."""
+    lines = [f"skipping incomplete outputs: {text}" for text in restored.passed_over]
     manifest = restored.manifest
     if manifest is not None:
         lines.append(
-            f"outputs of {manifest.run} are restored: {len(manifest.files)} files, {manifest.size} bytes "
+            f"restored outputs of {manifest.run}: {len(manifest.files)} files, {manifest.size} bytes "
             f"(sync {manifest.seq})"
         )
     return lines
 
 
 def lacking(sync: OutputSync) -> str:
-    """What is missing in the bucket now that nothing more is stored; empty: nothing."""
+    """What is missing in the bucket after the last sync; empty if nothing."""
     if not sync.done:
-        return f"not all outputs could be stored: {sync.trouble or 'there was no time left'}"
+        return f"some outputs could not be stored: {sync.storage_error or 'there was no time left'}"
     if not sync.left_out:
         return ""
     names = sorted(sync.left_out)
     more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
     told = ", ".join(f"{name} ({sync.left_out[name]})" for name in names[:_NAMES_MAX])
-    return f"some outputs are not stored: {told}{more}"
+    return f"not stored: {told}{more}"
 
 
 def _backoff(parts: HostParts) -> Backoff:

@@ -1,11 +1,9 @@
-"""A job's stored outputs on their way back to a host, before the command's first try there.
-
-Layer: worker; in a thread, so that the host's loop sees stop orders meanwhile.
+"""Restore a job's stored outputs on a host, before the command's first try there. Runs in a thread.
 
 Invariants:
 
-* What the command finds is whole: all of one manifest, each byte verified, or nothing.
-* Every host of a run begins with what earlier runs left, never with what a sibling stored in this run.
+* The command finds all files of one manifest, each verified, or none.
+* Every host of a run begins with the outputs of earlier runs, never with those of another host in this run.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _NotWhole(Exception):
-    """Something of a manifest is missing or is not what it should be."""
+    """Part of a manifest is missing or damaged."""
 
 
 class _GivenUp(Exception):
@@ -44,8 +42,8 @@ class Restored:
     """What a host begins with.
 
     Attributes:
-        manifest: What was restored; None: nothing.
-        passed_over: Newer ones that were not whole, and why.
+        manifest: What was restored; None if nothing.
+        passed_over: Newer manifests that are incomplete, and why.
     """
 
     manifest: Manifest | None = None
@@ -55,15 +53,11 @@ class Restored:
 def restore(
     store: ObjectStore, folder: str, into: Path, *, run: str, is_given_up: Callable[[], bool] = lambda: False
 ) -> Restored:
-    """Puts the newest complete outputs of earlier runs into a folder, over what is there.
+    """Restore the newest complete outputs of earlier runs into a folder, over existing files.
 
     Args:
         folder: A `keys.outputs`.
-        run: This one, which does not count.
-
-    Raises:
-        StoreError: try again.
-        OSError: the disk refuses.
+        run: The current run, which does not count.
     """
     result = Restored()
     prefix = folder + outputs.MANIFEST_PREFIX
@@ -77,8 +71,8 @@ def restore(
             shutil.rmtree(staging, ignore_errors=True)
             _fetch(store, folder, manifest, staging, is_given_up)
             _move(manifest, staging, into)
-        except (InvalidDocument, NotFound, _NotWhole, ValueError) as error:  # the last: a key that no store could hold
-            _log.warning("%s%s is passed over: %s", folder, name, error)
+        except (InvalidDocument, NotFound, _NotWhole, ValueError) as error:  # ValueError: a key that no store can hold
+            _log.warning("skipping %s%s: %s", folder, name, error)
             result.passed_over.append(f"{name}: {error}")
             continue
         finally:
@@ -113,14 +107,14 @@ def _fetch_file(
                 raise _GivenUp
             data = store.get(folder + part.object, max_bytes=limits.OUTPUT_PART_BYTES).data
             if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
-                raise _NotWhole(f"{part.object} is not what was stored")
+                raise _NotWhole(f"{part.object} is damaged")
             out.write(data)
     target.chmod(file.mode)
     os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
 
 
 def _move(manifest: Manifest, staging: Path, into: Path) -> None:
-    """What the job's code has in the same place gives way; what else it has there stays."""
+    """Move the files in. They replace files of the job's code at the same paths; its other files stay."""
     into.mkdir(parents=True, exist_ok=True)
     for path in sorted(manifest.folders):
         _give_way(into / path, for_folder=True)
@@ -142,12 +136,14 @@ def _give_way(path: Path, *, for_folder: bool) -> None:
 
 
 class OutputArrival:
-    """`restore` in a thread, as often as it takes."""
+    """Runs `restore` in a thread, with retries."""
 
     def __init__(
         self, store: ObjectStore, folder: str, into: Path, *, run: str, backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
-        """`on_done` is called from the thread once `done` is true."""
+        """Args:
+        on_done: Called from the thread once `done` is true.
+        """
         self._store = store
         self._folder = folder
         self._into = into
@@ -158,14 +154,14 @@ class OutputArrival:
         self._thread = threading.Thread(target=self._work, name="output-restore", daemon=True)
         self.done = False
         self.restored = Restored()
-        # Replaced in the end, whatever happens in between: a command must not begin anew beside outputs that are there.
-        self.problem: OSError | None = OSError("the outputs of earlier attempts were not restored")
+        # Replaced by the result. A command must not start from scratch if outputs exist.
+        self.problem: OSError | None = OSError("the outputs of earlier attempts could not be restored")
 
     def start(self) -> None:
         self._thread.start()
 
     def give_up(self) -> None:
-        """Nobody waits for it any more; the part that is being read is finished first."""
+        """Cancel; takes effect after the part being read."""
         self._given_up.set()
 
     def _work(self) -> None:
@@ -175,7 +171,7 @@ class OutputArrival:
         except OSError as error:
             self.problem = error
         except _GivenUp:
-            _log.info("the outputs are not needed any more")
+            _log.info("the outputs are no longer needed")
         finally:
             self.done = True
             self._on_done()
@@ -187,7 +183,7 @@ class OutputArrival:
                     self._store, self._folder, self._into, run=self._run, is_given_up=self._given_up.is_set
                 )
                 return
-            except StoreError as error:  # noqa: PERF203 - repeating is what the loop is for
+            except StoreError as error:  # noqa: PERF203 - the loop is a retry
                 delay = self._backoff.next()
-                _log.warning("the outputs could not be fetched, again in %.1f s: %s", delay, error)
+                _log.warning("the outputs could not be fetched; retrying in %.1f s: %s", delay, error)
                 self._given_up.wait(delay)

@@ -1,11 +1,10 @@
-"""A host's outputs in the bucket: what is there, what still counts, and how more is added.
-
-Layer: worker.
+"""A host's outputs in the bucket.
 
 Invariants:
 
-* A manifest is written after all that it names. Older ones are deleted after that, and what only they named after them.
-* Where a write's fate is unknown, the caller goes on under a higher number: no name is used twice.
+* A manifest is written after all objects that it names. Older manifests are deleted later, and then objects that only
+  they named.
+* If a write's result is unknown, the caller continues with a higher number: no name is used twice.
 """
 
 from __future__ import annotations
@@ -25,21 +24,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What is known of an object of this host."""
-
     generation: int
     size: int
 
 
 class OutputStore:
-    """A host's part of the bucket: what is there, what still counts.
+    """A host's outputs in the bucket.
 
     Attributes:
         newest: The newest complete manifest.
     """
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
-        """`folder` is a `keys.outputs`."""
         self._store = store
         self._folder = folder
         self._seq = 0
@@ -49,11 +45,7 @@ class OutputStore:
         self.newest: Manifest | None = None
 
     def open(self) -> None:
-        """Finds what earlier runs stored, and deletes what no longer counts.
-
-        Raises:
-            StoreError: try again.
-        """
+        """Find what earlier runs stored, and delete what is obsolete."""
         self._objects.clear()
         self._manifests.clear()
         found: dict[int, int] = {}
@@ -65,7 +57,7 @@ class OutputStore:
             else:
                 seq = outputs.seq_of_object(name)
                 if seq is None:
-                    continue  # a stranger's
+                    continue  # written by something else
                 self._objects[name] = _Stored(meta.generation, meta.size)
             self._seq = max(self._seq, seq)
         sizes = {name: stored.size for name, stored in self._objects.items()}
@@ -74,7 +66,7 @@ class OutputStore:
                 key = self._folder + outputs.manifest_name(seq)
                 manifest = outputs.read(self._store.get(key, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
             except (InvalidDocument, NotFound) as error:
-                _log.warning("manifest %d of the outputs does not count: %s", seq, error)
+                _log.warning("ignoring manifest %d of the outputs: %s", seq, error)
                 continue
             if outputs.is_complete(manifest, sizes):
                 self._manifests[seq] = (manifest, generation)
@@ -88,11 +80,7 @@ class OutputStore:
         return part.object in self._objects
 
     def put(self, data: bytes, seq: int, path: str, part: int, parts: int) -> Part:
-        """Stores some bytes of a file, unless they are there.
-
-        Raises:
-            StoreError: try again under another number.
-        """
+        """Store a part of a file unless it exists. After a StoreError use another number."""
         digest = hashlib.sha256(data).hexdigest()
         name = self._by_digest.get(digest)
         if name is None:
@@ -103,18 +91,14 @@ class OutputStore:
         return Part(object=name, size=len(data), sha256=digest)
 
     def commit(self, manifest: Manifest) -> None:
-        """Makes it count.
-
-        Raises:
-            StoreError: perhaps it does not; try again under another number.
-        """
+        """Write the manifest. After a StoreError it may or may not exist; use another number."""
         key = self._folder + outputs.manifest_name(manifest.seq)
         meta = self._store.put(key, manifest.to_bytes(), generation=0)
         self._manifests[manifest.seq] = (manifest, meta.generation)
         self._prune()
 
     def _prune(self) -> None:
-        """Deletes what does not count any more, as far as the bucket lets us; the rest goes the next time."""
+        """Delete obsolete objects; a failure is retried after the next sync."""
         kept = outputs.to_keep([manifest for manifest, _ in self._manifests.values()])
         self.newest = kept[0] if kept else None
         needed: dict[str, Part] = {part.object: part for manifest in kept for part in manifest.objects()}
@@ -129,4 +113,4 @@ class OutputStore:
                 self._store.delete(self._folder + name, generation=self._objects[name].generation)
                 del self._objects[name]
         except StoreError as error:
-            _log.warning("old outputs could not be deleted, again after the next sync: %s", error)
+            _log.warning("old outputs could not be deleted; retrying after the next sync: %s", error)

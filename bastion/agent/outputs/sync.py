@@ -1,13 +1,12 @@
-"""Storing a host's output folder while its command runs: what changed, then a manifest that makes it count.
+"""Store a host's output folder while its command runs: changed files, then a manifest.
 
-Layer: worker; a thread of its own. `turn` stores once and waits for nothing but the disk and the bucket, so that a test
-can be the clock.
+Runs in its own thread. `sync_once` stores once and waits only for disk and bucket, for tests.
 
 Invariants:
 
-* A file is stored as it was while it did not change; one that does not come to rest stands in the manifest as it was
-  before, or not at all. Everything else in a manifest was there at one and the same time.
-* Nothing here keeps the command from writing, or the host from ending it.
+* A file is stored as it was while it did not change. A file that keeps changing is in the manifest with its earlier
+  content, or not at all. All other files of a manifest existed at one moment.
+* Nothing here blocks the command's writes, or its end.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from bastion.core.errors import Refused, StoreError
 
 _log = logging.getLogger(__name__)
 
-# Files that change while they are read are read again so often before they are left for the next time.
+# How often files that change while they are read are read again, before they are left for the next sync.
 _ROUNDS = 3
-# A change within the same tick of the file system's clock as another one shows nowhere.
+# A second change within one tick of the file system's clock is invisible.
 SETTLE_SECONDS = 0.05
-# Files on their way at the same time; a part of each is in memory.
+# Files uploaded at once; a part of each is in memory.
 AT_ONCE = 4
-# Of the period: a command that says all the time that it saved is not listened to more often.
+# Fraction of the period: the minimum time between syncs that the command triggers by saving.
 _NUDGE_SHARE = 0.15
 
 
@@ -47,9 +46,9 @@ class OutputSync:
     """One host's output folder on its way to the bucket, for one try of the command.
 
     Attributes:
-        done: Everything is stored that was there when `finish` was called.
-        trouble: Why the last turn failed; empty if it did not.
-        left_out: What the last look found and could not store, and why.
+        done: Everything from before `finish` is stored.
+        storage_error: Why the last sync failed; empty if it did not.
+        left_out: What the last sync could not store, and why.
     """
 
     def __init__(
@@ -64,7 +63,9 @@ class OutputSync:
         settle_seconds: float = SETTLE_SECONDS,
         part_bytes: int = limits.OUTPUT_PART_BYTES,
     ) -> None:
-        """`on_done` is called from the thread when it ends."""
+        """Args:
+        on_done: Called from the thread when it ends.
+        """
         self._store = store
         self._folder = folder
         self._run = run
@@ -81,24 +82,24 @@ class OutputSync:
         self._abandoned = False
         self._thread = threading.Thread(target=self._work, name="output-sync", daemon=True)
         self.done = False
-        self.trouble = ""
+        self.storage_error = ""
         self.left_out: dict[str, str] = {}
 
     def start(self) -> None:
         self._thread.start()
 
     def nudge(self) -> None:
-        """The command has saved, or is about to end: do not wait for the whole period."""
+        """Sync soon: the command has saved, or is about to end."""
         self._nudged = True
         self._news.set()
 
     def finish(self) -> None:
-        """The command has ended: store what is there, and end."""
+        """Store what is there, and end: the command has ended."""
         self._finishing = True
         self._news.set()
 
     def abandon(self) -> None:
-        """Ends the thread after the operation it is in; what is not stored is not kept."""
+        """End the thread after the current operation."""
         self._abandoned = True
         self._news.set()
 
@@ -106,11 +107,11 @@ class OutputSync:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def turn(self) -> bool:
-        """Stores what changed; returns whether anything did.
+    def sync_once(self) -> bool:
+        """Store what changed; return whether anything did.
 
         Raises:
-            StoreError, OSError, Refused: it could not; another turn may.
+            StoreError, OSError, Refused: It failed; a later sync may succeed.
         """
         if not self._opened:
             self._store.open()
@@ -125,7 +126,7 @@ class OutputSync:
         return True
 
     def _at_rest(self, before: Manifest | None) -> tuple[int, OutputTree, dict[str, StoredFile]]:
-        """A number, a look at the folder, and its files, stored as they were at that look and after it."""
+        """Return a number, a listing of the folder, and its files as stored at that listing or later."""
         known: dict[Fingerprint, tuple[Part, ...]] = {}
         for number in range(_ROUNDS):
             if number:
@@ -143,7 +144,7 @@ class OutputSync:
             if not moving and tree.same_names(after):
                 break
         self._parts = known
-        left_out = dict.fromkeys(moving, "changed all the time") | unread
+        left_out = dict.fromkeys(moving, "it keeps changing") | unread
         self.left_out = tree.left_out | left_out
         files = {
             path: StoredFile(mode=tree.modes[path], mtime_ns=seen.mtime_ns, parts=known[seen])
@@ -155,7 +156,7 @@ class OutputSync:
         return seq, tree, files
 
     def _store_files(self, seq: int, tree: OutputTree, known: dict[Fingerprint, tuple[Part, ...]]) -> dict[str, str]:
-        """Stores what is not stored yet, and adds the parts of what did not change meanwhile to `known`.
+        """Store changed files, and add the parts of those that stayed stable to `known`.
 
         Returns:
             What cannot be read, and why.
@@ -173,7 +174,7 @@ class OutputSync:
             for path, future in waiting.items():
                 try:
                     parts = future.result()
-                except OSError as error:  # noqa: PERF203 - each file for itself
+                except OSError as error:  # noqa: PERF203 - each file on its own
                     unread[path] = error.strerror or str(error)
                 else:
                     if parts is not None:
@@ -183,11 +184,7 @@ class OutputSync:
         return unread
 
     def _stored(self, seq: int, path: str, seen: Fingerprint) -> tuple[Part, ...] | None:
-        """A file's parts; None if it changed meanwhile.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """A file's parts; None if it changed meanwhile. Raises OSError if it cannot be read."""
         count = max(1, -(-seen.size // self._part_bytes))
         parts = []
         try:
@@ -215,16 +212,16 @@ class OutputSync:
             final = self._finishing
             self._news.clear()
             try:
-                self.turn()
+                self.sync_once()
             except _GivenUp:
                 break
-            except (StoreError, OSError, Refused, ValueError) as error:  # the last: no manifest fits such a look
-                self.trouble = str(error)
+            except (StoreError, OSError, Refused, ValueError) as error:  # ValueError: no manifest fits
+                self.storage_error = str(error)
                 delay = self._backoff.next()
-                _log.warning("outputs could not be stored, again in %.1f s: %s", delay, error)
+                _log.warning("outputs could not be stored; retrying in %.1f s: %s", delay, error)
                 self._news.wait(delay)
                 continue
-            self.trouble = ""
+            self.storage_error = ""
             self._backoff.reset()
             if final:
                 self.done = True
@@ -233,7 +230,7 @@ class OutputSync:
         self._on_done()
 
     def _pause(self) -> None:
-        """Until the next turn."""
+        """Wait until the next sync."""
         begun = time.monotonic()
         while not (self._finishing or self._abandoned):
             left = self._period_seconds * (_NUDGE_SHARE if self._nudged else 1.0) - (time.monotonic() - begun)

@@ -1,11 +1,6 @@
-"""An output folder at one look: which files, links and folders it has, and by what a change of a file is seen.
+"""A listing of an output folder: its files, links and folders, and a fingerprint of each file.
 
-Layer: worker; reads the disk.
-
-Invariants:
-
-* Links are never followed, and nothing but plain files is ever opened: what a command makes may be a pipe, or lead
-  anywhere.
+Invariant: links are never followed, and only plain files are opened. A command may create pipes, and links to anywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from bastion.core.errors import Refused
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What changes when a file does. The change time cannot be set by a program, so it tells what mtime may hide."""
+    """Changes when the file does. A program cannot set the ctime, so it shows what mtime may hide."""
 
     device: int
     inode: int
@@ -38,7 +33,7 @@ class Fingerprint:
 
 @dataclass(slots=True, kw_only=True)
 class OutputTree:
-    """One look; paths are below the folder, with `/`.
+    """One listing; paths are relative to the folder, with `/`.
 
     Attributes:
         modes: Permission bits of the files.
@@ -52,17 +47,12 @@ class OutputTree:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def same_names(self, other: OutputTree) -> bool:
-        """Whether nothing came, went, or leads elsewhere."""
+        """Whether no name appeared or vanished, and no link changed."""
         return (self.files.keys(), self.links, self.folders) == (other.files.keys(), other.links, other.folders)
 
 
 def look(folder: Path) -> OutputTree:
-    """Looks at all of the folder; one that is not there is empty.
-
-    Raises:
-        OSError: the disk refuses.
-        Refused: it has more files than can be stored.
-    """
+    """List the folder; a missing one is empty. Raises Refused if it has too many files."""
     tree = OutputTree()
     for path, entry in _entries(folder):
         try:
@@ -73,7 +63,7 @@ def look(folder: Path) -> OutputTree:
         except ValueError as error:
             tree.left_out[path.encode("utf-8", "replace").decode()] = str(error)
         if len(tree.files) + len(tree.links) + len(tree.folders) > limits.OUTPUT_FILES_MAX:
-            raise Refused(f"the output folder has more than {limits.OUTPUT_FILES_MAX} files; nothing of it is stored")
+            raise Refused(f"the output folder has more than {limits.OUTPUT_FILES_MAX} files; none is stored")
     tree.folders.sort()
     return tree
 
@@ -85,7 +75,7 @@ def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
         try:
             entries = list(os.scandir(folder / path))
         except (FileNotFoundError, NotADirectoryError):
-            continue  # it went, or became something else, between two looks
+            continue  # it vanished or changed its type meanwhile
         for entry in entries:
             name = f"{path}/{entry.name}" if path else entry.name
             yield name, entry
@@ -95,7 +85,7 @@ def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 def _check(path: str) -> None:
     if not _is_text(path):
-        raise ValueError("its name is not UTF-8")
+        raise ValueError("its name is not valid UTF-8")
     bundles.check_path(path)
 
 
@@ -117,8 +107,8 @@ def _add(tree: OutputTree, path: str, entry: os.DirEntry[str]) -> None:
     elif stat.S_ISLNK(found.st_mode):
         target = str(Path(entry.path).readlink())
         if not _is_text(target):
-            raise ValueError("where it leads is not UTF-8")
+            raise ValueError("its target is not valid UTF-8")
         bundles.check_link(path, target)
         tree.links[path] = target
     else:
-        raise ValueError("is no plain file")
+        raise ValueError("is not a regular file")

@@ -1,12 +1,10 @@
-"""Finds processes of the command that speak with the storage service directly, around the encrypting proxy.
+"""Find processes of the command that connect to the storage service directly, around the encrypting proxy.
 
-Layer: worker; a thread of its own, reads /proc and asks the name server. An environment variable can be ignored, so
-what can be seen is said: each process once, in the job's log. It is no protection; a firewall is.
+A thread reads /proc and asks the name server. The job's log names each such process once. This is a diagnosis, not a
+protection; use a firewall for that.
 
-Invariants:
-
-* It fails nothing and holds nobody: what it cannot see (another user's process, short connections, an address that the
-  name server did not tell us) goes unsaid.
+Invariant: it fails nothing and blocks nothing. It misses other users' processes, short connections, and addresses that
+the name server did not return.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ STORAGE_HOST = "storage.googleapis.com"
 _PROC = Path("/proc")
 # The states ESTABLISHED and SYN_SENT, as the kernel writes them.
 _OPEN = ("01", "02")
-# The name server gives a few of many addresses at a time; the last ones of them are kept.
+# Name servers return some of many addresses at a time; keep the last ones.
 _ADDRESSES_KEPT = 256
 _HTTPS_PORT = 443
 
@@ -38,7 +36,7 @@ class Bypass:
     """A process with a direct connection.
 
     Attributes:
-        program: Its name, as the kernel has it.
+        program: Its name in /proc.
         address: The other end, an IP address.
     """
 
@@ -48,17 +46,17 @@ class Bypass:
 
     def __str__(self) -> str:
         return (
-            f"process {self.process.pid} ({self.program}) is connected to {self.address} directly, around the storage "
-            "proxy: what it stores there is not encrypted. Make its client use $https_proxy and $SSL_CERT_FILE, or "
-            "let a firewall close the direct way"
+            f"process {self.process.pid} ({self.program}) is connected to {self.address} directly, not through the "
+            "storage proxy: its data is not encrypted. Make its client use $https_proxy and $SSL_CERT_FILE, or "
+            "block direct connections with a firewall"
         )
 
 
 def storage_endpoints(upstream: str) -> set[Endpoint]:
-    """Where the storage service is now: addresses and port; none if no name server answers.
+    """The storage service's current addresses and ports; empty if no name server answers.
 
     Args:
-        upstream: URL of what stands in its place, or empty.
+        upstream: URL of its replacement, or empty.
     """
     host, port = STORAGE_HOST, _HTTPS_PORT
     if upstream:
@@ -75,9 +73,8 @@ def storage_endpoints(upstream: str) -> set[Endpoint]:
 
 
 def find(members: Iterable[ProcessId], endpoints: set[Endpoint]) -> list[Bypass]:
-    """Those of the processes that are connected to one of the endpoints.
-
-    Of several that share a connection, as a program's children do with what they inherit, the first is meant.
+    """The processes that are connected to one of the endpoints. Of several that share a connection, the first
+    counts.
     """
     found = []
     shared: set[str] = set()
@@ -97,12 +94,11 @@ def find(members: Iterable[ProcessId], endpoints: set[Endpoint]) -> list[Bypass]
                 program = (folder / "comm").read_text("utf-8", "replace").strip()
                 found.append(Bypass(process=process, program=program, address=address))
         except OSError:
-            continue  # it has ended, or is not ours to look into
+            continue  # it has ended, or we may not inspect it
     return found
 
 
 def _sockets_of(folder: Path) -> Sequence[str]:
-    """Inodes of a process's sockets."""
     inodes = []
     for entry in os.scandir(folder / "fd"):
         try:
@@ -115,7 +111,7 @@ def _sockets_of(folder: Path) -> Sequence[str]:
 
 
 def _sockets_to(folder: Path, endpoints: set[Endpoint]) -> dict[str, str]:
-    """Inodes of open connections to the endpoints, and their addresses, in the network of a process."""
+    """Open connections to the endpoints in a process's network: inodes and addresses."""
     found = {}
     for name in ("tcp", "tcp6"):
         try:
@@ -132,7 +128,7 @@ def _sockets_to(folder: Path, endpoints: set[Endpoint]) -> dict[str, str]:
 
 
 def _endpoint(text: str) -> Endpoint:
-    """`0100007F:1F90` is 127.0.0.1 and 8080: words of four bytes, in the machine's order."""
+    """Parse `0100007F:1F90` as 127.0.0.1 and 8080: four-byte integers in the machine's byte order."""
     digits, _, port = text.partition(":")
     raw = b"".join(bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8))
     address = ipaddress.ip_address(raw)
@@ -142,10 +138,12 @@ def _endpoint(text: str) -> Endpoint:
 
 
 class BypassWatch:
-    """Looks now and then, while there is a command to look at."""
+    """Looks periodically while there is a command."""
 
     def __init__(self, *, upstream: str, period_seconds: float, tell: Callable[[str], None]) -> None:
-        """`tell` is called from the watch's own thread, with a line for the job's log."""
+        """Args:
+        tell: Called from the watch's thread with a line for the job's log.
+        """
         self._upstream = upstream
         self._period = period_seconds
         self._tell = tell
@@ -159,15 +157,14 @@ class BypassWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Does not wait: a name server may not answer for long."""
+        """Stop without waiting: a name server may hang."""
         self._ending.set()
 
     def of(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
-        """Looks at these from now on; at nothing with None."""
+        """Watch these processes from now on; None: none."""
         self._members = members
 
     def look(self) -> None:
-        """One look, at what there is to look at."""
         members = self._members
         if members is None:
             return

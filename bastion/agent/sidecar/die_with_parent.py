@@ -1,12 +1,12 @@
-"""Turns into another program that ends with the process that started it: `python tied.py PARENT-PID PROGRAM [ARG...]`.
+"""Become another program that dies with the process that started it.
 
-Layer: worker; a program of its own, and it imports the standard library only.
+Usage: python die_with_parent.py PARENT-PID PROGRAM [ARG...]. Imports the standard library only.
 
 Invariants:
 
-* When the thread that started it ends, the kernel kills the program, whatever it is at (Linux).
-* SIGTERM does not reach it: a host that is shut down sends that to every process at once, and the command's last save
-  needs the program for as long as the command lives. Whoever started it ends it by SIGINT, or SIGKILL.
+* When the thread that started it ends, the kernel kills the program (Linux).
+* The program ignores SIGTERM: a host's shutdown sends it to every process at once, and the command's last save needs
+  the program. Its starter ends it with SIGINT or SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Returns only if the parent is dead already."""
+    """Return only if the parent is already dead."""
     parent, *program = arguments
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == int(parent):

@@ -1,8 +1,6 @@
-"""Where a host's encrypting storage proxy is, and what its clients and it itself are told by their environments.
+"""The address and folders of a host's storage proxy, and the environment of its clients and of the proxy.
 
-Layer: worker, pure.
-
-Invariant: nothing of what a job sets leads its clients around the proxy. What would is taken out, and said.
+Invariant: no variable of a job leads its clients around the proxy. Such variables are removed, with a note.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ from bastion.core.bucket.protocol import Order
 from bastion.core.encryption import client_environment as clients
 from bastion.core.encryption import sidecar_contract as contract
 
-# By which an agent finds the proxy that another one left.
+# Identifies a proxy that an earlier agent left.
 PROXY_MARKER = "BASTION_PROXY"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-# Hosts of other slices than this one's: nobody here knows them one by one.
+# Hosts of other slices; their addresses are not known here.
 _PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 
 
@@ -28,9 +26,9 @@ class ProxyPlace:
     """One host's proxy.
 
     Attributes:
-        host: Address it listens on, one of the host's own.
-        certificates: Folder of what is public.
-        state: Folder of what is not: the authority's private key, and uploads under way.
+        host: The address it listens on, one of the host's own.
+        certificates: Folder with public files.
+        state: Folder with private files: the authority's key, and uploads in progress.
     """
 
     host: str
@@ -52,18 +50,18 @@ class ProxyPlace:
 
     @property
     def bundle(self) -> Path:
-        """What clients trust."""
+        """The CA bundle that clients trust."""
         return self.certificates / contract.BUNDLE_FILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientVariables:
-    """What a command gets so that its storage clients use the proxy.
+    """The variables that make a command's storage clients use the proxy.
 
     Attributes:
         ours: Set whatever the job says.
-        others: Set as well: made of what the job says, or left to it.
-        gone: Names that it does not get.
+        others: Derived from the job's values, or left to it.
+        gone: Names that are removed.
         notes: For the job's log.
     """
 
@@ -74,11 +72,11 @@ class ClientVariables:
 
 
 def place_of(identity: HostIdentity, folder: Path, *, emulated: bool) -> ProxyPlace:
-    """Where a host's proxy is.
+    """Return where a host's proxy is.
 
     Args:
-        folder: Of this host of this run; absolute.
-        emulated: Whether hosts share a machine, so that each has a loopback address of its own.
+        folder: Absolute state folder of this host and run.
+        emulated: Whether hosts share a machine, each with its own loopback address.
     """
     own = identity.peers[identity.worker] if emulated and identity.peers else contract.LOOPBACK
     return ProxyPlace(host=own, certificates=folder / "proxy-certificates", state=folder / "proxy")
@@ -90,7 +88,7 @@ def client_variables(
     """The variables of a command beside a proxy.
 
     Args:
-        given: What it would have without one.
+        given: Its variables without a proxy.
         coordinator: `host:port` of host 0 of slice 0, or empty.
     """
     ours = {name: str(place.bundle) for name in clients.BUNDLES}
@@ -107,22 +105,22 @@ def client_variables(
     without = ",".join(dict.fromkeys([*hosts, *(part for part in asked if part not in refused)]))
     notes = []
     if refused:
-        notes.append(f"no_proxy without {', '.join(refused)}: storage is reached through the proxy only")
+        notes.append(f"removed {', '.join(refused)} from no_proxy: storage access must use the proxy")
     gone = tuple(name for name in clients.ELSEWHERE if name in given)
     if gone:
-        notes.append(f"{', '.join(gone)} would lead around the storage proxy; the command does not have it")
+        notes.append(f"{', '.join(gone)} removed because they bypass the storage proxy")
     others = {"no_proxy": without, "NO_PROXY": without, **clients.defaults(given)}
     return ClientVariables(ours=ours, others=others, gone=gone, notes=tuple(notes))
 
 
 def proxy_variables(place: ProxyPlace, base: Mapping[str, str], order: Order, *, marker: str) -> dict[str, str]:
-    """The environment of the proxy itself: the agent's own, and what the job says of the proxy.
+    """The environment of the proxy: the agent's own, and the job's proxy settings.
 
     Args:
-        base: The agent's environment, without what is the agent's alone.
+        base: The agent's environment without its internals.
     """
     variables = dict(base)
-    # On a machine with a storage endpoint of its own in place of the cloud, that is what lies behind the proxy.
+    # On a machine with its own storage endpoint, the proxy forwards to that.
     endpoint = variables.pop(clients.EMULATOR, "")
     if endpoint:
         variables[contract.UPSTREAM] = endpoint if "://" in endpoint else f"http://{endpoint}"

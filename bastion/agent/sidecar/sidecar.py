@@ -1,15 +1,15 @@
 """The encrypting storage proxy beside a host's command: started before it, kept alive, ended after it.
 
-Layer: worker; a thread of its own keeps the process, the host's loop asks how it is.
+A thread keeps the process; the host's loop asks for its state.
 
 Invariants:
 
-* `serves` is true only while a proxy listens that this object started: its certificate is removed before each start
-  and appears once it does.
-* It comes back at the same address with the same folders, so that clients and uploads under way go on with it.
-* A proxy that does not come back is a `problem` for good. Its clients still find its address in their environment,
-  where nobody answers: nothing goes around it.
-* It is none of the command (no marker, a group and session of its own), and the kernel ends it with this agent.
+* `serves` is true only while a proxy listens that this object started: its certificate is removed before each start and
+  appears once it serves.
+* A restart uses the same address and folders, so that clients and uploads in progress continue.
+* A proxy that does not recover is a permanent `problem`. Clients still have its address, where nobody answers: nothing
+  bypasses it.
+* It is not part of the command (no marker, own group and session), and the kernel ends it with this agent.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from bastion.processes import ProcessId
 _log = logging.getLogger(__name__)
 
 _BOUND_TO_US = Path(__file__).parent / "die_with_parent.py"
-# The proxy as a program, for this very Python.
+# The proxy as a program, for this Python.
 PROGRAM = (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "bastion.wiring.proxy_main")
 _LOOK_SECONDS = 0.05
 _LAST_BACKOFF_SECONDS = 5.0
-# What is started shortly before the time is over gets so long.
+# The minimum time for a start shortly before the deadline.
 _LAST_CHANCE_SECONDS = 5.0
-_LAST_WORD_CHARS = 300
-# What a shell adds to the number of a signal that ended a process.
+_LAST_LINE_CHARS = 300
+# What a shell adds to a signal number in an exit code.
 _SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarTimes:
-    """In seconds; `bastion.core.limits` says what each is for."""
+    """In seconds; see `bastion.core.limits`."""
 
     ready: float = limits.PROXY_READY_SECONDS
     back: float = limits.PROXY_BACK_SECONDS
@@ -69,7 +69,7 @@ class SidecarTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarProblem:
-    """Why there is no proxy, and will be none.
+    """Why there is no proxy, permanently.
 
     Attributes:
         error: PROXY_REFUSED or PROXY_FAILED of `bastion.core.bucket.host_errors`.
@@ -80,7 +80,7 @@ class SidecarProblem:
 
 
 class Sidecar:
-    """One host's proxy in one attempt; does nothing until `start`.
+    """One host's proxy in one attempt; idle until `start`.
 
     Attributes:
         serves: Whether it listens now.
@@ -101,14 +101,12 @@ class Sidecar:
         on_change: Callable[[], None],
         times: SidecarTimes,
     ) -> None:
-        """Does nothing yet.
-
-        Args:
-            program: What to run, without arguments of its own.
-            environ: The agent's environment.
-            marker: By which a proxy that another agent left is found.
-            open_log: A log for what it prints; calls back when something of it is done.
-            on_change: Called from other threads when an attribute or `news` has changed.
+        """Args:
+        program: The command line, without arguments of its own.
+        environ: The agent's environment.
+        marker: Identifies a proxy that an earlier agent left.
+        open_log: Makes a log for its output; calls back when part of it is done.
+        on_change: Called from other threads when an attribute or `news` changed.
         """
         self.place = place
         self._program = tuple(program)
@@ -133,7 +131,7 @@ class Sidecar:
         self.done = False
 
     def start(self, order: Order) -> None:
-        """Begins, once: what the order says at first counts for the attempt."""
+        """Start, once; the first order counts for the whole attempt."""
         if self._thread is not None:
             return
         self._variables = proxy_variables(self.place, own_variables(self._environ), order, marker=self._marker)
@@ -150,23 +148,23 @@ class Sidecar:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more has to be waited for: it serves, or never will."""
+        """Whether it serves, or never will."""
         return self.serves or self.problem is not None
 
     def news(self) -> list[str]:
-        """Lines for the job's log, each once."""
+        """New lines for the job's log, each once."""
         lines = []
         while self._news:
             lines.append(self._news.popleft())
         return lines
 
     def watch(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
-        """Tells of these processes if they go around the proxy; None: there are none any more."""
+        """Report which of these processes bypass the proxy; None: none."""
         if self._watch is not None:
             self._watch.of(members)
 
     def end(self) -> None:
-        """Nothing needs it any more: it is ended, and its log stored, which `done` tells."""
+        """End it, and store its log; sets `done`."""
         self._ending = True
         self._wakeup.set()
         if self._watch is not None:
@@ -175,22 +173,22 @@ class Sidecar:
             self.done = True
 
     def abandon(self) -> None:
-        """Ends it as well, and leaves the rest of its log on the disk; waits until it is gone."""
+        """End it, leave the rest of its log on the disk, and wait until it is gone."""
         self._abandoned = True
         self.end()
         if self._thread is not None:
             self._thread.join(self._times.end + 5.0)
 
-    def end_leftover(self) -> None:
-        """Ends what another agent of this host left."""
+    def end_orphan(self) -> None:
+        """End the proxy that another agent of this host left."""
         processes.end_marked(PROXY_MARKER, self._marker, grace_seconds=0.0)
 
-    # -- the keeper's thread; the kernel ties the process to it ----------------------------------------------------
+    # -- the keeper's thread; the kernel ties the process to it ------------------------------------------------------
 
     def _work(self) -> None:
         log: HostLog | None = None
         try:
-            self.end_leftover()
+            self.end_orphan()
             for folder in (self.place.certificates, self.place.state):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             log = self._open_log(self._wakeup.set)
@@ -206,7 +204,7 @@ class Sidecar:
             self._on_change()
 
     def _keep(self, log: HostLog) -> None:
-        """Starts it again and again, until it is ended or given up."""
+        """Restart it until it is ended or given up."""
         down_since = time.monotonic()
         while not self._ending:
             self.place.certificate.unlink(missing_ok=True)
@@ -219,18 +217,18 @@ class Sidecar:
             if self._ending:
                 return
             down_since = time.monotonic() if served else down_since
-            text = f"the storage proxy {self._how(code, log.last_line[:_LAST_WORD_CHARS])}"
+            text = f"the storage proxy {self._how(code, log.last_line[:_LAST_LINE_CHARS])}"
             if self._is_hopeless(code, text, down_since):
                 return
             delay = self._backoff.next()
-            self._tell(f"{text}; it is started again")
+            self._tell(f"{text}; restarting it")
             self._pause(delay)
 
     def _how(self, code: int | None, said: str) -> str:
-        """What became of it; its last words are about that if it ended by itself."""
+        """How it ended, with its last line of output if it ended by itself."""
         if code is not None and code > _SIGNALLED:
             return f"was killed by signal {code - _SIGNALLED}"
-        how = f"ended with {code}" if code is not None else "did not serve in time"
+        how = f"exited with code {code}" if code is not None else "did not start in time"
         return f"{how} ({said})" if said else how
 
     def _is_hopeless(self, code: int | None, text: str, down_since: float) -> bool:
@@ -249,8 +247,9 @@ class Sidecar:
         return self.problem is not None
 
     def _tend(self, process: subprocess.Popen[bytes], log: HostLog, *, give_up_at: float) -> tuple[int | None, bool]:
-        """From its start to its end: its exit code (None: it was killed, because it did not serve in time), and
-        whether it served."""
+        """Watch one process; return its exit code (None: killed because it did not start in time) and whether it
+        served.
+        """
         assert process.stdout is not None
         assert process.stderr is not None
         pump = log.pump({"stdout": os.dup(process.stdout.fileno()), "stderr": os.dup(process.stderr.fileno())})
@@ -281,14 +280,14 @@ class Sidecar:
 
     def _is_up(self) -> None:
         if self._has_served:
-            self._tell("the storage proxy serves again")
+            self._tell("the storage proxy recovered")
         self._has_served = True
         self._backoff.reset()
         self.serves = True
         self._on_change()
 
     def _end(self, process: subprocess.Popen[bytes], codes: list[int], *, gently: bool) -> None:
-        """SIGINT, some time, SIGKILL."""
+        """SIGINT, a grace period, SIGKILL."""
         deadline = time.monotonic()
         if gently and not self._abandoned:
             process.send_signal(signal.SIGINT)

@@ -17,7 +17,7 @@ from bastion.core.errors import StoreError
 from bastion.emulators.gcs.checksums import KnownChecksums
 from bastion.emulators.gcs.names import check_bucket_name, is_bucket_name
 from bastion.emulators.gcs.objects import BeforeChange, Bucket, Source
-from bastion.emulators.gcs.one_at_a_time import Turns
+from bastion.emulators.gcs.one_at_a_time import OneAtATime
 from bastion.emulators.gcs.opened_bucket import explained
 from bastion.emulators.gcs.reading import OpenObject
 from bastion.emulators.gcs.resources import BucketExists, BucketNotEmpty, NoSuchBucket
@@ -28,7 +28,7 @@ __all__ = ["Bucket", "Buckets", "OpenObject", "Source"]
 
 # What a bucket's folder is called while it is deleted; no bucket can have such a name.
 _DELETED_PREFIX = ".deleted-"
-_LEFTOVER_NS = 3600 * 1_000_000_000
+_ORPHAN_NS = 3600 * 1_000_000_000
 
 
 class Buckets:
@@ -47,7 +47,7 @@ class Buckets:
         self._fsync = fsync
         self._before_change = before_change
         self._checksums = KnownChecksums()
-        self._turns = Turns(taken=not fsync)
+        self._writers = OneAtATime(taken=not fsync)
         with explained("creating", str(folder), "write permission on the folder above it"):
             self._folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
         self.sweep()
@@ -78,7 +78,7 @@ class Buckets:
             checksums=self._checksums,
             fsync=self._fsync,
             before_change=self._before_change,
-            turns=self._turns,
+            writers=self._writers,
         )
 
     def create(self, name: str) -> Bucket:
@@ -113,12 +113,12 @@ class Buckets:
 
     def sweep(self) -> None:
         """Removes what dead writers left behind, and the sidecars of objects that others than the endpoint replaced."""
-        for leftover in self._folder.glob(f"{_DELETED_PREFIX}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        for orphan in self._folder.glob(f"{_DELETED_PREFIX}*"):
+            shutil.rmtree(orphan, ignore_errors=True)
         for name in self.names():
             # Whoever may only read leaves them to others.
             with contextlib.suppress(StoreError, NoSuchBucket, OSError):
-                self.open(name).sweep(before_ns=time.time_ns() - _LEFTOVER_NS)
+                self.open(name).sweep(before_ns=time.time_ns() - _ORPHAN_NS)
 
 
 def _first_file(root: Path) -> str:

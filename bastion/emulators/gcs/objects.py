@@ -23,7 +23,7 @@ from bastion.core.errors import StoreUnavailable
 from bastion.emulators.gcs import pages, sidecars
 from bastion.emulators.gcs.checksums import KnownChecksums
 from bastion.emulators.gcs.names import check_object_name
-from bastion.emulators.gcs.one_at_a_time import Turns
+from bastion.emulators.gcs.one_at_a_time import OneAtATime
 from bastion.emulators.gcs.opened_bucket import OpenedBucket, explained
 from bastion.emulators.gcs.reading import OpenObject, Present, Reader, default_sidecar
 from bastion.emulators.gcs.resources import Attributes, ConditionFailed, ObjectResource, Page, Preconditions
@@ -78,14 +78,14 @@ class Bucket:
         checksums: KnownChecksums,
         fsync: bool,
         before_change: BeforeChange,
-        turns: Turns,
+        writers: OneAtATime,
     ) -> None:
         self.name = name
         self.path = path
         self.fsync = fsync
         self._reader = Reader(name, checksums)
         self._before_change = before_change
-        self._turns = turns
+        self._writers = writers
 
     def __repr__(self) -> str:
         return f"Bucket({str(self.path)!r})"
@@ -183,7 +183,7 @@ class Bucket:
 
     def stage(self) -> Staging:
         """An empty file for the bytes of an object to be."""
-        with self._explained("writing into", "", _WRITING), self._turns.one(), contextlib.ExitStack() as stack:
+        with self._explained("writing into", "", _WRITING), self._writers.one(), contextlib.ExitStack() as stack:
             opened = stack.enter_context(self.opened())
             content = places.new_temporary(opened.hidden)
             stack.pop_all()
@@ -245,7 +245,7 @@ class Bucket:
         with self._explained("writing", name, _WRITING):
             if self.fsync:
                 os.fsync(file)
-            with self._turns.one(), opened.locked(stripe(name)) as mark, _present(opened, name) as present:
+            with self._writers.one(), opened.locked(stripe(name)) as mark, _present(opened, name) as present:
                 preconditions.check(present)
                 self._before_change(self.name, name)
                 place = None if present is None else present.place
@@ -381,7 +381,7 @@ class Bucket:
         check_object_name(name)
         with (
             self._explained("deleting", name, _WRITING),
-            self._turns.one(),
+            self._writers.one(),
             self.opened() as opened,
             opened.locked(stripe(name)) as mark,
             _present(opened, name) as found,
@@ -425,7 +425,7 @@ class Bucket:
         with self._explained("sweeping", "", _WRITING), self.opened() as opened:
             folder = opened.sidecars_if_any
             if folder is not None:
-                places.remove_leftovers(opened.hidden, before_ns=before_ns)
+                places.remove_orphans(opened.hidden, before_ns=before_ns)
                 sidecars.sweep(opened.root, folder, before_ns=before_ns, until=time.monotonic() + _SWEEP_SECONDS)
 
     def _explained(self, doing: str, name: str, needs: str) -> contextlib.AbstractContextManager[None]:

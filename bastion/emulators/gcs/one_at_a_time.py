@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 
-class Turns:
+class OneAtATime:
     """One thread at a time, as far as that does not hold anybody up.
 
     Args:

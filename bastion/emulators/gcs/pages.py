@@ -53,8 +53,8 @@ def page(root: str, wanted: Wanted, look: Look) -> Page:
     Raises:
         InvalidRequest: the token or the glob is none.
     """
-    kind, last = _decoded(wanted.page_token)
-    passed_prefix = last if kind == _AFTER_PREFIX else ""
+    marker, last = _decoded(wanted.page_token)
+    passed_prefix = last if marker == _AFTER_PREFIX else ""
     start_after = max(_just_before(wanted.start_offset), last + _LAST_CHARACTER if passed_prefix else last)
     glob = compiled(wanted.match_glob) if wanted.match_glob else None
     items: list[ObjectResource] = []
@@ -102,8 +102,8 @@ def _just_before(name: str) -> str:
     return head if last == "\0" else head + chr(ord(last) - 1) + _LAST_CHARACTER
 
 
-def _encoded(kind: str, name: str) -> str:
-    return base64.urlsafe_b64encode((kind + name).encode()).decode()
+def _encoded(marker: str, name: str) -> str:
+    return base64.urlsafe_b64encode((marker + name).encode()).decode()
 
 
 def _decoded(token: str) -> tuple[str, str]:

@@ -150,7 +150,7 @@ def kept(bucket: Bucket, token: str) -> Session | None:
 def sweep(bucket: Bucket, *, before_ns: int) -> None:
     """Removes the files of uploads that were last changed before an instant."""
     with uploading(bucket), bucket.opened() as opened:
-        places.remove_leftovers(opened.hidden, before_ns=before_ns, name=_FOLDER)
+        places.remove_orphans(opened.hidden, before_ns=before_ns, name=_FOLDER)
 
 
 def uploading(bucket: Bucket) -> contextlib.AbstractContextManager[None]:

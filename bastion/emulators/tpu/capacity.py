@@ -26,15 +26,15 @@ def parse_limits(texts: Iterable[str]) -> dict[tuple[str, str], int]:
     Raises:
         Refused: one is not of that form, or names no accelerator type and no family.
     """
-    kinds = {kind.accelerator_type for kind in instance_types.table().values()}
-    families = {kind.resource_type for kind in instance_types.table().values()}
+    accelerator_types = {instance_type.accelerator_type for instance_type in instance_types.table().values()}
+    resource_types = {instance_type.resource_type for instance_type in instance_types.table().values()}
     limits = {}
     for text in texts:
         place, _, number = text.partition("=")
         where, _, what = place.partition("/")
         if not where or not number.isdigit():
             raise Refused(f"'{text}' is not ZONE/TYPE=NUMBER; write for example us-central2-b/v4-8=2")
-        if what not in kinds | families:
+        if what not in accelerator_types | resource_types:
             raise Refused(
                 f"'{text}' names no accelerator type and no family; `bastion instance-types` lists them (v4-8, v4)"
             )
@@ -58,8 +58,11 @@ class Capacity:
     def fits(self, location: str, accelerator_type: str, nodes: int) -> bool:
         """Whether so many more nodes can be placed now."""
         zone = location.rpartition("/")[2]
-        kind = instance_types.table()[accelerator_type]
-        of_type, of_family = self.exists.get((zone, accelerator_type)), self.exists.get((zone, kind.resource_type))
+        instance_type = instance_types.table()[accelerator_type]
+        of_type, of_family = (
+            self.exists.get((zone, accelerator_type)),
+            self.exists.get((zone, instance_type.resource_type)),
+        )
         if of_type is None and of_family is None:
             return True
         types, amount = 0, 0
@@ -68,10 +71,10 @@ class Capacity:
             if node.location.rpartition("/")[2] == zone and node.placed and node.state is not NodeState.PREEMPTED:
                 types += node.accelerator_type == accelerator_type
                 other = instance_types.table()[node.accelerator_type]
-                amount += other.amount if other.resource_type == kind.resource_type else 0
+                amount += other.amount if other.resource_type == instance_type.resource_type else 0
         if of_type is not None and types + nodes > of_type:
             return False
-        return of_family is None or amount + nodes * kind.amount <= of_family
+        return of_family is None or amount + nodes * instance_type.amount <= of_family
 
     def require_quota(self, location: str, accelerator_type: str, nodes: int, *, spot: bool) -> None:
         """Refuses what the project's quota does not cover.
@@ -80,8 +83,8 @@ class Capacity:
             ApiError: RESOURCE_EXHAUSTED, with the limit.
         """
         region = _region(location)
-        kind = instance_types.table()[accelerator_type]
-        limit = self.quota.get((region, kind.resource_type))
+        instance_type = instance_types.table()[accelerator_type]
+        limit = self.quota.get((region, instance_type.resource_type))
         if limit is None:
             return
         records: list[NodeRecord | QueuedRecord] = [
@@ -92,10 +95,12 @@ class Capacity:
             units(record)
             for record in records
             if _region(record.location) == region
-            and instance_types.table()[record.accelerator_type].resource_type == kind.resource_type
+            and instance_types.table()[record.accelerator_type].resource_type == instance_type.resource_type
         )
-        if held + nodes * kind.amount > limit:
-            metric = f"TPU{kind.resource_type.upper()}{'Preemptible' if spot else ''}PerProjectPerRegionForTPUAPI"
+        if held + nodes * instance_type.amount > limit:
+            metric = (
+                f"TPU{instance_type.resource_type.upper()}{'Preemptible' if spot else ''}PerProjectPerRegionForTPUAPI"
+            )
             raise ApiError(
                 Code.RESOURCE_EXHAUSTED, f"Quota limit '{metric}' has been exceeded. Limit: {limit} in region {region}."
             )

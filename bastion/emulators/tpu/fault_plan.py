@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bastion.core.errors import Refused
 
 # What can happen, by the name that `--fault` and `Faults` use for it.
-KINDS: dict[str, str] = {
+FAULT_TYPES: dict[str, str] = {
     "stockout": "a creation fails with a stock-out inside its operation, a queued resource becomes FAILED",
     "hang": "a creation never ends",
     "preempt": "a spot node is pre-empted, with its whole queued resource",
@@ -40,18 +40,18 @@ class FaultPlan:
     seed: int = 0
     seconds: float = 30.0
 
-    def strikes(self, kind: str, name: str) -> bool:
+    def strikes(self, fault_type: str, name: str) -> bool:
         """Whether it happens to whatever has that name."""
-        rate = self.rates.get(kind, 0.0)
-        return rate > 0.0 and self._draw(kind, name, "whether") < rate
+        rate = self.rates.get(fault_type, 0.0)
+        return rate > 0.0 and self._draw(fault_type, name, "whether") < rate
 
-    def delay_seconds(self, kind: str, name: str) -> float:
+    def delay_seconds(self, fault_type: str, name: str) -> float:
         """How long after it became READY it happens to a node."""
-        return self._draw(kind, name, "when") * self.seconds
+        return self._draw(fault_type, name, "when") * self.seconds
 
-    def _draw(self, kind: str, name: str, question: str) -> float:
+    def _draw(self, fault_type: str, name: str, question: str) -> float:
         """A number in [0, 1)."""
-        digest = hashlib.sha256("\0".join((str(self.seed), kind, name, question)).encode()).digest()
+        digest = hashlib.sha256("\0".join((str(self.seed), fault_type, name, question)).encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
 
 
@@ -63,14 +63,14 @@ def parse_rates(texts: Iterable[str]) -> dict[str, float]:
     """
     rates = {}
     for text in texts:
-        kind, _, rate = text.partition(":")
+        fault_type, _, rate = text.partition(":")
         try:
-            rates[kind] = float(rate)
+            rates[fault_type] = float(rate)
         except ValueError:
-            rates[kind] = -1.0
-        if kind not in KINDS or not 0.0 <= rates[kind] <= 1.0:
+            rates[fault_type] = -1.0
+        if fault_type not in FAULT_TYPES or not 0.0 <= rates[fault_type] <= 1.0:
             raise Refused(
-                f"'{text}' is not KIND:RATE with a rate from 0 to 1 and a kind of {', '.join(KINDS)}; "
+                f"'{text}' is not KIND:RATE with a rate from 0 to 1 and a kind of {', '.join(FAULT_TYPES)}; "
                 "write for example preempt:0.2"
             )
     return rates

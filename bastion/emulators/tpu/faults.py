@@ -40,7 +40,7 @@ class CreateFailure:
 class NodeFault:
     """What is to happen to a node as soon as it is READY; `kind` as in `fault_plan.KINDS`."""
 
-    kind: str
+    fault_type: str
     node_id: str
     worker: int = 0
     recreate: bool = False
@@ -97,9 +97,9 @@ class Faults:
 
     # ---- what the emulator reads
 
-    def take(self, kind: str) -> str | None:
+    def take(self, fault_type: str) -> str | None:
         """The text of one file of that kind, used up by this call; None if there is none."""
-        for path in sorted([*self._folder.glob(kind), *self._folder.glob(f"{kind}.*")]):
+        for path in sorted([*self._folder.glob(fault_type), *self._folder.glob(f"{fault_type}.*")]):
             with contextlib.suppress(OSError):
                 text = path.read_text("utf-8", "replace").strip()
                 path.unlink()  # who removes it has it
@@ -132,22 +132,24 @@ class Faults:
     def node_faults(self) -> list[NodeFault]:
         """What is to happen to nodes; each stays listed until `happened` is called."""
         found = []
-        for kind in _NODE_FAULTS:
-            for path in self._folder.glob(f"{kind}.*"):
+        for fault_type in _NODE_FAULTS:
+            for path in self._folder.glob(f"{fault_type}.*"):
                 text = ""
                 with contextlib.suppress(OSError):
                     text = path.read_text("utf-8", "replace").strip()
                 worker = int(text) if text.isdigit() else 0
-                node_id = path.name.removeprefix(f"{kind}.")
-                found.append(NodeFault(kind=kind, node_id=node_id, worker=worker, recreate=text == "recreate"))
+                node_id = path.name.removeprefix(f"{fault_type}.")
+                found.append(
+                    NodeFault(fault_type=fault_type, node_id=node_id, worker=worker, recreate=text == "recreate")
+                )
         return found
 
     def happened(self, fault: NodeFault) -> None:
-        (self._folder / f"{fault.kind}.{fault.node_id}").unlink(missing_ok=True)
+        (self._folder / f"{fault.fault_type}.{fault.node_id}").unlink(missing_ok=True)
 
-    def _ask(self, kind: str, count: int, text: str = "") -> None:
+    def _ask(self, fault_type: str, count: int, text: str = "") -> None:
         for _ in range(count):
-            self._write(f"{kind}.{uuid.uuid4().hex}", text)
+            self._write(f"{fault_type}.{uuid.uuid4().hex}", text)
 
     def _write(self, name: str, text: str) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

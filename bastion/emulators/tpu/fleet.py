@@ -25,7 +25,7 @@ from bastion.emulators.tpu.capacity import Capacity, parse_limits
 from bastion.emulators.tpu.faults import CreateFailure, Faults, stockout
 from bastion.emulators.tpu.hosts import AddressBlocks, Hosts, host_spec
 from bastion.emulators.tpu.ledger import OpenLedger, in_location
-from bastion.emulators.tpu.node_faults import Mishaps
+from bastion.emulators.tpu.node_faults import FaultInjector
 from bastion.emulators.tpu.queue import Queue
 from bastion.emulators.tpu.records import (
     BOOTING,
@@ -72,7 +72,7 @@ class Fleet:
         self.queue = Queue(
             self.ledger, self.capacity, self, hosts_max=settings.hosts_max, wait_seconds=settings.wait_seconds
         )
-        self._mishaps = Mishaps(self.faults, settings.plan, self)
+        self._fault_injector = FaultInjector(self.faults, settings.plan, self)
         self._work: dict[str, _Work] = {}
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -274,7 +274,9 @@ class Fleet:
             node = self.ledger.node(name)
             if not node.placed and not self.capacity.fits(node.location, node.accelerator_type, 1):
                 return self._fail(name, stockout(zone))
-            node = self.ledger.change_node(name, placed=True, hangs=node.hangs or self._mishaps.creation_hangs(node))
+            node = self.ledger.change_node(
+                name, placed=True, hangs=node.hangs or self._fault_injector.creation_hangs(node)
+            )
             if node.hangs:
                 self.ledger.save()
         if node.hangs:
@@ -282,7 +284,7 @@ class Fleet:
             return None
         if stop.wait(self._settings.create_seconds + self.faults.create_delay_seconds()):
             return None
-        if (failure := self._mishaps.creation_fails(node, zone)) is not None:
+        if (failure := self._fault_injector.creation_fails(node, zone)) is not None:
             return self._fail(name, failure)
         if not self._settings.boot:
             return self._ready(name, ())
@@ -408,7 +410,7 @@ class Fleet:
             dead = [host.worker for host in node.hosts if not host.alive]
             if dead and not node.unwatched:
                 self._terminate(node, dead)
-        self._mishaps.look([node for node in ready if self._can_be_taken(node)])
+        self._fault_injector.look([node for node in ready if self._can_be_taken(node)])
 
     def _can_be_taken(self, node: NodeRecord) -> bool:
         """Whether a node is READY, complete with its gang, and not about to be taken already."""

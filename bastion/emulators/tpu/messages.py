@@ -23,9 +23,9 @@ def stored(message: Any) -> str:
     return base64.b64encode(type(message).serialize(message)).decode()
 
 
-def restored(kind: Any, text: str) -> Any:
+def restored(message_type: Any, text: str) -> Any:
     """Undoes `stored`."""
-    return kind.deserialize(base64.b64decode(text))
+    return message_type.deserialize(base64.b64decode(text))
 
 
 def new_node(location: str, node_id: str, sent: tpu_v2.Node, *, spot: bool, reserved: bool) -> NewNode:

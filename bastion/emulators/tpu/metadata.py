@@ -185,10 +185,10 @@ class _Handler(BaseHTTPRequestHandler):
             last = query.get("last_etag", [""])[0]
             self._wait_for_change(found, query.get("timeout_sec", [""])[0], recursive=recursive, last=last)
         with self.changed:
-            kind, body = render(found, recursive=recursive)
+            content_type, body = render(found, recursive=recursive)
         if url.path.endswith("/token"):
-            kind = "application/json"  # google-auth takes it for a text otherwise
-        return self._answer(HTTPStatus.OK, body, kind, etag=_etag(body))
+            content_type = "application/json"  # google-auth takes it for a text otherwise
+        return self._answer(HTTPStatus.OK, body, content_type, etag=_etag(body))
 
     def do_PUT(self) -> None:
         if not self._allowed():
@@ -238,11 +238,11 @@ class _Handler(BaseHTTPRequestHandler):
         while time.monotonic() < deadline and _etag(render(found, recursive=recursive)[1]) == before:
             time.sleep(0.2)
 
-    def _answer(self, status: HTTPStatus, body: str, kind: str = "application/text", *, etag: str = "") -> None:
+    def _answer(self, status: HTTPStatus, body: str, content_type: str = "application/text", *, etag: str = "") -> None:
         data = body.encode("utf-8", "surrogateescape")
         self.send_response(status)
         self.send_header("Metadata-Flavor", "Google")
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
         if etag:
             self.send_header("ETag", etag)

@@ -24,7 +24,7 @@ class Victims(Protocol):
     def crash(self, name: str, worker: int = 0, *, silent: bool = False) -> None: ...
 
 
-class Mishaps:
+class FaultInjector:
     """The faults of one emulator."""
 
     def __init__(self, faults: Faults, plan: FaultPlan, victims: Victims) -> None:
@@ -52,29 +52,29 @@ class Mishaps:
         for node in ready:
             for fault in [fault for fault in asked if fault.node_id == node.node_id]:
                 self._faults.happened(fault)
-                self._do(fault.kind, node, worker=fault.worker, recreate=fault.recreate)
-            for kind in ("preempt", "maintenance", "crash", "silent-crash"):
-                if self._is_due(kind, node, now):
-                    self._do(kind, node)
+                self._do(fault.fault_type, node, worker=fault.worker, recreate=fault.recreate)
+            for fault_type in ("preempt", "maintenance", "crash", "silent-crash"):
+                if self._is_due(fault_type, node, now):
+                    self._do(fault_type, node)
 
-    def _is_due(self, kind: str, node: NodeRecord, now: float) -> bool:
+    def _is_due(self, fault_type: str, node: NodeRecord, now: float) -> bool:
         name = f"{node.node_id}#{node.boots}"
-        if node.ready_at is None or (kind == "preempt" and not (node.spot and node.slice_index == 0)):
+        if node.ready_at is None or (fault_type == "preempt" and not (node.spot and node.slice_index == 0)):
             return False
-        if (kind == "silent-crash" and node.unwatched) or not self._plan.strikes(kind, name):
+        if (fault_type == "silent-crash" and node.unwatched) or not self._plan.strikes(fault_type, name):
             return False
-        return now >= node.ready_at + self._plan.delay_seconds(kind, name)
+        return now >= node.ready_at + self._plan.delay_seconds(fault_type, name)
 
-    def _do(self, kind: str, node: NodeRecord, *, worker: int = 0, recreate: bool = False) -> None:
-        match kind:
+    def _do(self, fault_type: str, node: NodeRecord, *, worker: int = 0, recreate: bool = False) -> None:
+        match fault_type:
             case "preempt":
                 self._victims.preempt(node.name)
             case "maintenance":
                 self._victims.maintain(node.name, recreate=recreate)
             case _:
-                self._victims.crash(node.name, worker, silent=kind == "silent-crash")
+                self._victims.crash(node.name, worker, silent=fault_type == "silent-crash")
 
-    def _strikes_creation(self, kind: str, node: NodeRecord) -> bool:
+    def _strikes_creation(self, fault_type: str, node: NodeRecord) -> bool:
         if node.slice_index > 0 or node.boots > 1:
             return False
-        return self._plan.strikes(kind, (node.queued or node.name).rpartition("/")[2])
+        return self._plan.strikes(fault_type, (node.queued or node.name).rpartition("/")[2])

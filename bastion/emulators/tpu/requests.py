@@ -69,15 +69,17 @@ def check_node(new: NewNode, *, hosts_max: int) -> None:
     Raises:
         ApiError: INVALID_ARGUMENT.
     """
-    kind = instance_types.table().get(new.accelerator_type)
+    instance_type = instance_types.table().get(new.accelerator_type)
     location = LOCATION.fullmatch(new.location)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in new.metadata.items())
     if location is None:
         raise _invalid(f"'{new.location}' is not projects/PROJECT/locations/ZONE")
     if not NODE_ID.fullmatch(new.node_id):
         raise _invalid(f"'{new.node_id}' is not a node id; it must match {NODE_ID.pattern}")
-    if kind is None or not kind.served:
-        valid = ", ".join(kind.accelerator_type for kind in instance_types.table().values() if kind.served)
+    if instance_type is None or not instance_type.served:
+        valid = ", ".join(
+            instance_type.accelerator_type for instance_type in instance_types.table().values() if instance_type.served
+        )
         raise _invalid(
             f'CloudTpu received an invalid AcceleratorType "{new.accelerator_type}" for zone "{location["zone"]}". '
             f"Valid values are: {valid}"
@@ -91,11 +93,12 @@ def check_node(new: NewNode, *, hosts_max: int) -> None:
             f"metadata is too large: {size} bytes; a value may have {_METADATA_VALUE_MAX_BYTES} and all together "
             f"{_METADATA_MAX_BYTES}"
         )
-    if kind.hosts > hosts_max:
+    if instance_type.hosts > hosts_max:
         raise _invalid(
-            f"{new.accelerator_type} has {kind.hosts} hosts, and this machine emulates at most {hosts_max} of one node "
-            f"(each takes about 0.3 s and 160 MB under JAX); choose a smaller type, or set "
-            f"BASTION_EMULATOR_HOSTS_MAX={kind.hosts} and start the emulator anew: bastion local down, bastion local up"
+            f"{new.accelerator_type} has {instance_type.hosts} hosts; this machine emulates at most {hosts_max} per "
+            f"node (each takes about 0.3 s and 160 MB under JAX); choose a smaller type, or set "
+            f"BASTION_EMULATOR_HOSTS_MAX={instance_type.hosts} and restart the emulator: bastion local down, "
+            "bastion local up"
         )
 
 

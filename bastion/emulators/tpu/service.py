@@ -99,8 +99,10 @@ class TpuService:
         self, request: tpu_v2.ListAcceleratorTypesRequest
     ) -> tpu_v2.ListAcceleratorTypesResponse:
         offered = _accelerator_types(request.parent)
-        kinds, token = page(sorted(offered.values(), key=lambda kind: kind.name), lambda kind: kind.name, request)
-        return tpu_v2.ListAcceleratorTypesResponse(accelerator_types=kinds, next_page_token=token)
+        accelerator_types, token = page(
+            sorted(offered.values(), key=lambda offer: offer.name), lambda offer: offer.name, request
+        )
+        return tpu_v2.ListAcceleratorTypesResponse(accelerator_types=accelerator_types, next_page_token=token)
 
     def GetAcceleratorType(self, request: tpu_v2.GetAcceleratorTypeRequest) -> tpu_v2.AcceleratorType:  # noqa: N802
         offered = _accelerator_types(request.name.partition("/acceleratorTypes/")[0])
@@ -196,9 +198,11 @@ def _node(record: NodeRecord) -> tpu_v2.Node:
 
 
 def _accelerator_types(location: str) -> dict[str, tpu_v2.AcceleratorType]:
-    kinds = [
-        tpu_v2.AcceleratorType(name=f"{location}/acceleratorTypes/{kind.accelerator_type}", type_=kind.accelerator_type)
-        for kind in instance_types.table().values()
-        if kind.served
+    accelerator_types = [
+        tpu_v2.AcceleratorType(
+            name=f"{location}/acceleratorTypes/{offer.accelerator_type}", type_=offer.accelerator_type
+        )
+        for offer in instance_types.table().values()
+        if offer.served
     ]
-    return {kind.name: kind for kind in kinds}
+    return {offer.name: offer for offer in accelerator_types}

@@ -66,7 +66,7 @@ class SerialLog:
             self._size += self._stream.write(data) or 0
 
 
-class LastWords:
+class ScriptMessages:
     """The lines by which the startup script says what it is at; see `agent/startup.sh`.
 
     Args:
@@ -77,14 +77,14 @@ class LastWords:
         self._note = note
         self._rest = b""
 
-    def apply_settings(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Look at what the script printed."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:_LINE_MAX_BYTES]
         said = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
-        words = [each for each in said if not each.startswith(b"the agent ended")]
-        if words:
-            text = "".join(c if c.isprintable() else " " for c in words[-1].decode("utf-8", "replace"))
+        texts = [each for each in said if not each.startswith(b"the agent exited")]
+        if texts:
+            text = "".join(c if c.isprintable() else " " for c in texts[-1].decode("utf-8", "replace"))
             self._note("" if text == _BEGINS else text)
 
 
@@ -144,9 +144,9 @@ class Supervisor:
 
     def _copy(self, descriptor: int) -> None:
         # Ends when the last process that inherited the pipe is gone; a daemon started by the script keeps it open.
-        words = LastWords(self._folder.note_problem)
+        messages = ScriptMessages(self._folder.note_problem)
         while data := os.read(descriptor, 65536):
-            words.apply_settings(data)
+            messages.feed(data)
             self._serial.write(data)
 
     def _wait(self) -> None:

@@ -29,6 +29,14 @@ _SINGLETONS = frozenset(
     )
 )
 
+# Fields about one connection (RFC 9110, 7.6.1), and fields that each sender writes itself. Nobody forwards them.
+HOP_BY_HOP = frozenset(
+    (
+        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization"),
+        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+    )
+)
+
 _STATUS_LINE = re.compile(r"(HTTP/1\.[01]) +([1-9][0-9][0-9])(?: (.*))?")
 # What RFC 9110 calls a token. Some readers trim, others do not; of such a name nothing can be trimmed.
 FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

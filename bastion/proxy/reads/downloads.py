@@ -1,7 +1,4 @@
-"""Objects' bytes through the JSON API: `alt=media` and `/download/`.
-
-Layer: proxy.
-"""
+"""Objects' bytes through the JSON API: `alt=media` and `/download/`."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ _CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMat
 
 
 def read(call: Call) -> Response:
-    """
-    Raises:
-        Refusal, EnvelopeBroken, SealBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: as `reading.read`.
-    """
+    """Answer a download; see `reading.read`."""
     return reading.read(call, _Json())
 
 
@@ -28,7 +22,7 @@ class _Json:
     """The JSON API's way of reading."""
 
     def may_be(self, call: Call, known: Known) -> bool:
-        # The service does not take a condition on what the generation is together with one on what it is not.
+        # The service does not accept generation-match together with generation-not-match.
         if "ifGenerationNotMatch" in call.query:
             return False
         demanded = call.query.number("generation"), call.query.number("ifGenerationMatch")

@@ -1,7 +1,8 @@
-"""Entity tags of the XML API: the service makes them of the ciphertext's MD5, and old clients compare them with theirs.
+"""Entity tags of the XML API: the service derives them from the ciphertext's MD5, and old clients compare them with
+theirs.
 
-Layer: proxy. Pure. Such a tag is shown with `-1` behind it, as a tag of an object of several parts: every client knows
-that one for no MD5. It is taken off again where a client demands a tag.
+Pure. Such a tag gets the suffix `-1`, like that of a multipart object, which no client takes for an MD5. The suffix is
+removed from conditions.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ _SHOWN = re.compile(r'"([0-9a-f]{32})-1"')
 
 
 def shown_tag(tag: str) -> str:
-    """A tag as the client sees it; what is no MD5 stays."""
+    """A tag as the client sees it; a tag that is not an MD5 stays."""
     return f'{tag[:-1]}-1"' if _MD5.fullmatch(tag) else tag
 
 
 def demanded_tags(header: str) -> str:
-    """The value of `If-Match` or `If-None-Match` as the service means it."""
+    """`If-Match` or `If-None-Match` in the service's terms."""
     return _SHOWN.sub(r'"\1"', header)

@@ -1,8 +1,7 @@
-"""The plaintext of an answer that brings sealed segments, as a response's body.
+"""Decrypt an answer with sealed segments into a response's body.
 
-Layer: proxy. Two buffers of a few segments (of one, while many bodies are under way) are filled again and again, so
-memory does not grow with the object. Nothing is given on that was not authenticated. What comes wrong or too short
-raises, at the latest in the middle of the body, so that a body never ends as if it were whole.
+Two reused buffers of a few segments (one, under load) bound the memory. Only authenticated bytes are passed on. Wrong
+or missing bytes raise, at the latest in the middle of the body: a truncated body never looks complete.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from bastion.proxy.service.upstream import Answer, UpstreamUnavailable
 
 # Larger pieces cost memory and are hardly faster.
 _SEGMENTS_AT_ONCE = 4
-# A segment, and its plaintext.
+# DEL
 _EACH_BYTES = 2 * SEGMENT_BYTES
 
 
 class PlainBody:
-    """A range of an object's plaintext; it owns the answer.
+    """A range of an object's plaintext; owns the answer.
 
-    The constructor reads and authenticates the first segment; where it raises, the answer is closed. A piece is good
-    until the next one is asked for.
+    The constructor authenticates the first segment; if it raises, the answer is closed. A piece is valid until the
+    next.
     """
 
     def __init__(
@@ -38,18 +37,17 @@ class PlainBody:
         memory: MemoryBudget | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
-        """
-        Args:
-            answer: Its body is the sealed bytes that `wanted` describes.
+        """Args:
+            answer: Its body is the sealed bytes of `wanted`.
             wanted: Whole segments.
-            length: Of the range, bytes of plaintext.
-            plain: Of the object, bytes of plaintext.
-            memory: Lends the buffers, until the body is closed; None: they are not counted.
-            on_end: Called when the object's last segment was authenticated, and so `plain`.
+            length: Plaintext bytes of the range.
+            plain: Plaintext bytes of the object.
+            memory: Lends the buffers until the body is closed; None: not counted.
+            on_end: Called when the last segment, and so `plain`, is authenticated.
 
         Raises:
-            SealBroken: the first segment is not what was sealed.
-            UpstreamUnavailable: it did not come whole.
+            SealBroken: The first segment was tampered with.
+            UpstreamUnavailable: It did not arrive complete.
         """
         self._answer = answer
         self._sealing = sealing
@@ -84,18 +82,18 @@ class PlainBody:
             piece = self._opened(min(missing, self._at_once))[: self._plain_left]
 
     def close(self) -> None:
-        """Closes the answer, and gives the memory back; may be called twice."""
+        """Close the answer and return the memory; idempotent."""
         self._answer.close()
         borrowed, self._borrowed = self._borrowed, 0
         self._memory.give_back(borrowed)
 
     @property
     def beginning(self) -> memoryview:
-        """The first piece; before it is taken."""
+        """The first piece, before it is read."""
         return self._first
 
     def _opened(self, count: int) -> memoryview:
-        """The plaintext of the next so many segments."""
+        """The plaintext of the next `count` segments."""
         size = min(count * SEGMENT_BYTES, self._sealed_left)
         sealed = self._sealed[:size]
         if self._answer.readinto(sealed) != size:
@@ -118,7 +116,5 @@ class PlainBody:
 
     def _without_header(self, segment: memoryview) -> memoryview:
         if segment[:HEADER_BYTES] != self._sealing.header:
-            raise SealBroken(
-                "the object's bytes are not those that its metadata is about; somebody replaced one of them"
-            )
+            raise SealBroken("the object's bytes do not match its metadata; somebody replaced one of them")
         return segment[HEADER_BYTES:]

@@ -1,11 +1,10 @@
-"""Reads of objects, whichever API they come through: which segments to ask for, and what the answer must be.
+"""Object reads of both APIs: which segments to request, and how to check the answer.
 
-Layer: proxy. Invariant: an answer to a range states only a total that is authenticated, by the envelope or by the
-object's last segment (ADR 33).
+An unknown object is described first, under the client's conditions, and then read by generation. A known object is read
+at once, on condition that it is unchanged; otherwise it is described. So no read is staler than one without the proxy.
 
-An object that is not known is described first, under the client's conditions, and then read by the
-generation that was described. A known one is read at once, under the condition that it still is what is known of it;
-if it is not, it is forgotten and described. So no read is staler than the same read without the proxy.
+Invariant: the answer to a range request states only an authenticated total, from the envelope or the last segment (ADR
+33).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from bastion.storage_wire.refusals import Refusal
 from bastion.storage_wire.transcoding import decompressed, is_decompressed, starts_like_gzip
 
 _TRIES = 3
-# Bytes of ciphertext are asked for by us, and as they are stored.
+# The proxy requests ciphertext ranges itself, without transcoding.
 _OF_BYTES = frozenset({"accept-encoding", "if-range", "range"})
 _TRUE_OF_CIPHERTEXT = OF_THE_SERVICE | {
     "content-encoding",
@@ -49,27 +48,26 @@ class Dialect(Protocol):
     """How one API reads."""
 
     def may_be(self, call: Call, known: Known) -> bool:
-        """Whether a known object can be what the client's conditions demand; if not, or in doubt, it is described."""
+        """Whether a known object can satisfy the client's conditions; if not or in doubt, it is described."""
 
     def describe(self, call: Call) -> Known | Response:
-        """What the object is, under the client's conditions; or the answer that says why there is none."""
+        """Describe the object under the client's conditions, or return the error answer."""
 
     def media(self, call: Call, known: Known, headers: Headers, *, described: bool) -> Answer:
-        """Asks for bytes of that generation.
+        """Request bytes of that generation.
 
         Args:
-            headers: The client's, with the range to ask for.
-            described: Whether `known` comes from `describe` just now: then the client's conditions have been held
-                against it; else they go along.
+            headers: The client's, with the range to request.
+            described: Whether `describe` has just checked the client's conditions; else they are sent along.
         """
 
 
 def read(call: Call, dialect: Dialect) -> Response:
-    """Answers a read of an object's bytes.
+    """Answer a read of an object's bytes.
 
     Raises:
-        Refusal: 403 for plaintext that should be ciphertext, 416 for a range past the end.
-        EnvelopeBroken, SealBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: it cannot be read.
+        Refusal: 403 for unexpected plaintext, 416 for a range past the end.
+        EnvelopeBroken, SealBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: It cannot be read.
     """
     objects = call.parts.objects
     known = objects.get(call.route.bucket, call.route.name)
@@ -77,7 +75,7 @@ def read(call: Call, dialect: Dialect) -> Response:
         try:
             response = _read(call, dialect, known, described=False)
         except (Refusal, EnvelopeBroken, SealBroken):
-            # Perhaps only what was remembered is wrong.
+            # Perhaps only the remembered state is outdated.
             response = None
         if response is not None:
             return response
@@ -89,11 +87,11 @@ def read(call: Call, dialect: Dialect) -> Response:
         response = _read(call, dialect, objects.remember(found), described=True)
         if response is not None:
             return response
-    raise UpstreamUnavailable("the object changes again and again; try again")
+    raise UpstreamUnavailable("the object keeps changing; try again")
 
 
 def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Response | None:
-    """The answer; None: the object is another one by now."""
+    """The answer; None if the object has changed."""
     if known.envelope is None:
         check_plaintext(call, known)
         answer = dialect.media(call, known, end_to_end(call.request.headers), described=described)
@@ -105,7 +103,7 @@ def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Res
     assert known.envelope is not None
     headers = call.request.headers
     unpacked = is_decompressed(known.envelope.content_encoding, known.cache_control, headers)
-    # Of HEAD a range means nothing.
+    # HEAD ignores ranges.
     whole = unpacked or "if-range" in headers or call.request.method == "HEAD"
     text = "" if whole else headers.get("range")
     if not known.is_sized and _states_total_first(text, known.plain_bytes):
@@ -132,7 +130,7 @@ def _read(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Res
 
 
 def _states_total_first(text: str, plain: int) -> bool:
-    """Whether the answer to a range would state the total before the last segment was authenticated."""
+    """Whether an answer would state the total before the last segment is authenticated."""
     try:
         asked = read_range(text, plain)
     except Refusal:
@@ -141,14 +139,10 @@ def _states_total_first(text: str, plain: int) -> bool:
 
 
 def _see_end(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Known | Response | None:
-    """Reads the last segment, which no other segment can stand in for: so no object that was cut has one.
+    """Read and authenticate the last segment, which a truncated object cannot have.
 
     Returns:
-        The object with `end_seen`; an answer of the service that is a refusal; None: the object
-        is another one by now.
-
-    Raises:
-        SealBroken: the object was cut.
+        The object with `end_seen`; an error answer of the service; None if the object has changed.
     """
     length = min(1, known.plain_bytes)
     wanted = sealed_range(known.plain_bytes - length, length, known.plain_bytes)
@@ -167,23 +161,20 @@ def _see_end(call: Call, dialect: Dialect, known: Known, *, described: bool) -> 
 
 
 def check_plaintext(call: Call, known: Known) -> None:
-    """
-    Raises:
-        Refusal: 403, an object that is not encrypted must not be read.
-    """
+    """Refuse (403) an unencrypted object, unless plaintext is allowed."""
     if call.parts.encrypt and not call.parts.allow_plaintext:
         raise Refusal(
             403,
             "forbidden",
-            f"{known.name!r} in {known.bucket} is not encrypted, as everything there should be: it was stored past the "
-            f"proxy, and anybody may have written it. {ALLOW_PLAINTEXT}=true reads it all the same.",
+            f"{known.name!r} in {known.bucket} is not encrypted, but must be: it was stored without the "
+            f"proxy, and anybody may have written it. Set {ALLOW_PLAINTEXT}=true to read it anyway.",
             code="AccessDenied",
         )
 
 
 def _asking(call: Call, known: Known, wanted: SealedRange) -> Headers:
     headers = end_to_end(call.request.headers, without=_OF_BYTES)
-    # Who accepts gzip gets what is stored; anybody else may get it unpacked.
+    # A client that accepts gzip gets the stored bytes; any other may get them decompressed.
     headers.add("Accept-Encoding", "gzip")
     if wanted.length != known.stored_bytes:
         headers.add("Range", f"bytes={wanted.start}-{wanted.start + wanted.length - 1}")
@@ -191,7 +182,7 @@ def _asking(call: Call, known: Known, wanted: SealedRange) -> Headers:
 
 
 def _is_gone(answer: Answer, known: Known) -> bool:
-    """Whether an answer says that the object is not what is known of it any more."""
+    """Whether an answer says that the object has changed."""
     if answer.status in (404, 412):
         return True
     if answer.status not in (200, 206):
@@ -213,15 +204,11 @@ def _body(call: Call, answer: Answer, known: Known, wanted: SealedRange, length:
     except (SealBroken, UpstreamUnavailable):
         answer.close()
         raise
-    # Views of bytes are sent as bytes are.
+    # Views of bytes are sent like bytes.
     return cast("Iterable[bytes]", body)
 
 
 def _plain_body(call: Call, answer: Answer, known: Known, wanted: SealedRange, length: int) -> PlainBody:
-    """
-    Raises:
-        SealBroken, UpstreamUnavailable: as `PlainBody`.
-    """
     assert known.opened is not None
 
     def remember() -> None:
@@ -239,7 +226,7 @@ def _plain_body(call: Call, answer: Answer, known: Known, wanted: SealedRange, l
 
 
 def _unpacked(shown: Headers, body: Iterable[bytes]) -> Response:
-    """What the service makes of a gzipped object for a client that does not accept gzip."""
+    """Decompress a gzipped object for a client that does not accept gzip, like the service does."""
     shown.remove("Content-Encoding")
     if isinstance(body, PlainBody):
         if not starts_like_gzip(body.beginning):
@@ -264,12 +251,9 @@ class _Unpacked:
 
 
 def _check_brought(answer: Answer, known: Known, wanted: SealedRange) -> None:
-    """
-    Raises:
-        UpstreamUnavailable: the answer does not bring the bytes that were asked for.
-    """
+    """Raise UpstreamUnavailable unless the answer brings the requested bytes."""
     if wanted.length == known.stored_bytes:
-        # Content-Range has no meaning in a 200 (RFC 9110, 14.4), and some services send one.
+        # Content-Range has no meaning in a 200 (RFC 9110, 14.4), but some services send one.
         brought = answer.status == 200
     else:
         content_range = f"bytes {wanted.start}-{wanted.start + wanted.length - 1}/{known.stored_bytes}"
@@ -283,7 +267,7 @@ def _check_brought(answer: Answer, known: Known, wanted: SealedRange) -> None:
 
 
 def shown_headers(headers: Headers, known: Known) -> Headers:
-    """What the service's headers say of an encrypted object, as its owner sees it; without its length."""
+    """The service's headers of an encrypted object as its owner sees it, without the length."""
     assert known.envelope is not None
     assert known.opened is not None
     shown = Headers(

@@ -1,6 +1,6 @@
-"""Objects' bytes through the XML API: `GET` and `HEAD` of `/BUCKET/OBJECT` or of a bucket's own host.
+"""Objects' bytes through the XML API: `GET` and `HEAD` of `/BUCKET/OBJECT` or at a bucket's own host.
 
-Layer: proxy. What the JSON API has in a resource stands in headers here, so an object is described by `HEAD`.
+Headers play the role of the JSON API's resource, so `HEAD` describes an object.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ _KEPT_OF_REFUSALS = ("Retry-After", "WWW-Authenticate")
 
 
 def read(call: Call) -> Response:
-    """
-    Raises:
-        Refusal, EnvelopeBroken, SealBroken, KmsUnavailable, KmsRefused, UpstreamUnavailable: as `reading.read`.
-    """
+    """Answer a download; see `reading.read`."""
     for name in ("If-Match", "If-None-Match"):
         if value := call.request.headers.get(name):
             call.request.headers.set(name, demanded_tags(value))
@@ -71,9 +68,9 @@ class _Xml:
         if answer.status < 300 and answer.status != 200:
             raise UpstreamUnavailable(f"the service answered HEAD with {answer.status}; try again")
         if answer.status != 200:
-            # The answer to HEAD has no words of its own.
+            # An answer to HEAD has no error text.
             raise Refusal(
-                # To be sent elsewhere is no answer that may go on to the client.
+                # A redirect must not reach the client.
                 answer.status if answer.status == 304 or answer.status >= 400 else 502,
                 "backendError",
                 f"The storage service answered {answer.status} {answer.reason}".rstrip() + ".",

@@ -1,4 +1,1 @@
-"""The sealed form of an object, and the keys it takes: what `docs/reference/object-format.md` describes.
-
-Layer: proxy, lowest part: nothing here knows of requests, or imports any other part of it.
-"""
+"""The sealed format of objects and its keys; see docs/reference/object-format.md. Independent of requests."""

@@ -1,9 +1,8 @@
-"""CRC32C of memory, while other threads run.
+"""CRC32C of memory, without holding the interpreter's lock.
 
-Layer: proxy. google-crc32c computes a checksum with the interpreter's lock held, and takes `bytes` only. While one
-thread holds the lock, whichever other comes back from the network goes to sleep, and waking it costs more than the
-checksum. So the C function that the library itself calls is called here, through ctypes, which gives the lock up
-meanwhile. Where the library has no such function (a build without C), its own way is taken.
+google-crc32c holds the lock and takes `bytes` only. A thread that returns from the network meanwhile goes to sleep, and
+waking it costs more than the checksum. So this calls the library's C function through ctypes, which releases the lock;
+a build without C falls back to the library.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import Any
 
 import google_crc32c
 
-# Of the nine digits, as every description of the checksum has it.
+# Of the nine digits: the check value in every description of CRC32C.
 _KNOWN = (b"123456789", 0xE3069283)
 
 
 def _native() -> Any:
-    """The C function `uint32_t crc32c_extend(uint32_t, const uint8_t *, size_t)`; None: there is none that works."""
+    """The C function `uint32_t crc32c_extend(uint32_t, const uint8_t *, size_t)`; None if it does not work."""
     try:
         from google_crc32c import _crc32c
 
@@ -35,18 +34,18 @@ _extend = _native()
 
 
 class SummedMemory:
-    """A buffer of which checksums are taken; it cannot change its size any more."""
+    """A buffer to take checksums of; its size is fixed from now on."""
 
     __slots__ = ("_address", "_buffer", "_held")
 
     def __init__(self, buffer: bytearray) -> None:
         self._buffer = memoryview(buffer)
-        # Keeps the memory in its place as long as its address is used.
+        # Pins the memory while its address is in use.
         self._held = (ctypes.c_char * len(buffer)).from_buffer(buffer)
         self._address = ctypes.addressof(self._held)
 
     def extended(self, crc32c: int, begin: int, end: int) -> int:
-        """A running crc32c with the bytes from `begin` to `end` added."""
+        """Extend a running crc32c with the bytes from `begin` to `end`."""
         if not 0 <= begin <= end <= len(self._buffer):
             raise ValueError(f"{begin} to {end} lies outside of {len(self._buffer)} bytes")
         extended: int

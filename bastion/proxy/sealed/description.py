@@ -1,7 +1,7 @@
-"""An object's name and custom metadata out of what a tool printed of it.
+"""Read an object's name and custom metadata from a tool's output.
 
-Layer: proxy, pure. Understood are the object resource of the JSON API (what `gcloud storage objects describe --raw`,
-client libraries and the API itself give) and gcloud's own form of it; a list with one of them will do.
+Pure. Accepts the object resource of the JSON API (as from `gcloud storage objects describe --raw`), gcloud's own
+format, and a list with one of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,7 @@ _URL = re.compile(r"gs://([^/]+)/(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What is needed to open an object's envelope.
-
-    Attributes:
-        bucket: Empty: not told.
-        name: Empty: not told.
-        metadata: The custom metadata.
-    """
+    """What is needed to open an object's envelope. Bucket and name are empty if unknown."""
 
     bucket: str
     name: str
@@ -33,13 +27,10 @@ class Description:
 
 
 def read_description(data: bytes, *, called: str) -> Description:
-    """What a tool printed, as JSON.
+    """Parse a tool's JSON output; raise Refused if it does not describe one object.
 
     Args:
-        called: Where it comes from, for messages.
-
-    Raises:
-        Refused: it is no description of one object.
+        called: The name of the source, for messages.
     """
     try:
         document: Any = json.loads(data)
@@ -50,10 +41,10 @@ def read_description(data: bytes, *, called: str) -> Description:
     if isinstance(document, list) and len(document) == 1:
         document = document[0]
     if not isinstance(document, dict):
-        raise Refused(f"{called} does not describe one object; describe the one that FILE is")
+        raise Refused(f"{called} does not describe exactly one object; describe the object in FILE")
     metadata = document.get("metadata", document.get("custom_fields", {}))
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise Refused(f"{called} has custom metadata that is no table of texts; describe the object anew, with --raw")
+        raise Refused(f"{called} has invalid custom metadata; describe the object again with --raw")
     bucket, name = document.get("bucket", ""), document.get("name", "")
     return Description(
         bucket=bucket if isinstance(bucket, str) else "",
@@ -63,12 +54,8 @@ def read_description(data: bytes, *, called: str) -> Description:
 
 
 def parse_url(url: str) -> tuple[str, str]:
-    """Bucket and name of `gs://BUCKET/NAME`.
-
-    Raises:
-        Refused: it is none.
-    """
+    """Parse `gs://BUCKET/NAME`; raise Refused if it is invalid."""
     found = _URL.fullmatch(url)
     if found is None:
-        raise Refused(f"{url[:300]!r} is not the place of an object; write gs://BUCKET/NAME")
+        raise Refused(f"{url[:300]!r} is not the URL of an object; use gs://BUCKET/NAME")
     return found[1], found[2]

@@ -1,8 +1,7 @@
-"""What an object's metadata says of its encryption: which key of the key service, the wrapped keys, the sealed sums.
+"""An object's envelope in its metadata: the name of the wrapping key, the wrapped keys, sealed checksums.
 
-Layer: proxy, pure. Everything lies in custom metadata named `gcsproxy-*`, apart from what clients set there; they never
-see these entries and cannot change them. Names are compared without regard to case, because headers have none. Nothing
-here is secret, and nothing is believed until `bastion.proxy.sealed.envelopes` has opened it.
+Pure. Entries are custom metadata named `gcsproxy-*`, which clients neither see nor change. Names are case-insensitive,
+like headers. Nothing here is secret, and nothing is trusted until `envelopes` has opened it.
 """
 
 from __future__ import annotations
@@ -32,26 +31,25 @@ _SUMS = PREFIX + "sums"
 _SIZE = PREFIX + "size"
 _CONTENT_ENCODING = PREFIX + "content-encoding"
 
-# Far above what a key service makes of 32 bytes; the storage service keeps 8 KiB of custom metadata at most.
+# Far above what a key service makes of 32 bytes; the storage service allows 8 KiB of custom metadata.
 _WRAPPED_MAX = 2048
 _ENCODING = re.compile(r"[!-~](?:[ -~]{0,98}[!-~])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """The keys of one object, wrapped, and what else must be known to show it as its owner stored it.
+    """The wrapped keys of one object, and what else is needed to show it as stored.
 
     Attributes:
         version: Of this format.
         kek: Name of the key (in the key service) that wrapped the session key.
-        kek_version: Number of the version that did.
+        kek_version: The version that did.
         wrapped_session: The session key under `kek`.
         wrapped_object: The object's key under the session key, bound to bucket and name.
-        header: The first 40 bytes of the sealed content, so that a range needs no look at them.
-        sums: Checksums of the plaintext, sealed under a key derived from the object's; empty: none are known.
-        size: Length of the plaintext, sealed under another such key; empty: it was not known.
-        content_encoding: As the client set it; empty: none. The service must not see it: it would try to unpack
-            ciphertext.
+        header: The first 40 bytes of the sealed content, so that a range read need not fetch them.
+        sums: Sealed plaintext checksums; empty if unknown.
+        size: Sealed plaintext length; empty if unknown.
+        content_encoding: As the client set it. Hidden from the service, which would try to decompress ciphertext.
     """
 
     version: int = VERSION
@@ -65,7 +63,7 @@ class Envelope:
     content_encoding: str = ""
 
     def to_metadata(self) -> dict[str, str]:
-        """Our entries of the object's custom metadata; some 500 bytes."""
+        """Our entries of the object's custom metadata, about 500 bytes."""
         entries = {
             _VERSION: str(self.version),
             _KEK: self.kek,
@@ -84,10 +82,10 @@ class Envelope:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Envelope | None:
-        """The envelope in an object's custom metadata; None: there is none, the object is plaintext.
+        """Read the envelope from custom metadata; None if the object is plaintext.
 
         Raises:
-            EnvelopeBroken: something of ours is there, and it is not a whole envelope of a known version.
+            EnvelopeBroken: Our entries are incomplete, or of an unknown version.
         """
         ours: dict[str, str] = {}
         for name, value in metadata.items():
@@ -128,12 +126,11 @@ class Envelope:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a name of custom metadata is one of ours (without `x-goog-meta-`), whatever its case."""
+    """Whether a custom metadata name (without `x-goog-meta-`) is ours, ignoring case."""
     return name.lower().startswith(PREFIX)
 
 
 def visible(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The client's own custom metadata."""
     return {name: value for name, value in metadata.items() if not is_ours(name)}
 
 
@@ -153,6 +150,6 @@ def _bytes(ours: Mapping[str, str], name: str) -> bytes:
 
 def _broken(name: str) -> EnvelopeBroken:
     return EnvelopeBroken(
-        f"the metadata's {name} is missing or not what was written; somebody changed it. A copy of the metadata from "
-        "before makes the object readable again"
+        f"the metadata's {name} is missing or was changed. Restoring a copy of the earlier "
+        "metadata makes the object readable again"
     )

@@ -1,11 +1,11 @@
-"""Makes and opens the envelopes of objects: key service → session key → object key → sums, size.
+"""Make and open envelopes: key service → session key → object key → checksums and size.
 
-Layer: proxy. The key service wraps a session key, which is used for new objects for five minutes and stays in memory
-that long; the session key wraps a key for each object. The latter wrapping is bound to bucket and name, so objects that
-were swapped in the bucket do not open; what is copied is wrapped anew and its content stays as it is.
+The key service wraps a session key, which wraps the keys of new objects for five minutes and stays in memory that long.
+The wrapping of an object's key is bound to bucket and name, so objects that are swapped in the bucket do not open; a
+copy gets a new wrapping around the same content.
 
-Only keys that `trusted` names are ever used. Otherwise whoever can write to the bucket could store an object under a
-key of their own, let the proxy's identity use that key, and have their object taken for one of its users'.
+Only keys in `trusted` are used. Otherwise somebody with write access to the bucket could store an object under their
+own key, and pass it off as a user's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bastion.proxy.sealed.envelope import VERSION, Envelope
 from bastion.proxy.sealed.sealing import KEY_BYTES, new_header
 from bastion.proxy.sealed.single_flight import SingleFlight
 
-# What the wrapping of session keys is bound to in the key service: they are good for nothing else there.
+# Binds wrapped session keys to this use in the key service.
 SESSION_CONTEXT = b"bastion proxy 1 session key"
 SESSION_SECONDS = 300.0
 
@@ -34,14 +34,12 @@ _SIZE_INFO = b"bastion proxy 1 size"
 _NONCE_BYTES = 12
 _SUMS_BYTES = 4
 _SIZE_BYTES = 8
-# Each is a session of some proxy in some five minutes; about 300 bytes.
+# Each is one session of some proxy in five minutes; about 300 bytes.
 _SESSIONS_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Session:
-    """A session key, plain and wrapped."""
-
     key: bytes = field(repr=False)
     wrapped: WrappedKey
 
@@ -57,13 +55,11 @@ class Envelopes:
         random: Callable[[int], bytes] = os.urandom,
         trusted: Collection[str] | None = None,
     ) -> None:
-        """Calls nothing yet.
-
-        Args:
-            kms: Wraps session keys.
-            clock: For the age of what is kept.
-            random: So many random bytes.
-            trusted: Names of the keys that objects may be under; None: of any that `kms` can use.
+        """Args:
+        kms: Wraps session keys.
+        clock: For the age of cached keys.
+        random: Returns that many random bytes.
+        trusted: Names of the allowed keys; None: any that `kms` can use.
         """
         self._kms = kms
         self._random = random
@@ -75,28 +71,27 @@ class Envelopes:
         self._primaries: SingleFlight[str, str] = SingleFlight(clock, seconds=SESSION_SECONDS, most=_SESSIONS_KEPT)
 
     def new(self, kek: str, bucket: str, name: str) -> tuple[Envelope, bytes]:
-        """An envelope for an object that is about to be stored, and the key to seal it with.
+        """Make an envelope for a new object, and the key to seal it with.
 
         Args:
             kek: Name of the key in the key service.
-            bucket: Where it will lie.
+            bucket: The destination.
             name: The object's, decoded.
 
         Raises:
-            KmsUnavailable: as the key service did.
-            KmsRefused: as the key service did, or `kek` is not trusted.
+            KmsUnavailable: The key service does not answer.
+            KmsRefused: The key service refused, or `kek` is not trusted.
         """
         key = self._random(KEY_BYTES)
         envelope = self._under(self._session(kek), kek, key, bucket, name, new_header(self._random))
         return envelope, key
 
     def open(self, envelope: Envelope, bucket: str, name: str) -> bytes:
-        """The key of the object that lies at `name` in `bucket`.
+        """Return the key of the object `name` in `bucket`.
 
         Raises:
-            EnvelopeBroken: the envelope is another object's, or was changed.
-            KmsUnavailable: as the key service did.
-            KmsRefused: as the key service did, or the envelope's key is not trusted.
+            EnvelopeBroken: The envelope belongs to another object, or was changed.
+            KmsUnavailable, KmsRefused: As `new`.
         """
         session = self._opened_session(envelope)
         data = envelope.wrapped_object
@@ -106,37 +101,27 @@ class Envelopes:
             key = b""
         if len(key) != KEY_BYTES:
             raise EnvelopeBroken(
-                f"the key of {name!r} in {bucket} was made for another object, or was changed; the object was moved or "
+                f"the key of {name!r} in {bucket} belongs to another object, or was changed; the object was moved or "
                 "replaced in the bucket by somebody without the key"
             )
         return key
 
     def moved(self, envelope: Envelope, source: tuple[str, str], destination: tuple[str, str], kek: str) -> Envelope:
-        """The envelope of a copy of the object's sealed bytes.
+        """Return the envelope of a copy with the same sealed bytes, under the key `kek`.
 
         Args:
-            envelope: The source's.
-            source: Its bucket and name.
-            destination: The copy's bucket and name.
-            kek: The key of the destination.
+            source: Bucket and name of the source.
+            destination: Bucket and name of the copy.
 
         Raises:
-            EnvelopeBroken: as `open`.
-            KmsUnavailable: as the key service did.
-            KmsRefused: as the key service did, or a key is not trusted.
+            EnvelopeBroken, KmsUnavailable, KmsRefused: As `open`.
         """
         key = self.open(envelope, *source)
         fresh = self._under(self._session(kek), kek, key, *destination, envelope.header)
         return replace(fresh, sums=envelope.sums, size=envelope.size, content_encoding=envelope.content_encoding)
 
     def rewrapped(self, envelope: Envelope, bucket: str, name: str, kek: str) -> Envelope | None:
-        """The envelope under the primary version of `kek`; None: that is what it is under.
-
-        Raises:
-            EnvelopeBroken: as `open`.
-            KmsUnavailable: as the key service did.
-            KmsRefused: as the key service did, or a key is not trusted.
-        """
+        """Return the envelope under the primary version of `kek`; None if it already is. Raises like `open`."""
         self._check_trusted(kek)
         primary = self._primaries.get(kek, lambda: self._kms.primary(kek))
         if (envelope.kek, envelope.kek_version) == (kek, primary):
@@ -152,27 +137,19 @@ class Envelopes:
         return replace(fresh, sums=envelope.sums, size=envelope.size, content_encoding=envelope.content_encoding)
 
     def with_sums(self, envelope: Envelope, object_key: bytes, crc32c: int) -> Envelope:
-        """The envelope with the plaintext's crc32c in it, sealed."""
+        """Return the envelope with the plaintext's crc32c."""
         return replace(envelope, sums=self._sealed(object_key, _SUMS_INFO, crc32c.to_bytes(_SUMS_BYTES, "big")))
 
     def with_size(self, envelope: Envelope, object_key: bytes, size: int) -> Envelope:
-        """The envelope with the plaintext's length in it, sealed."""
+        """Return the envelope with the plaintext's length."""
         return replace(envelope, size=self._sealed(object_key, _SIZE_INFO, size.to_bytes(_SIZE_BYTES, "big")))
 
     def crc32c(self, envelope: Envelope, object_key: bytes) -> int | None:
-        """The plaintext's crc32c; None: it was not known when the object was stored.
-
-        Raises:
-            EnvelopeBroken: the sums are not this object's.
-        """
+        """The plaintext's crc32c; None if unknown. Raises EnvelopeBroken if it belongs to another object."""
         return _unsealed(object_key, _SUMS_INFO, envelope.sums, _SUMS_BYTES)
 
     def size(self, envelope: Envelope, object_key: bytes) -> int | None:
-        """The plaintext's length in bytes; None: it was not known, or the object is older than this entry.
-
-        Raises:
-            EnvelopeBroken: the size is not this object's.
-        """
+        """The plaintext's length in bytes; None if unknown. Raises EnvelopeBroken if it belongs to another object."""
         return _unsealed(object_key, _SIZE_INFO, envelope.size, _SIZE_BYTES)
 
     def _sealed(self, object_key: bytes, info: bytes, data: bytes) -> bytes:
@@ -187,7 +164,7 @@ class Envelopes:
     def _make(self, kek: str) -> _Session:
         key = self._random(KEY_BYTES)
         wrapped = self._kms.wrap(kek, key, associated=SESSION_CONTEXT)
-        # Who reads at once what this process has just stored needs no further call.
+        # Reading what this process has just stored needs no further call.
         self._opened.put((kek, wrapped.version, wrapped.data), key)
         return _Session(key=key, wrapped=wrapped)
 
@@ -198,14 +175,12 @@ class Envelopes:
             (kek, version, data), lambda: self._kms.unwrap(kek, version, data, associated=SESSION_CONTEXT)
         )
         if len(key) != KEY_BYTES:
-            raise EnvelopeBroken(f"{kek} wrapped something that is no session key; somebody changed the metadata")
+            raise EnvelopeBroken(f"{kek} did not wrap a session key here; somebody changed the metadata")
         return key
 
     def _check_trusted(self, kek: str) -> None:
         if self._trusted is not None and kek not in self._trusted:
-            raise KmsRefused(
-                f"{kek} is none of the keys of this proxy; if it was once, name it in GCS_PROXY_FORMER_KEYS"
-            )
+            raise KmsRefused(f"{kek} is not a key of this proxy; if it was one before, add it to GCS_PROXY_FORMER_KEYS")
 
     def _under(self, session: _Session, kek: str, key: bytes, bucket: str, name: str, header: bytes) -> Envelope:
         nonce = self._random(_NONCE_BYTES)
@@ -219,17 +194,13 @@ class Envelopes:
 
 
 def _place(bucket: str, name: str) -> bytes:
-    """What the wrapping of an object's key is bound to; each part with its length, so that no two places look alike."""
+    """What the wrapping of an object's key is bound to; each part has its length, so no two places collide."""
     parts = (str(VERSION).encode(), bucket.encode(), name.encode())
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 def _unsealed(object_key: bytes, info: bytes, sealed: bytes, length: int) -> int | None:
-    """The number in an entry of so many bytes; None: the entry is empty.
-
-    Raises:
-        EnvelopeBroken: it is not this object's.
-    """
+    """The number in a sealed entry; None if empty. Raises EnvelopeBroken if it belongs to another object."""
     if not sealed:
         return None
     try:
@@ -237,7 +208,7 @@ def _unsealed(object_key: bytes, info: bytes, sealed: bytes, length: int) -> int
     except (InvalidTag, ValueError):
         data = b""
     if len(data) != length:
-        raise EnvelopeBroken("the object's checksums or its size are another object's, or were changed")
+        raise EnvelopeBroken("the object's checksums or its size belong to another object, or were changed")
     return int.from_bytes(data, "big")
 
 

@@ -1,7 +1,7 @@
-"""A plaintext that comes in pieces of any size becomes sealed segments, with the checksums of both in the same pass.
+"""Seal a plaintext that comes in pieces of any size, and compute checksums of both forms in one pass.
 
-Layer: proxy. Invariant: the last segment is sealed only when the plaintext is whole and is what the client declared; so
-an object that waits for its last segment never comes into being from anything else.
+Invariant: the last segment is sealed only when the plaintext is complete and matches the client's declaration. An
+object never comes into being from anything else.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from bastion.storage_wire.refusals import Refusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A place between two segments.
+    """A boundary between two segments.
 
     Attributes:
-        index: Of the segment that follows.
+        index: Of the following segment.
         plain_crc32c: Of the plaintext before it.
-        sealed_crc32c: Of the sealed bytes before it, the header included.
+        sealed_crc32c: Of the sealed bytes before it, header included.
     """
 
     index: int = 0
@@ -39,16 +39,16 @@ START = Edge()
 
 
 class Plaintext:
-    """Bytes that come in pieces, read in the sizes that the reader wants, by one thread.
+    """A byte stream from pieces, read by one thread in sizes of its choice.
 
     Args:
-        pieces: What comes first; what they raise goes on to the reader.
-        body: What comes after them: it is read straight into the reader's memory.
-        length: Bytes that are wanted of the body; None: all, and nobody knows how many.
+        pieces: Come first; what they raise reaches the reader.
+        body: Follows; read directly into the reader's memory.
+        length: Bytes wanted from the body; None: all.
     """
 
     def __init__(self, pieces: Iterable[bytes] = (), *, body: Body | None = None, length: int | None = None) -> None:
-        # None: they are over.
+        # None: exhausted.
         self._pieces: Iterator[bytes] | None = iter(pieces)
         self._piece = memoryview(b"")
         self._body = body
@@ -56,7 +56,7 @@ class Plaintext:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes; waits for the next piece to know it, unless the length is known."""
+        """Whether the stream has ended; waits for the next piece unless the length is known."""
         if self._left or self._piece:
             return False
         self._next()
@@ -75,7 +75,7 @@ class Plaintext:
         self._pieces = None
 
     def readinto(self, view: memoryview) -> int:
-        """Fills the whole view, fewer bytes only at the end; returns how many."""
+        """Fill the view, with fewer bytes only at the end; return how many."""
         if self._pieces is None and not self._piece:
             return self._read_body(view)
         filled = 0
@@ -98,38 +98,37 @@ class Plaintext:
             return self._body.readinto(view)
         wanted = view if len(view) <= left else view[:left]
         count = self._body.readinto(wanted)
-        # A body that has fewer bytes than were announced ends here.
+        # A body shorter than announced ends here.
         self._left = left - count if count == len(wanted) else 0
         return count
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes, fewer only at the end."""
+        """Return the next `size` bytes, fewer only at the end."""
         taken = bytearray(size)
         return bytes(memoryview(taken)[: self.readinto(memoryview(taken))])
 
 
 class SealedStream:
-    """The segments of one object, sealed in their order, in memory that is used again and again.
+    """The segments of one object, sealed in order in reused memory.
 
     Attributes:
         plain_size: Bytes sealed so far.
         complete: Whether the last segment was sealed.
-        md5: Of the plaintext so far; None: it is not wanted, for it costs more than all else together.
+        md5: Of the plaintext so far; None if not wanted: it costs more than everything else.
     """
 
     def __init__(self, sealing: Sealing, *, edge: Edge = START, md5: Any = None, most: int | None = None) -> None:
-        """
-        Args:
-            md5: A hash object of what comes before the edge; it is changed.
-            most: No segment will have more bytes of plaintext; None: nobody knows.
+        """Args:
+        md5: A hash object of the plaintext before the edge; it is updated.
+        most: An upper bound of a segment's plaintext; None if unknown.
         """
         self._sealing = sealing
         whole = plain_capacity(1)
         size = whole if most is None else min(whole, most)
-        # What is used for every segment is made once: while Python works, the other connections' threads wait.
+        # Allocated once: while Python allocates, the threads of other connections wait.
         plain, sealed = bytearray(size), bytearray(HEADER_BYTES + size + TAG_BYTES)
         self._plain, self._plain_sums = memoryview(plain), SummedMemory(plain)
-        # The header has its place before the first segment.
+        # Space for the header precedes the first segment.
         self._sealed, self._sealed_sums = memoryview(sealed), SummedMemory(sealed)
         self._segment = self._sealed[HEADER_BYTES:]
         self._filled = 0
@@ -140,7 +139,7 @@ class SealedStream:
 
     @property
     def edge(self) -> Edge:
-        """After the last segment that was sealed."""
+        """The edge after the last sealed segment."""
         return Edge(index=self._index, plain_crc32c=self._plain_crc32c, sealed_crc32c=self._sealed_crc32c)
 
     @property
@@ -149,15 +148,15 @@ class SealedStream:
         return self._plain[: self._filled]
 
     def read(self, plaintext: Plaintext) -> int:
-        """Reads the plaintext of the next segment, less than that only at the end; returns how many bytes."""
+        """Read the plaintext of the next segment; return the number of bytes, less than a segment only at the end."""
         self._filled = plaintext.readinto(self._plain if self._index else self._plain[: plain_capacity(0)])
         return self._filled
 
     def seal(self, *, last: bool = False) -> memoryview:
-        """The next segment, of what was read; the header comes with the first.
+        """Seal what was read, with the header if it is the first segment.
 
         Returns:
-            Memory that the next segment will use: it must be sent, or copied, before.
+            Memory that the next segment reuses.
         """
         size, plain, sealed = self._filled, self._plain, self._segment
         if size < len(plain):
@@ -177,20 +176,14 @@ class SealedStream:
         return sealed
 
     def seal_last(self, declared: Declared) -> memoryview:
-        """The last segment, if all of the plaintext is what was declared.
-
-        Raises:
-            Refusal: 400, it is not.
-        """
+        """Seal the last segment; raise Refusal (400) unless the plaintext is what was declared."""
         sealed = self.seal(last=True)
         check(declared, self._plain_crc32c, self.md5)
         return sealed
 
     def rest(self, plaintext: Plaintext, declared: Declared) -> Iterator[memoryview]:
-        """All that is left of a plaintext, sealed, to its end; each piece is good until the next one is asked for.
-
-        Raises (while it is read):
-            Refusal: 400, in the place of the last segment: the plaintext is not what was declared.
+        """Yield the rest of a plaintext, sealed; each piece is valid until the next. The last one raises Refusal (400)
+        instead if the plaintext is not what was declared.
         """
         while True:
             self.read(plaintext)
@@ -201,16 +194,12 @@ class SealedStream:
 
 
 def md5_for(declared: Declared) -> Any:
-    """A fresh hash object if an md5 was declared, else None."""
+    """Return a hash object if an md5 was declared, else None."""
     return None if declared.md5 is None else hashlib.md5(usedforsecurity=False)
 
 
 def check(declared: Declared, crc32c: int, md5: Any) -> None:
-    """Holds what came against what was declared.
-
-    Raises:
-        Refusal: 400, they differ.
-    """
+    """Raise Refusal (400) if the checksums differ from the declared ones."""
     if declared.crc32c is not None and declared.crc32c != crc32c:
         raise _mismatch("crc32c")
     if declared.md5 is not None and md5.digest() != declared.md5:

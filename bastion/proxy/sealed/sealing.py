@@ -1,14 +1,13 @@
-"""Seals and opens the segments of one object: Tink's AES-GCM-HKDF streaming, with 256 KiB segments.
+"""Seal and open the segments of one object: Tink's AES-GCM-HKDF streaming, with 256 KiB segments.
 
-Layer: proxy. A key for AES-256-GCM is derived from the object's key, the salt in the header and `ASSOCIATED`. A
-segment's nonce holds its index and whether it is the last, so no segment can be left out, moved or added. An object
-keeps its key and header when it is copied: `ASSOCIATED` names no object, the wrapping of the key does
-(`bastion.proxy.sealed.envelopes`).
+The AES-256-GCM key derives from the object's key, the salt in the header and `ASSOCIATED`. A segment's nonce holds its
+index and whether it is the last, so no segment can be omitted, moved or added. A copied object keeps its key and
+header: `ASSOCIATED` names no object, the wrapping of the key does (`envelopes`).
 
-The caller never seals different bytes under an index whose sealed form has left the process: two plaintexts under one
-nonce give both away.
+Invariant for callers: never seal different bytes under an index whose sealed form has left the process. Two plaintexts
+under one nonce reveal both.
 
-Both directions let other threads run. A buffer for the result spares a copy, but `google_crc32c` takes `bytes` alone.
+Both directions release the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -37,12 +36,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 def new_header(random: Callable[[int], bytes] = os.urandom) -> bytes:
-    """A fresh header: its own length, a salt and the nonces' prefix."""
+    """Return a new header: its own length, a salt and the nonce prefix."""
     return bytes([HEADER_BYTES]) + random(HEADER_BYTES - 1)
 
 
 def is_header(data: bytes) -> bool:
-    """Whether these bytes can be a header."""
     return len(data) == HEADER_BYTES and data[0] == HEADER_BYTES
 
 
@@ -56,14 +54,12 @@ class Sealing:
     __slots__ = ("_cipher", "_prefix", "header")
 
     def __init__(self, key: bytes, header: bytes | None = None) -> None:
-        """Derives the key of the segments.
-
-        Args:
+        """Args:
             key: The object's, 32 bytes.
-            header: Of an object that exists; None for a new one.
+            header: Of an existing object; None for a new one.
 
         Raises:
-            ValueError: the key or the header is none.
+            ValueError: The key or the header is invalid.
         """
         if len(key) != KEY_BYTES:
             raise ValueError(f"an object's key has {KEY_BYTES} bytes, not {len(key)}")
@@ -75,28 +71,24 @@ class Sealing:
         self._cipher = AESGCM(derived)
 
     def seal(self, index: int, plain: Buffer, *, last: bool) -> bytes:
-        """Segment `index` sealed: ciphertext and tag, without the header.
-
-        Raises:
-            ValueError: no segment of this index can hold so many bytes.
-        """
+        """Seal segment `index`: ciphertext and tag, without the header."""
         if not _fits(index, len(plain), last=last):
-            raise ValueError(f"{len(plain)} bytes are no plaintext of segment {index} ({last=})")
+            raise ValueError(f"{len(plain)} bytes do not fit segment {index} ({last=})")
         return self._cipher.encrypt(self._nonce(index, last=last), plain, None)
 
     def seal_into(self, index: int, plain: Buffer, out: bytearray | memoryview, *, last: bool) -> None:
-        """As `seal`, into a buffer of exactly 16 bytes more than `plain`, which it must not overlap."""
-        # Nearly all are whole, and the check is short for those.
+        """Like `seal`, into a separate buffer of exactly 16 bytes more than `plain`."""
+        # Most segments are full; this check is short for them.
         whole = len(plain) == _WHOLE_BYTES and 0 < index < SEGMENTS_MAX
         if not whole and not _fits(index, len(plain), last=last):
-            raise ValueError(f"{len(plain)} bytes are no plaintext of segment {index} ({last=})")
+            raise ValueError(f"{len(plain)} bytes do not fit segment {index} ({last=})")
         self._cipher.encrypt_into(self._nonce(index, last=last), plain, None, out)
 
     def open(self, index: int, sealed: Buffer, *, last: bool) -> bytes:
-        """The plaintext of segment `index`, given its ciphertext and tag, without the header.
+        """Return the plaintext of segment `index`, given ciphertext and tag without the header.
 
         Raises:
-            SealBroken: these are not the bytes that were sealed, under this key, at this place.
+            SealBroken: The bytes were not sealed under this key at this index.
         """
         self._check_sealed(index, len(sealed), last=last)
         try:
@@ -106,11 +98,7 @@ class Sealing:
         raise _broken(index)
 
     def open_into(self, index: int, sealed: Buffer, out: bytearray | memoryview, *, last: bool) -> None:
-        """As `open`, into a buffer of exactly 16 bytes less than `sealed`, which it must not overlap.
-
-        Raises:
-            SealBroken: as `open`; nobody may look at the buffer then.
-        """
+        """Like `open`, into a separate buffer of exactly 16 bytes less than `sealed`; invalid after SealBroken."""
         self._check_sealed(index, len(sealed), last=last)
         try:
             self._cipher.decrypt_into(self._nonce(index, last=last), sealed, None, out)
@@ -122,7 +110,7 @@ class Sealing:
 
     def _check_sealed(self, index: int, sealed: int, *, last: bool) -> None:
         if not _fits(index, sealed - TAG_BYTES, last=last):
-            raise SealBroken(f"segment {index} has {sealed} bytes, which no sealed segment has: something was cut off")
+            raise SealBroken(f"segment {index} has {sealed} bytes, which is not a valid size: the object was truncated")
 
     def _nonce(self, index: int, *, last: bool) -> bytes:
         return self._prefix + index.to_bytes(4, "big") + (b"\x01" if last else b"\x00")
@@ -137,6 +125,5 @@ def _fits(index: int, plain: int, *, last: bool) -> bool:
 
 def _broken(index: int) -> SealBroken:
     return SealBroken(
-        f"segment {index} is not what was sealed; the object was changed, cut or put together by somebody without the "
-        "key"
+        f"segment {index} was changed: somebody modified, truncated or recombined the object without the key"
     )

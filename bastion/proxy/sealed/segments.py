@@ -1,19 +1,18 @@
-"""Where each byte of a plaintext lies in its sealed form, and back: arithmetic only.
+"""The arithmetic between plaintext and sealed offsets. Pure.
 
-Layer: proxy, pure. A sealed object is a row of segments of 256 KiB, the last one shorter or as long. Each ends in a tag
-of 16 bytes, and the first begins with a header of 40; what is left of a segment is plaintext. There is always a last
-segment, so an empty plaintext has one segment, without any plaintext; no other segment is empty.
+A sealed object is a sequence of 256 KiB segments; the last may be shorter. Each ends in a tag of 16 bytes, and the
+first begins with a header of 40; the rest is plaintext. An empty plaintext has one segment; no other segment is empty.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Of a whole sealed segment. Equal to the step in which the storage API commits resumable uploads.
+# A full sealed segment; equals the storage API's step of resumable uploads.
 SEGMENT_BYTES = 262144
 TAG_BYTES = 16
 HEADER_BYTES = 40
-# Segments are numbered in four bytes.
+# Segment numbers have four bytes.
 SEGMENTS_MAX = 1 << 32
 
 _INNER_BYTES = SEGMENT_BYTES - TAG_BYTES
@@ -28,9 +27,9 @@ class SealedRange:
     Attributes:
         first: Index of the first segment.
         last: Index of the last segment, inclusive.
-        start: Offset of the first segment's first sealed byte (that of the header, if it is segment 0).
+        start: Sealed offset of the first segment (of the header, for segment 0).
         length: Sealed bytes, whole segments.
-        skip: Plaintext bytes of the first segment that come before the range.
+        skip: Plaintext bytes of the first segment before the range.
     """
 
     first: int
@@ -41,11 +40,7 @@ class SealedRange:
 
 
 def segment_count(plain: int) -> int:
-    """How many segments a plaintext of `plain` bytes takes; at least one.
-
-    Raises:
-        ValueError: no object can be so long.
-    """
+    """The number of segments for `plain` bytes; at least one. Raises ValueError if that is too long."""
     if not 0 <= plain <= _PLAIN_MAX:
         raise ValueError(f"no object has {plain} bytes of plaintext: it is 0 to {_PLAIN_MAX}")
     return -(-(plain + HEADER_BYTES) // _INNER_BYTES)
@@ -57,38 +52,32 @@ def sealed_size(plain: int) -> int:
 
 
 def plain_size(sealed: int) -> int:
-    """Bytes of plaintext in `sealed` bytes.
-
-    Raises:
-        ValueError: nothing sealed has that size, so something was cut off or added.
-    """
+    """Plaintext bytes in `sealed` bytes. Raises ValueError for an impossible size."""
     count = -(-sealed // SEGMENT_BYTES)
     plain = sealed - HEADER_BYTES - TAG_BYTES * count
     if sealed < _EMPTY_BYTES or count > SEGMENTS_MAX or sealed_size(plain) != sealed:
-        raise ValueError(f"no sealed object has {sealed} bytes: something was cut off or added")
+        raise ValueError(f"{sealed} bytes is not a valid sealed size: the object was truncated or extended")
     return plain
 
 
 def plain_offset(index: int) -> int:
-    """Offset in the plaintext at which segment `index` begins."""
+    """Plaintext offset of segment `index`."""
     return 0 if index == 0 else index * _INNER_BYTES - HEADER_BYTES
 
 
 def sealed_offset(index: int) -> int:
-    """Offset in the sealed form at which segment `index` begins; segment 0 begins with the header."""
+    """Sealed offset of segment `index`; segment 0 begins with the header."""
     return index * SEGMENT_BYTES
 
 
 def plain_capacity(index: int) -> int:
-    """The most bytes of plaintext that segment `index` holds, and what it holds if it is not the last."""
+    """The maximum plaintext bytes of segment `index`; exact unless it is the last."""
     return _INNER_BYTES - HEADER_BYTES if index == 0 else _INNER_BYTES
 
 
 def plain_length(index: int, plain: int) -> int:
-    """Bytes of plaintext in segment `index` of an object of `plain` bytes.
-
-    Raises:
-        ValueError: it has no such segment.
+    """Plaintext bytes of segment `index` in an object of `plain` bytes. Raises ValueError if there is no such
+    segment.
     """
     if not 0 <= index < segment_count(plain):
         raise ValueError(f"{plain} bytes of plaintext have no segment {index}")
@@ -96,17 +85,14 @@ def plain_length(index: int, plain: int) -> int:
 
 
 def segment_of(offset: int) -> int:
-    """Index of the segment that holds the plaintext byte at `offset`."""
     return (offset + HEADER_BYTES) // _INNER_BYTES
 
 
 def sealed_range(start: int, length: int, plain: int) -> SealedRange:
     """What to read for `length` bytes at `start` of a plaintext of `plain` bytes.
 
-    Nothing of an empty plaintext is its one segment, so that whoever reads it checks it, too.
-
-    Raises:
-        ValueError: the range is empty (and the plaintext is not), or not within the plaintext.
+    An empty plaintext maps to its one segment, so that a reader authenticates it. Raises ValueError for an invalid
+    range.
     """
     if not (start >= 0 and start + length <= plain and length >= min(1, plain)):
         raise ValueError(f"{length} bytes at {start} are no range of {plain} bytes")

@@ -1,7 +1,7 @@
-"""Values that cost a call to another service: kept for a while, and asked for once, however many threads want them.
+"""A cache of values that cost a call to another service: concurrent requests for one value share a call.
 
-Layer: proxy. The service is called outside of the lock, so a slow answer holds up nobody who wants another value. What
-the call raises goes to all who wait for it, and is not kept.
+The call runs outside of the lock, so a slow answer blocks no other value. An exception reaches all waiters and is not
+cached.
 """
 
 from __future__ import annotations
@@ -19,23 +19,19 @@ V = TypeVar("V")
 
 
 class SingleFlight(Generic[K, V]):
-    """At most `most` values, each for at most `seconds` after it was asked for; the least recently used go first."""
+    """At most `most` values, each for at most `seconds`, in LRU order."""
 
     def __init__(self, clock: Clock, *, seconds: float, most: int) -> None:
         self._clock = clock
         self._seconds = seconds
         self._most = most
         self._lock = threading.Lock()
-        # Values with the instant until which they may be used.
+        # Values and their expiry times.
         self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
         self._flights: dict[K, Future[V]] = {}
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
-        """The value that is kept, or what `ask` returns now, or what it returns to a thread that asked before.
-
-        Raises:
-            Exception: whatever `ask` raises.
-        """
+        """Return the cached value, or the result of `ask`, shared with concurrent callers. Raises what `ask` raises."""
         with self._lock:
             kept = self._fresh(key)
             if kept is not None:
@@ -61,12 +57,12 @@ class SingleFlight(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Keeps a value that came another way."""
+        """Store a value that came another way."""
         with self._lock:
             self._keep(key, value, self._clock.monotonic() + self._seconds)
 
     def forget(self, key: K, value: V) -> None:
-        """Drops this very value; one that has replaced it stays."""
+        """Remove this value, unless another has replaced it."""
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None and kept[1] is value:
@@ -86,7 +82,7 @@ class SingleFlight(Generic[K, V]):
     def _keep(self, key: K, value: V, until: float) -> None:
         self._kept[key] = (until, value)
         self._kept.move_to_end(key)
-        # Those past their time go too: keys must not lie in memory for longer than they may be used.
+        # Expired ones too: keys must not stay in memory after their use.
         now = self._clock.monotonic()
         for old in [k for k, (end, _) in self._kept.items() if end <= now]:
             del self._kept[old]

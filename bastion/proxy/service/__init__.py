@@ -1,1 +1,1 @@
-"""The storage service: where it is asked, and over which connections."""
+"""The storage service: requests to it and their connections."""

@@ -1,10 +1,10 @@
-"""The storage service over the network: connections that are kept, certificates that are always verified.
+"""The storage service over the network: kept connections, verified certificates.
 
-Layer: proxy. Invariants:
+Invariants:
 
-* What is meant for a storage host leaves this machine over TLS or not at all, with the host's certificate verified.
-  Only an operator who names another endpoint (`GCS_PROXY_UPSTREAM`, for emulators and tests) can have it otherwise.
-* A connection is used by one request at a time, and again only when it looks alive and has not been idle for long.
+* Data for a storage host leaves this machine over TLS with a verified certificate. Only an operator's
+  `GCS_PROXY_UPSTREAM` (for emulators and tests) can change this.
+* A connection serves one request at a time. It is reused only if it looks alive and was not idle for long.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from urllib.parse import urlsplit
 
 from bastion.core.errors import Refused
 from bastion.net.http1 import Headers
-from bastion.proxy.service.exchange import Exchange, ForwardedAnswer
+from bastion.net.http1.client import Exchange, HttpAnswer
 from bastion.proxy.service.intercepted import split_authority
 from bastion.proxy.service.roots import trusting
 from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 
 _HTTPS_PORT = 443
 _HTTP_PORT = 80
-# Asking twice for these harms nothing, if a kept connection turns out to have ended just now.
+# Safe to repeat if a kept connection turns out to be closed.
 _HARMLESS = frozenset(("GET", "HEAD"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a connection goes."""
+    """The target of a connection."""
 
     host: str
     port: int
@@ -49,18 +49,18 @@ class _Idle:
 
 
 class ForwardingUpstream:
-    """Asks the storage service; many threads may, at once.
+    """Asks the storage service; thread-safe.
 
     Args:
-        endpoint: `http(s)://host:port` that gets what is meant for any storage host; empty: each host itself.
-        trust: Settings of a client; None: those of this machine.
-        connect_seconds: Longest wait for a connection, its TLS handshake included twice at most.
-        silence_seconds: How long the service may take for an answer, be silent within one, or take nothing.
+        endpoint: `http(s)://host:port` that serves all storage hosts; empty: each host itself.
+        trust: TLS settings; None: those of this machine.
+        connect_seconds: Timeout of a connection; with the TLS handshake at most twice that.
+        silence_seconds: The maximum wait for an answer, between its bytes, or to send.
         idle_seconds: How long an unused connection is kept.
-        idle_max: Most unused connections.
+        idle_max: The maximum number of unused connections.
 
     Raises:
-        Refused: the endpoint is not one.
+        Refused: The endpoint is invalid.
     """
 
     def __init__(
@@ -83,11 +83,10 @@ class ForwardingUpstream:
         self._idle: list[_Idle] = []
         self._closed = False
 
-    def ask(self, asked: Asked) -> ForwardedAnswer:
-        """See `bastion.proxy.service.upstream.Upstream.ask`."""
+    def ask(self, asked: Asked) -> HttpAnswer:
         place = self._endpoint or _place(asked.authority)
         if self._endpoint is not None:
-            # It names addresses in its answers, which must be those that our clients use.
+            # The service's answers contain addresses, which must be those that our clients use.
             asked = replace(asked, headers=Headers([*asked.headers.items(), ("X-Forwarded-Proto", "https")]))
 
         def done(exchange: Exchange, again: bool) -> None:
@@ -104,7 +103,7 @@ class ForwardingUpstream:
         return self._connect(place).ask(asked, done)
 
     def close(self) -> None:
-        """Ends the connections that nobody uses, and the others when they are no longer used."""
+        """Close idle connections now, and the others after use."""
         with self._lock:
             self._closed = True
             ended, self._idle = self._idle, []
@@ -112,7 +111,7 @@ class ForwardingUpstream:
             idle.exchange.close()
 
     def _take(self, place: Place) -> Exchange | None:
-        """The connection to a place that was used last, if one is kept that still lives."""
+        """The most recently used live connection to a place, if any."""
         while True:
             with self._lock:
                 found = next((idle for idle in reversed(self._idle) if idle.place == place), None)
@@ -157,7 +156,7 @@ def _place(authority: str) -> Place:
         host, port = split_authority(authority)
     except ValueError as error:
         raise UpstreamUnavailable(f"{authority!r} is not a host that can be asked") from error
-    # What a client sends in the clear goes on over TLS.
+    # A client's clear-text request continues over TLS.
     return Place(host=host, port=_HTTPS_PORT if port in (None, _HTTP_PORT) else port, secure=True)
 
 

@@ -1,7 +1,7 @@
-"""Names of hosts: how a client may write them, and which of them are the storage service.
+"""Recognize host names of the storage service, in every spelling.
 
-Layer: proxy. Pure. Whatever spelling a resolver would take for a storage host must be recognised as one here, or it
-would be tunnelled, and what a job stores through the tunnel would lie in the bucket unencrypted.
+Pure. Any spelling that a resolver accepts for a storage host must match. Otherwise it would be tunneled, and its data
+stored unencrypted.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _STORAGE = re.compile(
 
 
 def split_authority(authority: str) -> tuple[str, int | None]:
-    """Host, in lower case and without a dot at its end, and port; None: none is named.
+    """Split into host (lower case, without a final dot) and port or None.
 
     Raises:
-        ValueError: it is not `host`, `host:port` or `[address]:port`.
+        ValueError: It is not `host`, `host:port` or `[address]:port`.
     """
     found = _AUTHORITY.fullmatch(authority)
     if found is None:
@@ -40,17 +40,17 @@ def split_authority(authority: str) -> tuple[str, int | None]:
 
 
 def is_storage(host: str) -> bool:
-    """Whether a host, as `split_authority` gives it, serves storage (and, of some, other things too)."""
+    """Whether a host from `split_authority` serves storage, possibly among other things."""
     return _STORAGE.fullmatch(host) is not None
 
 
 def is_shared(host: str) -> bool:
-    """Whether a storage host serves other things, too."""
+    """Whether a storage host also serves other things."""
     found = _STORAGE.fullmatch(host)
     return found is not None and found["shared"] is not None
 
 
 def bucket_in(host: str) -> str:
-    """The bucket that a storage host names, as `BUCKET.storage.googleapis.com` does; empty: the path names it."""
+    """The bucket in a host such as `BUCKET.storage.googleapis.com`; empty if the path names it."""
     found = _STORAGE.fullmatch(host)
     return (found["bucket"] or "") if found else ""

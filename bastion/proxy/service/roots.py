@@ -1,7 +1,5 @@
-"""The authorities that this machine trusts, where they are to be found as one file or folder.
-
-Layer: proxy. `SSL_CERT_FILE` and `SSL_CERT_DIR` go first, as everywhere; then what the system has; then certifi,
-because small images have no certificates at all.
+"""The certificate authorities that this machine trusts: `SSL_CERT_FILE` and `SSL_CERT_DIR` first, then the system's,
+then certifi, because small images have none.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import certifi
 
 
 def trusting() -> ssl.SSLContext:
-    """A client's settings: the other side's certificate and name are always verified; HTTP/1.1 and nothing newer."""
+    """A client's TLS settings: verified certificates and names, HTTP/1.1 only."""
     context = ssl.create_default_context()
     if not _system_roots():
         context.load_verify_locations(certifi.where())
@@ -23,16 +21,12 @@ def trusting() -> ssl.SSLContext:
 
 
 def roots() -> bytes:
-    """PEM of all trusted authorities, for clients that take one file and then know nothing else.
-
-    Raises:
-        OSError: the file or folder cannot be read.
-    """
+    """PEM of all trusted authorities, for clients that read a single file. Raises OSError."""
     return b"\n".join(file.read_bytes().strip() for file in _system_roots() or [Path(certifi.where())]) + b"\n"
 
 
 def _system_roots() -> list[Path]:
-    """The files of the system's authorities, each authority once."""
+    """The system's authority files, each authority once."""
     paths = ssl.get_default_verify_paths()
     if paths.cafile:
         return [Path(paths.cafile)]
@@ -41,6 +35,6 @@ def _system_roots() -> list[Path]:
     whole = Path(paths.capath) / "ca-certificates.crt"
     if whole.is_file():
         return [whole]
-    # OpenSSL finds a certificate in a folder by its hash: such names are what counts there.
+    # OpenSSL finds certificates in a folder by hash: only such names count there.
     hashed = [entry for entry in os.scandir(paths.capath) if entry.is_file() and entry.name[:8].isalnum()]
     return [Path(entry.path) for entry in hashed if entry.name[8:9] == "." and entry.name[9:].isdigit()]

@@ -1,1 +1,1 @@
-"""Where clients come to: the address, the processes behind it, and what they trust."""
+"""Serving clients: the address, the processes behind it, and the certificates."""

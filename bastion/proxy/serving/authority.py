@@ -1,11 +1,11 @@
-"""The authority that vouches for the proxy, to the clients that are told to trust it.
+"""The certificate authority of the proxy, for clients that are told to trust it.
 
-Layer: proxy. Invariants:
+Invariants:
 
-* Its private key lies in a private folder, readable by this user only, and nowhere else; it lasts over restarts, so
-  that clients that trusted the proxy before go on trusting it.
-* Clients believe it about storage hosts only: a stolen key opens no other site.
-* What is published is public, appears whole or not at all, and appears when the proxy is ready: clients wait for it.
+* Its private key stays in a private folder that only this user can read. It survives restarts, so that clients keep
+  trusting it.
+* It can vouch for storage hosts only: a stolen key opens no other site.
+* Published files are public and complete, and appear when the proxy is ready: clients wait for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bastion.proxy.service.roots import roots
 
 __all__ = ["AUTHORITY_NAME", "BUNDLE_FILE", "CA_FILE", "ProxyAuthority"]
 
-# By which a client's person, and `bastion proxy doctor`, tell it from others.
+# Identifies our authority to users and to `bastion proxy doctor`.
 AUTHORITY_NAME = "bastion storage proxy CA"
 _KEPT_FILE = "authority.pem"
 _DOMAIN = "googleapis.com"
@@ -34,7 +34,7 @@ _LIFETIME = datetime.timedelta(days=800)
 _RENEWAL = datetime.timedelta(days=60)
 _LEAF_LIFETIME = datetime.timedelta(days=30)
 _LEAF_RENEWAL = datetime.timedelta(days=10)
-# Every bucket has a host name of its own, and a client may make up any number of them.
+# Every bucket has its own host name, and a client can invent any number of them.
 _LEAVES_MAX = 256
 
 Now = Callable[[], datetime.datetime]
@@ -45,14 +45,14 @@ def utc_now() -> datetime.datetime:
 
 
 class ProxyAuthority:
-    """Certificates for the hosts whose requests the proxy answers; threads may share it.
+    """Certificates for the hosts that the proxy answers for; thread-safe.
 
     Args:
-        folder: Private; made if it is missing. The authority in it is used while it is valid, and made otherwise.
+        folder: Private; created if missing. A valid authority in it is used, otherwise one is made.
         now: The time, with its zone.
 
     Raises:
-        Refused: the folder or the key in it is somebody else's, or others can read the key.
+        Refused: Another user owns the folder or key, or others can read the key.
     """
 
     def __init__(self, folder: Path, *, now: Now = utc_now) -> None:
@@ -64,15 +64,10 @@ class ProxyAuthority:
 
     @property
     def public_pem(self) -> bytes:
-        """What clients are to trust."""
         return self._authority.public_pem
 
     def context(self, host: str) -> ssl.SSLContext:
-        """A server's settings that make it that host, in the eyes of who trusts the authority.
-
-        Raises:
-            ValueError: the host cannot stand in a certificate.
-        """
+        """A server's TLS settings for that host. Raises ValueError if it cannot stand in a certificate."""
         now = self._now()
         with self._lock:
             found = self._leaves.get(host)
@@ -84,32 +79,29 @@ class ProxyAuthority:
             return found[0]
 
     def publish(self, folder: Path) -> None:
-        """Writes the public certificate, and one file of it with all authorities this machine trusts; to be called
-        when the proxy listens.
-
-        Args:
-            folder: Made if it is missing.
+        """Write the public certificate, and a bundle with all authorities that this machine trusts. Call it when the
+        proxy listens.
 
         Raises:
-            Refused: the files cannot be written, or the machine's authorities not be read.
+            Refused: The files cannot be written, or the machine's authorities cannot be read.
         """
         own = self.public_pem
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # It may be in there already: a client's environment may have come down to us.
+            # May be included already, if the environment is that of a client.
             others = roots().replace(own, b"")
             _replace(folder / BUNDLE_FILE, others + own, mode=0o644)
-            # Last, because this is the one that is waited for.
+            # Last: clients wait for this file.
             _replace(folder / CA_FILE, own, mode=0o644)
         except OSError as error:
             raise Refused(
-                f"the certificates for clients cannot be published in {folder} ({error}); "
+                f"cannot write the certificates for clients to {folder} ({error}); "
                 "set PROXY_CERT_PATH to a folder that this user can write"
             ) from error
 
     def _make(self, host: str, now: datetime.datetime) -> ssl.SSLContext:
         leaf = self._authority.sign("bastion storage proxy", [host], key=self._key, now=now, lifetime=_LEAF_LIFETIME)
-        # A context reads its key from a file only; this one is in memory, and gone with us however we end.
+        # A TLS context reads its key from a file only; this one is in memory, and vanishes with the process.
         with os.fdopen(os.memfd_create("leaf"), "wb") as file:
             file.write(leaf.private_pem)
             file.flush()
@@ -117,7 +109,7 @@ class ProxyAuthority:
 
 
 def _kept(folder: Path, now: datetime.datetime) -> Authority:
-    """The authority in a folder, made anew if it is none or ends soon."""
+    """The authority in a folder; a new one if it is invalid or expires soon."""
     file = folder / _KEPT_FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,8 +118,7 @@ def _kept(folder: Path, now: datetime.datetime) -> Authority:
             facts = os.fstat(stream.fileno())
             if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
                 raise Refused(
-                    f"{file} holds a private key and others can read it, or it is not this user's; remove it, "
-                    "and a new one is made"
+                    f"{file} holds a private key that others own or can read; remove it, and a new one will be created"
                 )
             data = stream.read()
     except FileNotFoundError:
@@ -154,7 +145,7 @@ def _not_kept(folder: Path, error: OSError) -> Refused:
 
 
 def _replace(file: Path, data: bytes, *, mode: int) -> None:
-    """Replaces a file atomically; it never has more rights than it is to have."""
+    """Replace a file atomically; it never has more permissions than `mode`."""
     descriptor, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:

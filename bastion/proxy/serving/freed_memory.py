@@ -1,8 +1,7 @@
-"""What the C library does with memory that was given back.
+"""Keep freed memory in the process.
 
-Layer: proxy. The proxy makes and drops buffers of a few hundred KiB thousands of times a second. Of that size the GNU C
-library returns each to the kernel at once, which clears its pages anew for the next: that took a third of the time of
-sealing. Kept for reuse it costs a few MiB.
+The proxy allocates buffers of a few hundred KiB thousands of times a second. By default glibc returns each to the
+kernel, which clears its pages for the next one: that took a third of the sealing time. Keeping them costs a few MiB.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ _M_ARENA_MAX = -8
 
 _KEPT_BYTES = 4 * 1024 * 1024
 _LARGE_BYTES = 1024 * 1024
-# Each keeps its own. Threads allocate under Python's lock, so more of them would help nobody.
+# Each arena keeps its own memory. Threads allocate under Python's lock, so more arenas would not help.
 _ARENAS = 4
 
 
 def keep_freed_memory() -> None:
-    """Keeps up to 4 MiB that was given back in each of 4 arenas; to be called before there are threads. Does nothing
-    with another C library."""
+    """Keep up to 4 MiB of freed memory in each of 4 arenas. Call it before starting threads. Does nothing without
+    glibc.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -1,10 +1,10 @@
-"""Where clients come to: what they mean for the storage service goes to the handler, all else passes untouched.
+"""The address for clients: requests for the storage service go to the handler, everything else passes through.
 
-Layer: proxy. Invariants:
+Invariants:
 
-* No request for a storage host goes past the handler: however its name is written, by CONNECT to whatever port or in
-  the clear, and within a connection for one of them no request reaches any other host.
-* To other hosts there are only tunnels: nothing of theirs is read.
+* Every request for a storage host reaches the handler: however the name is written, by CONNECT to any port, or in clear
+  text. On a connection for a storage host no request reaches another host.
+* Other hosts get tunnels only: nothing in them is read.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Intercepts = Callable[[str, int], bool]
 
 
 class ProxyListener:
-    """An HTTP proxy on this machine. `open` it, tell clients its port, `close` it.
+    """An HTTP proxy on this machine.
 
     Args:
-        handler: Answers what is meant for the storage service; called by many threads at once.
-        intercepts: Whether a host (in lower case, without a dot at its end) and port are the storage service's.
-        context: Makes a server's TLS settings for such a host; `ValueError`: it cannot be one.
+        handler: Answers requests for the storage service; called concurrently.
+        intercepts: Whether a host (lower case, no final dot) and port belong to the storage service.
+        context: Makes TLS settings for such a host; raises `ValueError` if impossible.
         host: Address to listen on.
         port: 0: any.
         idle_seconds: How long a connection or a tunnel may be silent.
-        connect_seconds: Longest wait for the far end of a tunnel.
-        connections_max: Most connections at once.
-        admit: As `HttpServer` takes it.
-        listener: As `HttpServer` takes it, in place of host and port.
-        work: Told of each request that is meant for the storage service.
+        connect_seconds: Timeout for the far end of a tunnel.
+        connections_max: Limit of concurrent connections.
+        admit: As in `HttpServer`.
+        listener: As in `HttpServer`, instead of host and port.
+        work: Called around each request for the storage service.
     """
 
     def __init__(
@@ -78,35 +78,28 @@ class ProxyListener:
         )
 
     def open(self) -> None:
-        """Listens and serves.
-
-        Raises:
-            OSError: the port is taken.
-        """
+        """Listen and serve. Raises OSError if the port is in use."""
         self._server.open()
 
     @property
     def port(self) -> int:
-        """The port that is served."""
         return self._server.port
 
     def close(self, grace_seconds: float = 5.0) -> None:
-        """Ends: no new connections, idle ones and tunnels at once, requests at hand after the grace period."""
+        """Stop: close idle connections and tunnels at once, and active requests after the grace period."""
         self._server.close(grace_seconds)
 
     def _outer(self, request: Request) -> Response:
-        """Answers what comes in the clear."""
+        """Answer a clear-text request."""
         if request.method == "CONNECT":
             return self._connect(request)
         scheme, colon, _ = request.target.partition("://")
         if not colon or request.target.startswith("/"):
-            return _refusal(400, "this is a proxy; set https_proxy to its address and ask for what you want by its URL")
+            return _refusal(400, "this is a proxy; set https_proxy to its address, and request the URL that you want")
         if scheme.lower() != "http":
-            return _refusal(400, "a proxy is asked by CONNECT for everything but http://")
+            return _refusal(400, "this proxy supports CONNECT and http:// only")
         if not self._is_intercepted(request.authority, _HTTP_PORT):
-            return _refusal(
-                403, "this proxy passes nothing on in the clear: use https://, or put the host into no_proxy"
-            )
+            return _refusal(403, "this proxy forwards no clear text: use https://, or add the host to no_proxy")
         return self.answer(request)
 
     def _connect(self, request: Request) -> Response:
@@ -115,13 +108,13 @@ class ProxyListener:
         except ValueError:
             host, port = "", None
         if port is None or request.body.length:
-            return _refusal(400, "CONNECT takes host:port and no body")
+            return _refusal(400, "CONNECT requires host:port and no body")
         if self._intercepts(host, port):
             return self._secured(host)
         try:
             tunnel = Tunnel(host, port, connect_seconds=self._connect_seconds, idle_seconds=self._idle_seconds)
         except TimeoutError:
-            return _refusal(504, f"{host}:{port} does not answer")
+            return _refusal(504, f"{host}:{port} did not answer")
         except OSError as error:
             return _refusal(502, f"no connection to {host}:{port}: {error.strerror or error}")
         _log.debug("tunnel to %s:%d", host, port)
@@ -131,14 +124,14 @@ class ProxyListener:
         try:
             context = self._context(host)
         except ValueError:
-            return _refusal(400, f"{host[:300]!r} cannot be the name of a host")
+            return _refusal(400, f"{host[:300]!r} is not a valid host name")
         except OSError as error:
-            _log.warning("no certificate could be made: %s", error)
-            return _refusal(503, "the proxy has no file descriptor or no room left; try again")
+            _log.warning("could not create a certificate: %s", error)
+            return _refusal(503, "the proxy is out of file descriptors or disk space; try again")
         return _established(Secured(context=context, handler=self._inner))
 
     def _inner(self, request: Request) -> Response:
-        """Answers what comes by TLS on a connection for a storage host."""
+        """Answer a request on a TLS connection for a storage host."""
         if request.method == "CONNECT":
             return _refusal(400, "CONNECT within a connection to a storage host")
         if not self._is_intercepted(request.authority, _HTTPS_PORT):
@@ -146,7 +139,7 @@ class ProxyListener:
         return self.answer(request)
 
     def answer(self, request: Request) -> Response:
-        """Answers what is meant for the storage service, from wherever it comes."""
+        """Answer a request for the storage service."""
         self._workload.begin()
         streams = False
         try:
@@ -168,11 +161,11 @@ class ProxyListener:
 
 
 class _Body:
-    """A response's body; one that breaks off is told in the log in a line, and ends in a reset.
+    """A response's body. If it breaks off, a log line tells, and the connection is reset.
 
     Args:
         body: Owned.
-        request: What the log calls the request.
+        request: The request's name in the log.
         on_close: Called once.
     """
 

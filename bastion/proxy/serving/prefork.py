@@ -1,12 +1,12 @@
-"""Several processes serve one address, because one interpreter uses one processor and not much more.
+"""Several processes behind one address, because one interpreter uses about one processor.
 
-Layer: proxy. The process that was started accepts every connection and hands it to the one with the least to do; it
-reads none of them. The others fork from it before there is a thread, and share what was loaded until then. Invariants:
+The first process accepts every connection and hands it to the least busy of the others, unread. They fork from it
+before it has threads, and share what was loaded. Invariants:
 
-* They live and die together: where one ends unasked, all end, and whoever started the proxy starts it again. Where it
-  is the first, the kernel ends the others, whatever they are at: the next proxy may begin at once.
-* Only the first holds the address, so it is free as soon as that process is gone.
-* None serves before all can: what one of them finds wrong, the first raises.
+* They live and die together: if one ends unexpectedly, all end, and the starter restarts the proxy. If the first one
+  ends, the kernel kills the others.
+* Only the first holds the address: it is free as soon as that process is gone.
+* None serves before all can; the first one raises the errors of all.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from bastion.proxy.serving.workload import Workload, WorkloadCounter
 _log = logging.getLogger(__name__)
 
 _FORK = multiprocessing.get_context("fork")
-# Where connections cannot be accepted, trying again at once would fail at full speed.
+# Retrying at once would fail in a busy loop.
 _PAUSE_SECONDS = 0.05
-# After the grace that they give their requests, the others need a moment to end.
+# After the grace of their requests, the others need a moment to end.
 _END_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """What one of the processes that serve has from the first one.
+    """What a serving process gets from the first one.
 
     Attributes:
         clients: Connections of clients.
-        requests: Connections with a request from another process, one each.
+        requests: Connections from another process, with one request each.
     """
 
     clients: Inbox
@@ -53,7 +53,7 @@ class Seat:
     workload: WorkloadCounter
 
 
-# Begins to serve, and returns what ends that, giving requests at hand so many seconds.
+# Starts serving; returns a function that stops it with a grace period in seconds.
 Serve = Callable[[Seat], Callable[[float], None]]
 
 
@@ -62,30 +62,30 @@ class _Process:
     number: int
     clients: Inbox
     process: multiprocessing.process.BaseProcess
-    # Tells when it serves, or why it cannot, and is told when to end.
+    # Reports readiness or an error, and receives the order to end.
     control: Connection
 
 
 class Prefork:
-    """The first process; its methods are called in the main thread, before there is another one.
+    """The first process. Call its methods in the main thread, before starting threads.
 
     Args:
-        count: How many processes serve.
-        serve: What each of them does.
+        count: Number of serving processes.
+        serve: Runs in each of them.
 
     Raises:
-        BastionError: the system's limits do not allow it.
+        BastionError: System limits do not allow it.
     """
 
     def __init__(self, count: int, serve: Serve) -> None:
         self._serve = serve
         self._count = count
-        # In the order in which they were given a connection last.
+        # Least recently used first.
         self._processes: list[_Process] = []
         self._ended = False
         with within_limits(count):
             self._workload = Workload(count)
-            # Signals wake the one thread wherever it waits.
+            # A signal wakes the one thread wherever it waits.
             self._woken, self._waker = socket.socketpair()
             for end in (self._woken, self._waker):
                 end.setblocking(False)
@@ -93,10 +93,10 @@ class Prefork:
             self._selector.register(self._woken, selectors.EVENT_READ)
 
     def start(self) -> bool:
-        """Starts all and waits until they serve; False: a signal to end came first.
+        """Start all and wait until they serve; False if a signal asked to end.
 
         Raises:
-            BastionError: what one of them raised, or that one ended, or that there cannot be so many.
+            BastionError: The error of one of them, or its unexpected end, or a system limit.
         """
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, self._end)
@@ -122,11 +122,7 @@ class Prefork:
         return not self._ended
 
     def distribute(self, listener: socket.socket) -> None:
-        """Hands out connections until SIGTERM or SIGINT.
-
-        Raises:
-            BastionError: one has ended unasked.
-        """
+        """Hand out connections until SIGTERM or SIGINT. Raises BastionError if a process ended unexpectedly."""
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         while not self._ended:
@@ -136,7 +132,7 @@ class Prefork:
         _log.info("ending")
 
     def close(self, grace_seconds: float) -> None:
-        """Ends all, giving requests at hand some time; 0: there are none yet."""
+        """End all; 0 if there are no requests yet."""
         for process in self._processes:
             with contextlib.suppress(OSError):
                 process.control.send(grace_seconds)
@@ -160,14 +156,11 @@ class Prefork:
         self._processes.append(_Process(number=number, clients=seat.clients, process=process, control=ours))
 
     def _heard(self) -> list[_Process]:
-        """Waits until something happens; those of the others that have said something, or ended."""
+        """Wait for an event; return the processes that reported something or ended."""
         return [key.data for key, _ in self._selector.select() if key.data is not None]
 
     def _check_ready(self, process: _Process) -> None:
-        """
-        Raises:
-            BastionError: it cannot serve.
-        """
+        """Raise BastionError if the process cannot serve."""
         try:
             problem = process.control.recv()
         except (EOFError, OSError):
@@ -179,15 +172,15 @@ class Prefork:
         return any(process.control.poll() for process in self._processes)
 
     def _unasked_end(self, ended: Iterable[_Process]) -> BastionError:
-        """Why all end, once some are gone; told at once, and to be the last word, too."""
-        gone = ["a process of the proxy ended unasked, so all end"]
+        """Log, and return, the error for a process that ended unexpectedly."""
+        gone = ["a process of the proxy ended unexpectedly; stopping all"]
         for process in ended:
             # Its files are closed before it has ended, on a busy machine long before.
             process.process.join(_END_SECONDS)
             if process.process.exitcode is not None:
-                # By its id the kernel's log names what it killed for want of memory.
+                # The kernel's log names the process that it killed for lack of memory by this id.
                 pid, code = process.process.pid, process.process.exitcode
-                gone.append(f"process {pid} of the proxy ended unasked ({code}), so all end")
+                gone.append(f"process {pid} of the proxy ended unexpectedly ({code}); stopping all")
         _log.error("%s", gone[-1])
         return BastionError(gone[-1])
 
@@ -197,7 +190,7 @@ class Prefork:
         except BlockingIOError:
             return
         except OSError as error:
-            _log.warning("no connection could be accepted: %s", error)
+            _log.warning("could not accept a connection: %s", error)
             time.sleep(_PAUSE_SECONDS)
             return
         with connection:
@@ -205,15 +198,16 @@ class Prefork:
                 time.sleep(_PAUSE_SECONDS)
 
     def _given(self, connection: socket.socket) -> bool:
-        """Whether somebody has taken it; asked first is who has the least to do, and of these who waits the longest.
+        """Hand a connection to the least busy process; among equals, to the one that has waited longest. Return False
+        if none takes it.
 
-        Connections that come together are all given before one of them is work: in turns, whoever had many before.
+        Connections that arrive together are distributed before one of them counts as work: they go round in order.
         """
         for process in sorted(self._processes, key=lambda each: self._workload.at_hand(each.number)):
             try:
                 given = process.clients.give(connection)
             except OSError as error:
-                _log.warning("process %s of the proxy takes no connection: %s", process.process.pid, error)
+                _log.warning("process %s of the proxy does not accept a connection: %s", process.process.pid, error)
                 continue
             if given:
                 self._processes.remove(process)
@@ -221,7 +215,8 @@ class Prefork:
                 return True
         return False
 
-    # -- in the processes that serve -----------------------------------------------------------------------------------
+    # -- in the serving processes
+    # ------------------------------------------------------------------------------------------
 
     def _run(self, seat: Seat, control: Connection, others: Connection, first: int) -> None:
         processes.end_with_parent(first)
@@ -230,7 +225,7 @@ class Prefork:
             process.control.close()
         signal.set_wakeup_fd(-1)
         for ending in (signal.SIGTERM, signal.SIGINT):
-            # A terminal sends them to all; the first one tells us.
+            # A terminal sends it to all; the first process forwards it.
             signal.signal(ending, signal.SIG_IGN)
         close, problem = None, None
         try:
@@ -241,7 +236,7 @@ class Prefork:
             control.send(problem)
             grace_seconds = control.recv() if problem is None else 0.0
         except (EOFError, OSError):
-            # The first one is gone; its files are closed a moment before the kernel ends us.
+            # The first process is gone; its files are closed a moment before the kernel kills this one.
             os._exit(1)
         if close is not None:
             close(grace_seconds)
@@ -249,19 +244,12 @@ class Prefork:
 
 @contextlib.contextmanager
 def within_limits(count: int) -> Iterator[None]:
-    """Explains that processes, threads and sockets cannot be made.
-
-    Args:
-        count: How many processes serve.
-
-    Raises:
-        BastionError: so it is.
-    """
+    """Turn errors of missing processes, threads and sockets into a BastionError that explains them."""
     try:
         yield
     except (OSError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise BastionError(
-            f"{count} processes of the proxy cannot be started ({why}); allow more open files and "
+            f"{count} processes of the proxy cannot be started ({why}); raise the limits of open files and "
             "processes (ulimit -n, ulimit -u), or set GCS_PROXY_PROCESSES to fewer"
         ) from error

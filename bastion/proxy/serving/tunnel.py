@@ -1,11 +1,11 @@
-"""A tunnel to a host that is none of the proxy's business: bytes both ways, untouched.
+"""A tunnel to another host: bytes both ways, untouched.
 
-Layer: proxy. Invariants:
+Invariants:
 
-* Each direction holds one buffer, whatever passes; a reader that is slow slows its writer down.
-* The end of one direction is passed on while the other goes on; a reset is passed on as a reset, because an end could
-  pass for the whole of something.
-* A tunnel through which nothing passes for a while ends.
+* Each direction holds one buffer; a slow reader slows its writer down.
+* The end of one direction is passed on while the other continues. A reset is passed on as a reset: an end could make
+  truncated data look complete.
+* An idle tunnel ends after a timeout.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ _RESET = struct.pack("@ii", 1, 0)
 
 
 class Tunnel:
-    """A tunnel whose far end is connected; a `bastion.net.http1.Raw`.
+    """A tunnel with a connected far end; a `bastion.net.http1.Raw`.
 
     Args:
-        host: Name or address.
-        port: There.
-        connect_seconds: Longest wait for the connection.
-        idle_seconds: How long nothing may pass.
+        connect_seconds: Connection timeout.
+        idle_seconds: How long the tunnel may be idle.
 
     Raises:
-        OSError: there is no connection.
+        OSError: Cannot connect.
     """
 
     def __init__(self, host: str, port: int, *, connect_seconds: float, idle_seconds: float) -> None:
@@ -40,7 +38,7 @@ class Tunnel:
         try:
             self._far = socket.create_connection((host, port), connect_seconds)
         except UnicodeError as error:
-            raise OSError(f"{host!r} is not the name of a host") from error
+            raise OSError(f"{host!r} is not a valid host name") from error
 
     def run(self, channel: Channel, /) -> None:
         near, far = channel.connection, self._far
@@ -59,7 +57,7 @@ class Tunnel:
 
 
 class _Direction:
-    """One way through: what was read from the source and not yet written to the sink."""
+    """One direction: data that was read from the source and not yet written to the sink."""
 
     def __init__(self, source: socket.socket, sink: socket.socket, begun: bytes = b"") -> None:
         self._source = source
@@ -79,11 +77,7 @@ class _Direction:
         return self.open and not self._held
 
     def step(self) -> None:
-        """Reads if nothing is held, and writes what is.
-
-        Raises:
-            OSError: one of the ends is broken.
-        """
+        """Read if nothing is held, then write. Raises OSError if an end is broken."""
         with contextlib.suppress(BlockingIOError):
             if self.waits_to_read:
                 count = self._source.recv_into(self._memory)
@@ -97,7 +91,7 @@ class _Direction:
 
 
 class _End:
-    """A socket, and the two directions that meet there."""
+    """A socket and the two directions that meet there."""
 
     def __init__(self, end: socket.socket, *, reading: _Direction, writing: _Direction) -> None:
         self._end = end
@@ -111,26 +105,22 @@ class _End:
         return select.POLLIN * self._reading.waits_to_read | select.POLLOUT * self._writing.waits_to_write
 
     def register(self, poll: select.poll) -> None:
-        """Says what is waited for. With nothing to wait for, only that somebody else shuts the socket down."""
+        """Register what to wait for; with nothing to wait for, only a shutdown."""
         wanted = self._wanted or (None if self._hung_up else 0)
         if wanted == self._registered:
             return
         if wanted is None:
-            # An end that has hung up would wake us again and again while what it sent waits to be written.
+            # A closed end would wake us repeatedly while its data waits to be written.
             poll.unregister(self._end)
         else:
             poll.register(self._end, wanted)
         self._registered = wanted
 
     def step(self, event: int) -> None:
-        """Does what has become possible.
-
-        Raises:
-            OSError: one of the ends is broken.
-        """
+        """Do what has become possible. Raises OSError if an end is broken."""
         self._hung_up = self._hung_up or bool(event & select.POLLHUP)
         if event & select.POLLERR or (self._hung_up and not self._reading.open):
-            # Nothing can be read or written there any more.
+            # Nothing can be read or written there.
             raise ConnectionResetError
         if event & (select.POLLIN | select.POLLHUP):
             self._reading.step()
@@ -141,11 +131,7 @@ class _End:
 def _relay(
     near: socket.socket, far: socket.socket, *, unread: bytes, idle_seconds: float, touch: Callable[[], None]
 ) -> None:
-    """Passes bytes on until both directions have ended or nothing has passed for too long.
-
-    Raises:
-        OSError: an end is broken, or silent.
-    """
+    """Relay until both directions have ended, or the tunnel was idle for too long. Raises OSError."""
     up, down = _Direction(near, far, unread), _Direction(far, near)
     near_end, far_end = _End(near, reading=up, writing=down), _End(far, reading=down, writing=up)
     ends = {near.fileno(): near_end, far.fileno(): far_end}

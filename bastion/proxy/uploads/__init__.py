@@ -1,1 +1,1 @@
-"""From a client's plaintext to a sealed object: uploads of every kind."""
+"""Uploads: from a client's plaintext to a sealed object."""

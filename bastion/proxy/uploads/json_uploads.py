@@ -1,12 +1,11 @@
-"""Uploads of the JSON API into buckets of which something is mapped: what kind each is, and whether it is sealed.
+"""Uploads of the JSON API into buckets with a mapping: the upload type, and whether to seal.
 
-Layer: proxy. In a bucket that is mapped below a prefix only, what lies elsewhere passes as it is.
+If only a prefix of a bucket is mapped, other objects pass through unchanged.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,17 +19,17 @@ from bastion.proxy.uploads.storing import store
 from bastion.proxy.uploads.upload_description import Description, described
 from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_wire.declared_sums import Declared
-from bastion.storage_wire.multipart_related import MultipartRelated, boundary_of
+from bastion.storage_wire.multipart_related import MultipartRelated, boundary_of, related_frame
 from bastion.storage_wire.refusals import invalid, not_allowed, required
 
 
 def upload(call: Call) -> Response:
-    """Answers a request below `/upload/.../b/BUCKET/o`.
+    """Answer a request below `/upload/.../b/BUCKET/o`.
 
     Raises:
-        Refusal: what was asked for cannot be.
-        KmsUnavailable, KmsRefused: as the key service did; nothing was asked of the storage service.
-        UpstreamUnavailable: it is not known what became of it.
+        Refusal: The request is invalid.
+        KmsUnavailable, KmsRefused: From the key service; the storage service was not asked.
+        UpstreamUnavailable: The result is unknown.
     """
     if "upload_id" in call.query:
         return resumable_uploads.proceed(call)
@@ -52,11 +51,7 @@ def upload(call: Call) -> Response:
 
 
 def insert_empty(call: Call) -> Response:
-    """Answers `POST /b/BUCKET/o` without media: an empty object, whose one segment is sealed, too.
-
-    Raises:
-        As `upload`.
-    """
+    """Answer `POST /b/BUCKET/o` without media: an empty object, sealed too."""
     document = call.document()
     description = described(document, call.query, call.request.headers, content_type="")
     if _is_sealed(call, description):
@@ -118,19 +113,14 @@ def _as_json(call: Call) -> Any:
 
 
 def _passed_on(call: Call, parts: MultipartRelated) -> Response:
-    """An upload whose first part was read to know the object's name, put together again."""
-    boundary = f"bastion-{secrets.token_hex(20)}"
+    """Pass on an upload whose first part was read to learn the object's name."""
+    frame = related_frame(parts.document, parts.content_type)
     headers = end_to_end(call.request.headers)
-    headers.set("Content-Type", f"multipart/related; boundary={boundary}")
-    content_type = f"Content-Type: {parts.content_type}\r\n" if parts.content_type else ""
-    head = (
-        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(parts.document)}\r\n"
-        f"--{boundary}\r\n{content_type}\r\n"
-    )
+    headers.set("Content-Type", frame.content_type)
 
     def pieces() -> Iterator[bytes]:
-        yield head.encode("latin-1")
+        yield frame.head
         yield from parts.pieces()
-        yield f"\r\n--{boundary}--\r\n".encode()
+        yield frame.tail
 
     return relayed(call.ask(headers=headers, body=pieces()), call.request)

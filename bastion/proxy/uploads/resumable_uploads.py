@@ -1,11 +1,11 @@
-"""Requests of resumable uploads: the beginning, chunks, questions, the end.
+"""Requests of resumable uploads: begin, chunks, status, end.
 
-Layer: proxy. The client's chunks end anywhere, segments do not: whole segments of a chunk stream to the service at
-once, what is left waits in memory for the next chunk. The client's session is one of the service's, whose address it
-gets from the service; so one that this proxy does not know could still lead into a mapped bucket, and is refused.
+A client's chunks end anywhere, segments do not: full segments stream to the service at once, and the tail waits in
+memory for the next chunk. The client's session is one of the service's, at an address from the service. A session that
+this proxy does not know could still lead into a mapped bucket, and is refused.
 
-When something breaks on the way to the service, the request fails and the next one begins by asking what the service
-has. A client may then send the same chunk again, or ask where to go on.
+If the connection to the service breaks, the request fails, and the next one first asks what the service has. A client
+may repeat the chunk, or ask where to continue.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from bastion.storage_wire.ranges import ChunkRange, chunk_range
 from bastion.storage_wire.refusals import Refusal, invalid
 from bastion.storage_wire.unfinished import incomplete
 
-# The service's words for: there is no such upload any more.
+# The service's statuses for an upload that no longer exists.
 _GONE = (404, 410)
 
 
 def begin(call: Call, description: Description) -> Response:
-    """Begins an upload in a mapped place.
+    """Begin an upload in a mapped place.
 
     Raises:
-        KmsUnavailable, KmsRefused: as the key service did; nothing was begun.
-        UpstreamUnavailable: there was no answer.
-        Refusal: 503, the upload cannot be noted; nothing was begun.
+        KmsUnavailable, KmsRefused: From the key service; nothing was begun.
+        UpstreamUnavailable: There was no answer.
+        Refusal: 503 if the upload cannot be recorded; nothing was begun.
     """
     length = call.request.headers.get("X-Upload-Content-Length")
     total = natural_number("X-Upload-Content-Length", length) if length else None
@@ -87,10 +87,10 @@ def begin(call: Call, description: Description) -> Response:
 
 
 def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -> Response:
-    """The service's answer to the beginning of an upload, once that is noted.
+    """Record an upload, and return the service's answer to its beginning.
 
     Args:
-        key: The object's; None: its bytes pass as they are.
+        key: The object's; None if its bytes pass through.
     """
     if 200 <= answer.status < 300:
         try:
@@ -106,7 +106,7 @@ def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -
             cancel(call, target)
             raise
         response = relayed(answer, call.request)
-        # The client's next requests must come here again, wherever the service would have them.
+        # The client's next requests must come through the proxy, wherever the service points.
         scheme = "https" if call.request.secure else "http"
         response.headers.set("Location", f"{scheme}://{call.request.authority}{target}")
         return response
@@ -114,30 +114,26 @@ def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -
 
 
 def _upload_id(call: Call, target: str) -> str:
-    """The name of the upload that the service has begun.
-
-    Raises:
-        Refusal: 502, it has none, or its address would not be taken for one of this bucket.
-    """
+    """The name of the new upload. Raises Refusal (502) if it has none, or its address is not one of this bucket."""
     path, _, raw = target.partition("?")
     query = Query(raw)
     found = route("PUT", call.request.authority, path, query, Headers())
     names = query.all("upload_id")
     if (found.action, found.bucket) != (Action.UPLOAD, call.route.bucket) or len(names) != 1 or not names[0]:
-        raise Refusal(502, "backendError", "The storage service began an upload under a strange address; try again.")
+        raise Refusal(502, "backendError", "The storage service began an upload at an unexpected address; try again.")
     return names[0]
 
 
 def proceed(call: Call) -> Response:
-    """Answers a request that names an upload.
+    """Answer a request that names an upload.
 
     Raises:
-        KmsUnavailable, KmsRefused, EnvelopeBroken: the object's key cannot be had.
-        UpstreamUnavailable: there was no answer; the upload may go on.
-        Refusal: what was asked for cannot be.
+        KmsUnavailable, KmsRefused, EnvelopeBroken: The object's key is unavailable.
+        UpstreamUnavailable: There was no answer; the upload may continue.
+        Refusal: The request is invalid.
     """
     if len(call.query.all("upload_id")) != 1:
-        raise invalid("The query has several names of uploads; which of them counts is not for a proxy to guess.")
+        raise invalid("The query names several uploads; name one.")
     process = call.parts.resumables.process_of(call.query.get("upload_id"))
     sibling = None if process is None else call.parts.siblings.having(process)
     if sibling is not None:
@@ -145,10 +141,10 @@ def proceed(call: Call) -> Response:
 
     def key_of(beginning: Beginning) -> bytes:
         if beginning.envelope is None:
-            raise AssertionError("what passes as it is has no key")
+            raise AssertionError("an unsealed upload has no key")
         return call.parts.envelopes.open(beginning.envelope, beginning.bucket, beginning.name)
 
-    with call.parts.resumables.turn(call.route.bucket, call.query.get("upload_id"), process, key_of) as slot:
+    with call.parts.resumables.hold(call.route.bucket, call.query.get("upload_id"), process, key_of) as slot:
         if slot.outcome is not None:
             _drain(call.request.body)
             return answered(slot.outcome, call.query.get("fields") or slot.fields)
@@ -157,11 +153,11 @@ def proceed(call: Call) -> Response:
             return call.pass_on_alone()
         if slot.session is None:
             return _unsealed(call, slot)
-        return _JobReconciler(call, slot, slot.session).answer()
+        return _SealedRequest(call, slot, slot.session).answer()
 
 
 def _unsealed(call: Call, slot: Slot) -> Response:
-    """Of an upload whose bytes pass as they are, or of one that nobody knows."""
+    """Answer a request of an upload that passes through, or is unknown."""
     if slot.file is not None and call.parts.encrypt:
         beginning = slot.file.beginning
         if call.parts.mapping.key_for(beginning.bucket, beginning.name) is not None:
@@ -172,7 +168,7 @@ def _unsealed(call: Call, slot: Slot) -> Response:
         if passed.status in (200, 201):
             slot.forget()
         return passed
-    # Our notes go when the object is there; a client that did not hear of it asks again, perhaps another process.
+    # Our record goes when the object exists; a client that missed the answer asks again, perhaps another process.
     answer = ask_status(call, _target(call))
     if 200 <= answer.status < 300:
         resource = shown(call, current(call, accepted(answer)), None)
@@ -187,12 +183,12 @@ def _unknown() -> Refusal:
         410,
         "gone",
         "The encrypting proxy does not know this upload: it was begun without it or before the bucket was mapped, or "
-        "its notes are gone. Begin anew.",
+        "its record was lost. Start a new upload.",
     )
 
 
-class _JobReconciler:
-    """One request of an upload that is sealed."""
+class _SealedRequest:
+    """One request of a sealed upload."""
 
     def __init__(self, call: Call, slot: Slot, session: Session) -> None:
         self._call = call
@@ -233,7 +229,7 @@ class _JobReconciler:
         return self._take(chunk, whole=not header)
 
     def _settled(self) -> Json | None:
-        """Asks what the service has; the resource if that is an object."""
+        """Ask what the service has; return the resource if the object exists."""
         answer = ask_status(self._call, self._target)
         if answer.status != 308:
             return accepted(answer)
@@ -244,7 +240,7 @@ class _JobReconciler:
         return None
 
     def _take(self, chunk: ChunkRange, *, whole: bool) -> Response:
-        """Takes what a request brings."""
+        """Process the content of a request."""
         session, body = self._session, self._call.request.body
         start = chunk.start or 0
         length = chunk.length if body.length is None else body.length
@@ -281,17 +277,17 @@ class _JobReconciler:
         if session.total not in (None, total):
             raise invalid(f"The upload was begun for {session.total} byte(s), not for {total}.")
         if total < session.received:
-            raise invalid(f"{session.received} byte(s) are here already, more than the {total} that are all.")
+            raise invalid(f"{session.received} byte(s) were already received, more than the total of {total}.")
         session.total = total
 
     def _chunk(self, plaintext: Plaintext, end: int) -> Response:
-        """Takes bytes up to an offset that is not the end."""
+        """Take bytes up to an offset that is not the end."""
         session = self._session
         if session.total is not None and end > session.total:
             raise invalid(f"The chunk ends at {end}, beyond the {session.total} byte(s) that the upload was begun for.")
         if end <= session.received:
             return incomplete(session.received)
-        # The segment of the last byte stays here: it may be the last one, or not be whole.
+        # The segment of the last byte stays here: it may be the last one, or incomplete.
         count = segment_of(end - 1) - session.edge.index
         if count:
             stream = session.stream()
@@ -306,7 +302,7 @@ class _JobReconciler:
             yield self._session.note(stream, stream.seal())
 
     def _send(self, stream: SealedStream, sealed: Iterable[bytes | memoryview], size: int) -> None:
-        """Sends whole segments, none of them the last."""
+        """Send full segments, none of them the last."""
         session = self._session
         offset = sealed_offset(session.edge.index)
         total = "*" if session.total is None else str(sealed_size(session.total))
@@ -316,7 +312,7 @@ class _JobReconciler:
         session.advance(stream)
 
     def _last(self, plaintext: Plaintext, total: int) -> Response:
-        """Takes the rest of the bytes; then the object is there."""
+        """Take the remaining bytes; then the object exists."""
         self._check_end(total)
         self._watch_md5()
         stream = self._session.stream()
@@ -333,7 +329,7 @@ class _JobReconciler:
             yield self._session.note(stream, stream.seal())
 
     def _unmeasured(self, plaintext: Plaintext, *, last: bool) -> Response:
-        """Takes bytes of which nobody knows how many come."""
+        """Take an unknown number of bytes."""
         if last:
             self._watch_md5()
         with Gathering(self._call.parts.memory, most=PIECE_SEGMENTS, least=LEAST_SEGMENTS) as gathering:
@@ -344,7 +340,7 @@ class _JobReconciler:
                 gathering.clear()
 
     def _next_piece(self, gathering: Gathering, plaintext: Plaintext, *, last: bool) -> Response | None:
-        """Gathers and sends; None: more comes."""
+        """Gather and send; None if more comes."""
         session = self._session
         stream = session.stream()
         ended = False
@@ -358,7 +354,7 @@ class _JobReconciler:
             size = stream.plain_size + len(stream.plain)
             self._check_end(size)
             if session.total not in (None, size):
-                raise invalid(f"The upload was begun for {session.total} byte(s); another number of them came.")
+                raise invalid(f"The upload was begun for {session.total} byte(s); a different number arrived.")
             gathering.add(self._seal_last(stream))
             return self._send_last(gathering.segments, stream.plain_size)
         if gathering.size:
@@ -369,18 +365,18 @@ class _JobReconciler:
         return incomplete(session.received)
 
     def _check_end(self, total: int) -> None:
-        """
-        Args:
-            total: Bytes of plaintext of the whole object.
+        """Check that an upload can end at `total` plaintext bytes.
 
         Raises:
-            Spoiled: 410, no byte is left for the last segment: the service has the segment before it, which was not
-                sealed as the last one because this process' predecessor had more bytes.
+            Spoiled: 410 if no byte is left for the last segment: an earlier process with more bytes already sent the
+                segment before it, not sealed as the last.
         """
         index = self._session.edge.index
         if index and total <= plain_offset(index):
             raise Spoiled(
-                410, "gone", "The upload cannot end here: the proxy restarted and lost its last bytes; begin it anew."
+                410,
+                "gone",
+                "The upload cannot end here: the proxy restarted and lost its last bytes; start a new upload.",
             )
 
     def _watch_md5(self) -> None:
@@ -410,14 +406,10 @@ class _JobReconciler:
         return self._finished(accepted(answer), md5=self._declared.md5)
 
     def _finished(self, resource: Json, *, md5: bytes | None) -> Response:
-        """The service has made the object.
-
-        Args:
-            md5: That the plaintext was compared with.
-        """
+        """Finish after the service made the object; `md5` is what the plaintext was compared with."""
         session, end = self._session, self._session.end
         if end is None:
-            raise Spoiled(410, "gone", "The upload was ended by somebody else; begin it anew.")
+            raise Spoiled(410, "gone", "Another request ended the upload; start a new upload.")
         sealed = Sealed(envelope=session.envelope, key=session.key, edge=end.edge, plain_size=end.end)
         try:
             outcome = finished(self._call, resource, sealed, md5=md5)
@@ -434,12 +426,12 @@ class _JobReconciler:
 
 
 def _target(call: Call) -> str:
-    """The session of the service that the client means."""
+    """The service's session that the client means."""
     return f"{call.request.path}?{requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})}"
 
 
 def _skip(body: Body, size: int) -> int:
-    """Reads so many bytes of a body, or all there are, and drops them; returns how many."""
+    """Read and drop up to `size` bytes of a body; return how many."""
     skipped = 0
     while skipped < size and (piece := body.receive(min(PIECE_BYTES, size - skipped))):
         skipped += len(piece)

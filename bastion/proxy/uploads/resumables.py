@@ -1,11 +1,11 @@
-"""The resumable uploads that go through this proxy: how far each is, and whose turn it is.
+"""The resumable uploads of this proxy: the progress of each, with one request at a time.
 
-Layer: proxy. Invariants:
+Invariants:
 
 * One request at a time changes an upload.
-* What the client was told that we have is either with the service, or lies here as the tail of at most one segment;
-  only the end of this process, or of an upload's place among the latest ones, loses a tail.
-* An upload that is not in memory is known from its file, and then first compared with what the service has.
+* Bytes that the client was told are stored are with the service, or here in a tail of at most one segment. A tail is
+  lost only when the process ends or the upload is evicted from memory.
+* An upload that is not in memory is read from its file, and then compared with what the service has.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _UPLOADS_IN_MEMORY = 256
 
 
 class Spoiled(Refusal):
-    """The upload cannot go on; it is cancelled."""
+    """The upload cannot continue; it is canceled."""
 
 
 class Session:
-    """One upload of an object that is sealed; used by one thread at a time.
+    """One sealed upload; used by one thread at a time.
 
     Attributes:
         key: The object's.
-        edge: Up to which the service has it.
+        edge: What the service has.
         tail: Plaintext after the edge.
-        total: Bytes of plaintext; None: not known yet.
-        settled: Whether `edge` is what the service has; False: it must be asked.
+        total: Bytes of plaintext; None: unknown so far.
+        settled: Whether `edge` is what the service has; else ask it.
     """
 
     def __init__(self, file: JournalFile, key: bytes, *, settled: bool) -> None:
         beginning = file.beginning
         if beginning.envelope is None:
-            raise AssertionError("only what is sealed has such a session")
+            raise AssertionError("only a sealed upload has a session")
         self.envelope = beginning.envelope
         self.declared = beginning.declared
         self.key = key
@@ -64,22 +64,22 @@ class Session:
         return plain_offset(self.edge.index) + len(self.tail)
 
     def watch_md5(self) -> bool:
-        """Computes an md5 from now on; whether it will be that of all bytes."""
+        """Start computing an md5; return whether it will cover all bytes."""
         if self._md5 is None and self.edge == START:
             self._md5 = hashlib.md5(usedforsecurity=False)
         return self._md5 is not None
 
     def stream(self) -> SealedStream:
-        """Seals what comes after the edge, the tail included, without changing anything here."""
+        """Return a stream that seals what follows the edge, tail included, without changing the session."""
         md5 = None if self._md5 is None else self._md5.copy()
         return SealedStream(self._sealing, edge=self.edge, md5=md5, most=self.total)
 
     def note(self, stream: SealedStream, sealed: memoryview) -> memoryview:
-        """Notes the segment that a stream has just sealed; to be called before a byte of it is sent.
+        """Record a newly sealed segment; call it before a byte of the segment is sent.
 
         Raises:
-            Spoiled: 410, other bytes were sealed in its place before.
-            Refusal: 503, it cannot be noted.
+            Spoiled: 410 if other bytes were sealed in its place before.
+            Refusal: 503 if it cannot be recorded.
         """
         edge = stream.edge
         sent = Sent(edge=edge, end=stream.plain_size, last=stream.complete, tag=bytes(sealed[-TAG_BYTES:]))
@@ -90,25 +90,22 @@ class Session:
                 410,
                 "gone",
                 "The upload sends other bytes than before in the same place, which must not be encrypted under the "
-                "same key; it was cancelled, begin it anew.",
+                "same key; it was canceled; start a new upload.",
             )
         return sealed
 
     def advance(self, stream: SealedStream) -> None:
-        """The service has all that this stream has sealed."""
+        """The service has everything that this stream has sealed."""
         self.edge = stream.edge
         self._md5 = stream.md5
         self.tail = b""
         self.settled = True
 
     def settle(self, segments: int) -> None:
-        """Goes on from where the service is.
-
-        Args:
-            segments: That it has, in whole.
+        """Continue after the number of segments that the service has.
 
         Raises:
-            Spoiled: 410, it is not known how to go on from there.
+            Spoiled: 410 if that is impossible.
         """
         if 0 < segments <= self._file.count and self._file.sent(segments - 1).last:
             # The last one is sent again, because only a request with bytes ends an upload.
@@ -116,25 +113,25 @@ class Session:
         if segments != self.edge.index:
             lost = segments < self.edge.index or segments > self._file.count
             if lost or self._md5 is not None:
-                raise Spoiled(410, "gone", "The upload cannot go on from what the service has of it; begin it anew.")
+                raise Spoiled(410, "gone", "The upload cannot continue from what the service has; start a new upload.")
             self.edge = self._file.sent(segments - 1).edge
             self.tail = b""
         self.settled = True
 
     @property
     def end(self) -> Sent | None:
-        """The last segment; None: it was never sent."""
+        """The last segment; None if it was never sent."""
         sent = self._file.sent(self._file.count - 1) if self._file.count else None
         return sent if sent is not None and sent.last else None
 
 
 class Slot:
-    """The place of one upload; whoever has its turn may change it.
+    """One upload, for the request that holds it.
 
     Attributes:
         session: None: not in memory, or over.
-        outcome: The object, once the upload has ended in one.
-        fields: Which of its fields the client wants.
+        outcome: The object, once the upload has created it.
+        fields: The fields of it that the client wants.
     """
 
     def __init__(self) -> None:
@@ -146,25 +143,24 @@ class Slot:
         self.fields = ""
 
     def forget(self) -> None:
-        """The upload is over."""
         if self.file is not None:
             self.file.remove()
         self.file = self.session = None
 
     def end(self, outcome: dict[str, Any]) -> None:
-        """The upload is over, and this became of it; the client may not have heard of it yet."""
+        """End the upload with this outcome; the client may not know it yet."""
         self.fields = "" if self.file is None else self.file.beginning.fields
         self.forget()
         self.outcome = outcome
 
 
 class Resumables:
-    """All resumable uploads of one proxy; safe to use from many threads.
+    """All resumable uploads of one proxy; thread-safe.
 
     Args:
-        folder: For notes that outlive the process.
+        folder: For records that survive the process.
         patience_seconds: How long a request waits for the one before it.
-        most: How many uploads are kept in memory beside those whose turn it is.
+        most: Number of idle uploads kept in memory.
     """
 
     def __init__(self, folder: Path, *, patience_seconds: float = 20.0, most: int = _UPLOADS_IN_MEMORY) -> None:
@@ -175,35 +171,27 @@ class Resumables:
         self._slots: OrderedDict[str, Slot] = OrderedDict()
 
     def begin(self, upload_id: str, beginning: Beginning, key: bytes | None) -> None:
-        """Knows an upload from now on.
+        """Register a new upload.
 
         Args:
-            key: The object's; None: its bytes pass as they are.
+            key: The object's; None if its bytes pass through.
 
         Raises:
-            Refusal: 503, it cannot be noted.
+            Refusal: 503 if it cannot be recorded.
         """
         digest = digest_of(upload_id)
-        with self._turn(digest) as slot:
+        with self._held(digest) as slot:
             slot.file = self._journal.begin(digest, beginning)
             slot.session = None if key is None else Session(slot.file, key, settled=True)
             slot.outcome = None
 
     def is_sealed(self, upload_id: str) -> bool:
-        """Whether this is an upload under way whose bytes are encrypted.
-
-        Raises:
-            Refusal: 503, its notes cannot be read.
-        """
+        """Whether this is an active upload with encrypted bytes. Raises Refusal (503) if its record cannot be read."""
         file = self._journal.find(digest_of(upload_id))
         return file is not None and file.beginning.envelope is not None
 
     def process_of(self, upload_id: str) -> int | None:
-        """The number of the process where an upload began; None: it is known here, or nobody knows it.
-
-        Raises:
-            Refusal: 503, its notes cannot be read.
-        """
+        """The number of the process where an upload began; None if this one, or unknown. Raises like `is_sealed`."""
         digest = digest_of(upload_id)
         with self._lock:
             slot = self._slots.get(digest)
@@ -213,26 +201,26 @@ class Resumables:
         return None if file is None else file.beginning.process
 
     @contextlib.contextmanager
-    def turn(
+    def hold(
         self, bucket: str, upload_id: str, process: int | None, open_key: Callable[[Beginning], bytes]
     ) -> Iterator[Slot]:
-        """The upload, for one request; one that nobody knows has neither file nor outcome.
+        """Hold the upload for one request; an unknown one has neither file nor outcome.
 
         Args:
-            process: What `process_of` said, and what was found to be this process.
-            open_key: The object's key, of an upload that is not in memory.
+            process: From `process_of`, and found to be this process.
+            open_key: Returns the object's key, for an upload that is not in memory.
 
         Raises:
-            Refusal: 503, another request has it and does not end, it has begun only now, or its notes cannot be read;
-                400, it is another bucket's.
+            Refusal: 503 if another request holds it for too long, it was created just now, or its record cannot be
+                read; 400 if it belongs to another bucket.
         """
         digest = digest_of(upload_id)
-        with self._turn(digest) as slot:
+        with self._held(digest) as slot:
             if slot.file is None and slot.outcome is None:
                 found = self._journal.find(digest)
                 if found is not None and found.beginning.process != process:
                     # Perhaps in another process, and two of them must not seal under one key.
-                    raise Refusal(503, "backendError", "An upload of that name has only now begun; try again.")
+                    raise Refusal(503, "backendError", "An upload of that name has just begun; try again.")
                 slot.file = found
             file = slot.file
             if file is not None and file.beginning.bucket != bucket:
@@ -246,14 +234,14 @@ class Resumables:
                 yield slot
 
     @contextlib.contextmanager
-    def _turn(self, digest: str) -> Iterator[Slot]:
+    def _held(self, digest: str) -> Iterator[Slot]:
         with self._lock:
             slot = self._slots.setdefault(digest, Slot())
             self._slots.move_to_end(digest)
             slot.users += 1
         try:
             if not slot.lock.acquire(timeout=self._patience_seconds):
-                raise Refusal(503, "backendError", "Another request of this upload is still at work; try again.")
+                raise Refusal(503, "backendError", "Another request of this upload is still active; try again.")
             try:
                 yield slot
             finally:
@@ -264,7 +252,7 @@ class Resumables:
                 self._drop_some(digest, slot)
 
     def _drop_some(self, digest: str, used: Slot) -> None:
-        """Of what nobody uses: the slot just used if nothing is known of it, and the oldest beyond the most."""
+        """Drop idle uploads: the one just used if nothing is known of it, and the oldest beyond the limit."""
         if not used.users and used.file is None and used.outcome is None:
             self._slots.pop(digest, None)
         if len(self._slots) <= self._most:

@@ -1,6 +1,6 @@
-"""The service's own resumable sessions, and what its answers to uploads mean.
+"""The service's own resumable sessions, and the meaning of its answers to uploads.
 
-Layer: proxy. A part of a session may end only at the service's steps of 256 KiB; segments are as long as these.
+Parts of a session must end at multiples of 256 KiB, the size of segments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 _ANSWER_MAX_BYTES = 4 * 1024 * 1024
-# What the client is and may; the rest of its headers is about the upload.
+# Headers about the client's identity; the others are about the upload.
 _IDENTITY = frozenset(
     (
         *("authorization", "user-agent", "x-goog-api-client", "x-goog-encryption-algorithm", "x-goog-encryption-key"),
@@ -36,10 +36,10 @@ _IDENTITY = frozenset(
 
 
 class Declined(Exception):
-    """The service said no; nothing was stored.
+    """The service refused; nothing was stored.
 
     Attributes:
-        answer: What it said; whoever catches this closes it.
+        answer: Its answer; the handler closes it.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -48,26 +48,26 @@ class Declined(Exception):
 
 
 def forwarded_headers(call: Call) -> Headers:
-    """The client's headers for the request that brings the object, without what is about the plaintext."""
+    """The client's headers for the request with the object, except those about the plaintext."""
     return end_to_end(call.request.headers, without=UNFORWARDED_HEADERS)
 
 
 def identity_headers(call: Call) -> Headers:
-    """Of the client's headers what says who it is: for requests that are the proxy's own."""
+    """The client's identity headers, for the proxy's own requests."""
     items = call.request.headers.items()
     return Headers((name, value) for name, value in items if name.lower() in _IDENTITY)
 
 
 def begin_session(call: Call, description: Description, envelope: Envelope, query: str, length: int | None) -> Answer:
-    """Begins a resumable session of the service for the sealed bytes; the answer (2xx) is the caller's to close.
+    """Begin a session of the service for the sealed bytes; the caller closes the answer (2xx).
 
     Args:
         query: Raw.
-        length: Of the plaintext; None: nobody knows.
+        length: Of the plaintext; None: unknown.
 
     Raises:
-        Declined: the service refused.
-        UpstreamUnavailable: there was no answer.
+        Declined: The service refused.
+        UpstreamUnavailable: There was no answer.
     """
     headers = forwarded_headers(call)
     headers.set("Content-Type", "application/json; charset=UTF-8")
@@ -82,11 +82,7 @@ def begin_session(call: Call, description: Description, envelope: Envelope, quer
 
 
 def session_target(answer: Answer) -> str:
-    """`/path?query` of the session that an answer names.
-
-    Raises:
-        Refusal: 502, it names none.
-    """
+    """`/path?query` of the session that an answer names. Raises Refusal (502) if it names none."""
     url = urlsplit(answer.headers.get("Location"))
     if not url.path.startswith("/") or not url.query:
         raise Refusal(502, "backendError", "The storage service began an upload without saying where; try again.")
@@ -94,14 +90,11 @@ def session_target(answer: Answer) -> str:
 
 
 def send_part(call: Call, target: str, headers: Headers, sealed: Iterable[bytes | memoryview], size: int) -> int:
-    """Sends a part of a session's bytes that is not the last.
-
-    Returns:
-        How many bytes the service has, from the first on.
+    """Send a part of a session that is not the last; return the number of bytes that the service has.
 
     Raises:
-        Declined: the service refused.
-        UpstreamUnavailable: there was no answer.
+        Declined: The service refused.
+        UpstreamUnavailable: There was no answer.
     """
     answer = call.ask(method="PUT", target=target, headers=headers, body=sealed, length=size)
     if answer.status != 308:
@@ -113,11 +106,7 @@ def send_part(call: Call, target: str, headers: Headers, sealed: Iterable[bytes 
 
 
 def kept_bytes(answer: Answer) -> int:
-    """Of a 308: how many bytes the service has, from the first on.
-
-    Raises:
-        UpstreamUnavailable: it does not say so in words that are understood.
-    """
+    """From a 308: the number of bytes that the service has. Raises UpstreamUnavailable if it is unclear."""
     text = answer.headers.get("Range")
     first, _, last = text.lower().removeprefix("bytes").lstrip(" =").partition("-")
     if not text:
@@ -128,30 +117,26 @@ def kept_bytes(answer: Answer) -> int:
 
 
 def ask_status(call: Call, target: str) -> Answer:
-    """Asks how far a session is; asking never ends one.
-
-    Raises:
-        UpstreamUnavailable: there was no answer.
-    """
+    """Ask for the progress of a session; never ends it. Raises UpstreamUnavailable."""
     headers = identity_headers(call)
     headers.set("Content-Range", "bytes */*")
     return call.ask(method="PUT", target=target, headers=headers)
 
 
 def cancel(call: Call, target: str) -> None:
-    """Ends a session so that nothing becomes of it; the service forgets what nobody ends within a week."""
+    """Cancel a session; the service drops unfinished ones after a week."""
     try:
         call.ask(method="DELETE", target=target, headers=identity_headers(call)).close()
     except UpstreamUnavailable:
-        _log.warning("an upload to %s could not be cancelled; the service will forget it", call.route.bucket)
+        _log.warning("an upload to %s could not be canceled; the service will drop it", call.route.bucket)
 
 
 def accepted(answer: Answer) -> Json:
     """The resource in an answer.
 
     Raises:
-        Declined: the answer is no success.
-        UpstreamUnavailable: it broke off, or is no resource.
+        Declined: The answer is an error.
+        UpstreamUnavailable: It broke off, or is not a resource.
     """
     if not 200 <= answer.status < 300:
         raise Declined(answer)
@@ -165,15 +150,15 @@ def accepted(answer: Answer) -> Json:
 
 
 def declined(call: Call, error: Declined) -> Response:
-    """What the service said, to a client of the JSON API."""
+    """The service's error for a client of the JSON API."""
     return relayed(error.answer, call.request)
 
 
 def explained(error: Declined) -> Refusal:
-    """What the service said, for a client of the XML API."""
+    """The service's error for a client of the XML API."""
     answer = error.answer
-    words = {401: "AuthenticationRequired", 403: "AccessDenied", 404: "NoSuchBucket", 429: "SlowDown"}
-    code = words.get(answer.status, "ServiceUnavailable" if answer.status >= 500 else "")
+    codes = {401: "AuthenticationRequired", 403: "AccessDenied", 404: "NoSuchBucket", 429: "SlowDown"}
+    code = codes.get(answer.status, "ServiceUnavailable" if answer.status >= 500 else "")
     message = f"The storage service answered {answer.status} to the upload."
     try:
         said = json_document(answer.read(_ANSWER_MAX_BYTES)).get("error")

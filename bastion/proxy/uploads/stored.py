@@ -1,7 +1,4 @@
-"""The end of every upload: what the service stored is compared with what was sent, and shown to the client.
-
-Layer: proxy.
-"""
+"""The end of every upload: compare what the service stored with what was sent, and show it to the client."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class Sealed:
     """An object that was sealed and sent.
 
     Attributes:
-        envelope: That was stored, without checksums.
+        envelope: As stored, without checksums.
         edge: After the last segment.
         plain_size: In bytes.
     """
@@ -45,19 +42,19 @@ class Sealed:
 
 
 def confirm(call: Call, resource: Mapping[str, Any], edge: Edge, plain_size: int) -> None:
-    """Holds what the service stored against what was sent; what differs is deleted.
+    """Compare what the service stored with what was sent; delete it if it differs.
 
     Args:
         edge: After the last segment.
 
     Raises:
-        Refusal: 502, the service stored something else.
+        Refusal: 502 if it differs.
     """
     stored = (str(resource.get("size")), resource.get("crc32c"))
     if stored == (str(sealed_size(plain_size)), crc32c_text(edge.sealed_crc32c)):
         return
     bucket, name, generation = call.route.bucket, str(resource.get("name")), str(resource.get("generation"))
-    _log.error("the service stored other bytes of %s/%r than were sent; they are deleted", bucket, name)
+    _log.error("the service stored different bytes of %s/%r than were sent; deleting them", bucket, name)
     deleted = False
     if generation.isdecimal() and resource.get("name"):
         target = object_target(bucket, name, call.request.query, {"generation": generation})
@@ -70,32 +67,32 @@ def confirm(call: Call, resource: Mapping[str, Any], edge: Edge, plain_size: int
     raise Refusal(
         502,
         "backendError",
-        "The storage service stored other bytes than were sent. "
+        "The storage service stored different bytes than were sent. "
         + ("They were deleted; upload the object again." if deleted else "They could not be deleted; upload it again."),
     )
 
 
 def described_by(call: Call, envelope: Envelope, key: bytes, crc32c: int, size: int) -> Envelope:
-    """The envelope with what is known of a plaintext at its end."""
+    """The envelope with the facts known at the plaintext's end."""
     summed = call.parts.envelopes.with_sums(envelope, key, crc32c)
     return summed if summed.size else call.parts.envelopes.with_size(summed, key, size)
 
 
 def finished(call: Call, resource: Json, sealed: Sealed, *, md5: bytes | None) -> Json:
-    """The end of an upload through a session: compares, and adds the plaintext's checksum and size to the metadata.
+    """Finish a session upload: compare, and add the plaintext's checksum and size to the metadata.
 
-    That needs the right to change objects, which a client that may only create them lacks. The object is whole
-    and readable without it, so the upload succeeds all the same; later answers then lack the checksum.
+    This needs permission to change objects. Without it the upload still succeeds, because the object is complete and
+    readable; later answers lack the checksum.
 
     Args:
-        resource: As the service answered.
-        md5: That the client declared.
+        resource: The service's answer.
+        md5: As the client declared.
 
     Returns:
         The resource as the client sees it.
 
     Raises:
-        Refusal: 502, the service stored something else.
+        Refusal: 502 if the service stored something else.
     """
     confirm(call, resource, sealed.edge, sealed.plain_size)
     known = sealed.envelope.to_metadata()
@@ -108,7 +105,7 @@ def finished(call: Call, resource: Json, sealed: Sealed, *, md5: bytes | None) -
 
 
 def _changed(call: Call, resource: Json, entries: Mapping[str, str]) -> Json | None:
-    """The resource with further metadata; None: that could not be."""
+    """Add metadata; return the resource, None if that failed."""
     generation = str(resource.get("generation"))
     pins = {
         "generation": generation,
@@ -131,18 +128,15 @@ def _changed(call: Call, resource: Json, entries: Mapping[str, str]) -> Json | N
 
 
 def current(call: Call, resource: Json) -> Json:
-    """An object that an upload has ended in, as it is by now: a session goes on saying what it was at its end, which
-    lacks the checksum that was added after that.
-
-    Args:
-        resource: As the session says.
+    """The present state of an object that an upload created. A session keeps showing its state at the upload's end,
+    without the checksum that was added later.
     """
     pin = {"generation": str(resource.get("generation"))}
     target = object_target(call.route.bucket, str(resource.get("name")), call.request.query, pin)
     try:
         return accepted(call.ask(method="GET", target=target, headers=identity_headers(call)))
     except Declined as error:
-        # Who may create objects need not be allowed to look at them.
+        # Permission to create objects does not include reading them.
         error.answer.close()
     except UpstreamUnavailable as error:
         _log.warning("%s is shown as it was when its upload ended: %s", call.route.bucket, error)
@@ -150,7 +144,7 @@ def current(call: Call, resource: Json) -> Json:
 
 
 def shown(call: Call, resource: Json, md5: bytes | None) -> Json:
-    """The resource as the client sees it, with an md5 if the client declared it: then it was compared."""
+    """The resource as the client sees it, with the md5 that the client declared and the proxy compared."""
     document = plain_resource(call.parts, resource)
     if md5 is not None:
         document["md5Hash"] = binascii.b2a_base64(md5, newline=False).decode()
@@ -158,11 +152,7 @@ def shown(call: Call, resource: Json, md5: bytes | None) -> Json:
 
 
 def answered(resource: Json, fields: str) -> Response:
-    """The answer of the JSON API to an upload.
-
-    Args:
-        fields: As the client asked for them; empty: all.
-    """
+    """The JSON API's answer to an upload, with the selected fields (empty: all)."""
     headers = Headers(
         (
             ("Content-Type", "application/json; charset=UTF-8"),

@@ -1,18 +1,16 @@
-"""Stores one object whose plaintext comes in one request.
+"""Store one object whose plaintext comes in one request.
 
-Layer: proxy. What is small is sealed in memory (as far as there is some) and goes up in one request with everything
-that is to be said of it. What is larger streams through a resumable session of the service: begin, send, and one
-change of the metadata, because the plaintext's checksum is known only at the end. Invariants:
+A small object is sealed in memory and sent in one request with all its metadata. A larger one streams through a
+resumable session: begin, send, and one metadata change, because the plaintext's checksum is known only at the end.
+Invariants:
 
-* Nothing is asked of the service before the object's key is there, so a key service that is down leaves no trace.
-* The object comes into being only from a whole plaintext that is what the client declared.
+* The object's key is obtained before the service is asked: an unavailable key service leaves no trace.
+* The object comes into being only from a complete plaintext that matches the client's declaration.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -38,31 +36,29 @@ from bastion.proxy.uploads.service_sessions import (
 from bastion.proxy.uploads.stored import Sealed, confirm, described_by, finished, shown
 from bastion.proxy.uploads.upload_description import UNFORWARDED_PARAMETERS, Description, check_size, refuse_packed
 from bastion.storage_wire.declared_sums import crc32c_text
+from bastion.storage_wire.multipart_related import related_frame
 
-# Plaintext up to here goes up in one request.
+# Plaintext up to this size goes in one request.
 SMALL_BYTES = 8 * 1024 * 1024
-# Of a plaintext whose size nobody knows, so many segments are sealed (16 MiB) before they are sent; fewer where many
-# uploads are under way.
+# Segments (16 MiB) of a plaintext of unknown size that are sealed before they are sent; fewer under load.
 PIECE_SEGMENTS = 64
 LEAST_SEGMENTS = 4
 
 
 def store(call: Call, description: Description, plaintext: Plaintext, *, length: int | None) -> Json:
-    """Stores an object in a mapped place.
+    """Store an object in a mapped place; return its resource as the client sees it.
 
     Args:
-        call: Its query and headers go on, but for what concerns the plaintext.
-        length: Of the plaintext; None: nobody knows.
-
-    Returns:
-        Its resource as the client sees it.
+        call: Its query and headers are forwarded, except what concerns the plaintext.
+        length: Of the plaintext; None: unknown.
 
     Raises:
-        Refusal: 400, the plaintext is not what was declared; 501, it is packed; 502, the service stored something else.
-        Declined: the service refused.
-        KmsUnavailable, KmsRefused: as the key service did.
-        UpstreamUnavailable: it is not known what became of it.
-        BodyTruncated, BadRequest: as the client's body did; nothing was stored.
+        Refusal: 400 if the plaintext is not what was declared, 501 if it is compressed, 502 if the service stored
+            something else.
+        Declined: The service refused.
+        KmsUnavailable, KmsRefused: From the key service.
+        UpstreamUnavailable: The result is unknown.
+        BodyTruncated, BadRequest: From the client's body; nothing was stored.
     """
     check_size(length)
     refuse_packed(call.request.headers)
@@ -86,32 +82,30 @@ def store(call: Call, description: Description, plaintext: Plaintext, *, length:
 
 
 def _gather(gathering: Gathering, sealed: Iterator[memoryview]) -> None:
-    """Fills what is lent with the next segments, less only at the end."""
+    """Fill the buffers with the next segments, less only at the end."""
     for segment in itertools.islice(sealed, gathering.capacity):
         gathering.add(segment)
 
 
 def new_envelope(call: Call, description: Description, size: int | None) -> tuple[Envelope, bytes]:
-    """Envelope and key for an object in a mapped place.
+    """Make envelope and key for an object in a mapped place.
 
     Args:
-        size: Of the plaintext; None: nobody knows.
+        size: Of the plaintext; None: unknown.
 
     Raises:
-        KmsUnavailable, KmsRefused: as the key service did.
+        KmsUnavailable, KmsRefused: From the key service.
     """
     bucket, name = call.route.bucket, description.name
     kek = call.parts.mapping.key_for(bucket, name)
     if kek is None:
-        raise AssertionError("only what lies in a mapped place is sealed")
+        raise AssertionError("only objects in a mapped place are sealed")
     envelope, key = call.parts.envelopes.new(kek, bucket, name)
     envelope = replace(envelope, content_encoding=description.content_encoding)
     return envelope if size is None else call.parts.envelopes.with_size(envelope, key, size), key
 
 
 class _Upload:
-    """One object on its way."""
-
     def __init__(
         self, call: Call, description: Description, envelope: Envelope, key: bytes, stream: SealedStream
     ) -> None:
@@ -122,20 +116,16 @@ class _Upload:
         self._stream = stream
 
     def inserted(self, gathering: Gathering) -> Json:
-        """In one request, of all that was gathered."""
+        """Send everything that was gathered in one request."""
         call, edge = self._call, self._stream.edge
         envelope = described_by(call, self._envelope, self._key, edge.plain_crc32c, self._stream.plain_size)
         resource = self._description.resource(envelope.to_metadata())
         resource["crc32c"] = crc32c_text(edge.sealed_crc32c)
-        boundary = f"bastion-{secrets.token_hex(20)}"
-        head = (
-            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
-            f"--{boundary}\r\nContent-Type: {self._description.content_type}\r\n\r\n"
-        )
-        body: list[bytes | memoryview] = [head.encode(), *gathering.segments, f"\r\n--{boundary}--\r\n".encode()]
+        frame = related_frame(resource, self._description.content_type)
+        body: list[bytes | memoryview] = [frame.head, *gathering.segments, frame.tail]
         length = sum(map(len, body))
         headers = forwarded_headers(call)
-        headers.set("Content-Type", f"multipart/related; boundary={boundary}")
+        headers.set("Content-Type", frame.content_type)
         query = requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={"uploadType": "multipart"})
         target = insert_target(call.route.bucket, query)
         document = accepted(call.ask(method="POST", target=target, headers=headers, body=body, length=length))
@@ -143,20 +133,11 @@ class _Upload:
         return shown(call, document, self._description.declared.md5)
 
     def streamed(self, sealed: Iterator[bytes | memoryview], length: int) -> Json:
-        """Through a session, as it comes.
-
-        Args:
-            length: Of the plaintext.
-        """
+        """Stream through a session; `length` is that of the plaintext."""
         return self._through(lambda target: self._send_whole(target, sealed, sealed_size(length)), length)
 
     def sent(self, gathering: Gathering, sealed: Iterator[memoryview]) -> Json:
-        """Through a session, piece by piece.
-
-        Args:
-            gathering: Has the first piece.
-            sealed: What comes after that.
-        """
+        """Send piece by piece through a session: first what was gathered, then `sealed`."""
         return self._through(lambda target: self._send_pieces(target, gathering, sealed), None)
 
     def _through(self, send: Callable[[str], Json], length: int | None) -> Json:
@@ -208,16 +189,12 @@ class _Upload:
         except UpstreamUnavailable:
             if not self._stream.complete:
                 raise
-            # All of it may have arrived, and only the answer was lost.
+            # It may have arrived, with only the answer lost.
             return accepted(_ended(ask_status(self._call, target)))
 
 
 def _ended(answer: Answer) -> Answer:
-    """The answer, unless it says that the session goes on: nobody is there who would send the rest.
-
-    Raises:
-        UpstreamUnavailable: it does.
-    """
+    """Return the answer; raise UpstreamUnavailable if the session expects more."""
     if answer.status == 308:
         answer.close()
         raise UpstreamUnavailable("The storage service did not keep all that was sent to it; try again.")

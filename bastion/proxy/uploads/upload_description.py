@@ -1,7 +1,7 @@
-"""What a client says of an object that it uploads, and what of it the service is told.
+"""A client's description of an upload, and the part of it that the service gets.
 
-Layer: proxy. Pure. The service never learns the plaintext's checksums, nor that ciphertext has a content encoding (it
-would try to undo it when somebody reads).
+Pure. The service never learns the plaintext's checksums, or that ciphertext has a content encoding, which it would try
+to decode for readers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from bastion.storage_wire.documents import text_field
 from bastion.storage_wire.query import Query
 from bastion.storage_wire.refusals import Refusal, invalid, required
 
-# Of the plaintext, or about how it came; all else that a client says goes on.
+# About the plaintext or its transfer; everything else is forwarded.
 UNFORWARDED_HEADERS = frozenset(
     (
         *("accept-encoding", "content-encoding", "content-md5", "content-range", "content-type", "x-goog-hash"),
         *("x-upload-content-length", "x-upload-content-type"),
     )
 )
-# `fields` is about the answer, of which the proxy needs more than the client may want; so the proxy does it itself.
+# `fields` selects from the answer; the proxy needs more than the client, so it selects itself.
 UNFORWARDED_PARAMETERS = ("contentEncoding", "fields")
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 _ENCODING_MAX = 100
@@ -34,12 +34,11 @@ _OBJECT_MAX_BYTES = 5 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """
-    Attributes:
-        name: Of the object, decoded.
-        document: The resource for the service, without our metadata, checksums and content encoding.
-        content_encoding: Of the plaintext.
-        declared: The checksums that the plaintext must have.
+    """Attributes:
+    name: Of the object, decoded.
+    document: The resource for the service, without our metadata, checksums and content encoding.
+    content_encoding: Of the plaintext.
+    declared: The checksums that the plaintext must have.
     """
 
     name: str
@@ -48,34 +47,34 @@ class Description:
     declared: Declared
 
     def resource(self, metadata: Mapping[str, str]) -> dict[str, Any]:
-        """The resource for the service with our entries of metadata."""
+        """The resource for the service with our metadata entries."""
         return {**self.document, "metadata": {**(self.document.get("metadata") or {}), **metadata}}
 
     @property
     def content_type(self) -> str:
-        """As it can stand in a header: where a document says it, that counts, and the header's word does not."""
+        """As a header value; a document's value overrides the header's."""
         value = str(self.document.get("contentType") or "")
         return value if value and _is_plain(value) else DEFAULT_CONTENT_TYPE
 
 
 def described(document: Mapping[str, Any], query: Query, headers: Headers, *, content_type: str) -> Description:
-    """Reads a description.
+    """Read a description.
 
     Args:
         document: The resource in the request.
         headers: Of the request, for the declared checksums.
-        content_type: Where the resource names none; may be empty.
+        content_type: Default for a resource without one; may be empty.
 
     Raises:
-        Refusal: 400, there is no name, a checksum is none, or the client names metadata of ours.
+        Refusal: 400 if the name is missing, a checksum is invalid, or the client sets our metadata.
     """
     if len(query.all("name")) > 1:
-        raise invalid("The query has several names; which of them counts is not for a proxy to guess.")
+        raise invalid("The query has several names; send one.")
     document = dict(document)
     named = text_field(document, "name")
     name = query.get("name") or named
     if named not in ("", name):
-        raise invalid("The query names one object and the resource another; name it once.")
+        raise invalid("The query and the resource name different objects; send one name.")
     if not name:
         raise required("name")
     _check_metadata(document.get("metadata"))
@@ -91,25 +90,21 @@ def described(document: Mapping[str, Any], query: Query, headers: Headers, *, co
 
 
 def check_size(size: int | None) -> None:
-    """
-    Raises:
-        Refusal: 400, no object can have so many bytes.
-    """
+    """Raise Refusal (400) if no object can have that size."""
     if size is not None and size > _OBJECT_MAX_BYTES:
         raise invalid(f"An object has at most {_OBJECT_MAX_BYTES} bytes, not {size}.")
 
 
 def refuse_packed(headers: Headers) -> None:
-    """
-    Raises:
-        Refusal: 501, the body is packed only for its way: the service would unpack it, but cannot when it is sealed.
+    """Raise Refusal (501) for a body that is compressed for transfer: the service would decompress it, but cannot after
+    sealing.
     """
     if headers.get("Content-Encoding").strip().lower() not in ("", "identity"):
         raise Refusal(
             501,
             "notImplemented",
-            "The encrypting proxy does not unpack uploads that were packed for their way (Content-Encoding); send the "
-            "bytes as they are. The content encoding of an object goes into its resource or the query.",
+            "The encrypting proxy does not decompress uploads (Content-Encoding); send the "
+            "bytes as they are. Set an object's content encoding in its resource or in the query.",
         )
 
 

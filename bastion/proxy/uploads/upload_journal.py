@@ -1,11 +1,10 @@
-"""What is kept on disk of a resumable upload, so that it survives the proxy's process.
+"""The record of a resumable upload on disk, so that it survives the proxy's process.
 
-Layer: proxy. One file per upload: a line of JSON that says how it began, then a record of fixed size for every segment
-that was ever sent, written before the segment is. A process that dies leaves the records in the system's cache, so
-nothing needs to be flushed. Invariants:
+One file per upload: a JSON line about its beginning, then a record of fixed size for every segment, written before the
+segment is sent. Only the process may die, not the machine, so nothing is flushed. Invariants:
 
-* No key lies here that is not wrapped, no byte of content, no name of a session: a file is named by a hash.
-* A segment that is sent again must be the one in its record. So no two plaintexts are ever sealed under one index.
+* No unwrapped key, content or session name is stored; files are named by a hash.
+* A segment that is sent again must match its record: no two plaintexts are sealed under one index.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from bastion.storage_wire.declared_sums import Declared
 from bastion.storage_wire.refusals import Refusal
 
 _ENDING = ".upload"
-# The service forgets an upload after seven days.
+# The service drops an upload after seven days.
 _LIFE_SECONDS = 8 * 24 * 3600.0
 _BEGINNING_MAX_BYTES = 64 * 1024
 # Whether it is the last, the offset after it, both running crc32c after it, the tag.
@@ -39,13 +38,13 @@ class Beginning:
     """How an upload began.
 
     Attributes:
-        bucket: Where the object will lie.
+        bucket: The destination.
         name: The object's.
-        envelope: With the wrapped keys; None: the object lies in no mapped place, its bytes pass as they are.
+        envelope: With the wrapped keys; None if the bytes pass through.
         declared: The checksums that the plaintext must have.
-        total: Bytes of plaintext; None: the client did not say.
-        fields: Which of the answer's fields the client wants.
-        process: The number of the process where it began, which has its tail.
+        total: Bytes of plaintext; None if the client did not say.
+        fields: The fields of the answer that the client wants.
+        process: The number of the process that has its tail.
     """
 
     bucket: str
@@ -57,7 +56,6 @@ class Beginning:
     process: int = 0
 
     def encoded(self) -> bytes:
-        """One line."""
         md5 = self.declared.md5
         document = {
             "bucket": self.bucket,
@@ -73,7 +71,7 @@ class Beginning:
 
     @staticmethod
     def decoded(line: bytes) -> Beginning | None:
-        """The reverse; None: it is none."""
+        """Parse a line; None if it is invalid."""
         try:
             document = json.loads(line)
             md5, envelope = document["md5"], document["envelope"]
@@ -97,7 +95,7 @@ class Sent:
     Attributes:
         edge: After it.
         end: Offset in the plaintext after it.
-        tag: The last bytes of the sealed segment: another plaintext has another one.
+        tag: The last bytes of the sealed segment, which identify its plaintext.
     """
 
     edge: Edge
@@ -118,10 +116,7 @@ class JournalFile:
     """
 
     def __init__(self, path: Path, beginning: Beginning, *, start: int, count: int) -> None:
-        """
-        Args:
-            start: Where the records begin.
-        """
+        """`start` is the offset of the records."""
         self._path = path
         self._start = start
         self._file = -1
@@ -130,11 +125,7 @@ class JournalFile:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Keeps the file open meanwhile; needed for everything but `remove`.
-
-        Raises:
-            Refusal: 503, it cannot be opened.
-        """
+        """Keep the file open for everything but `remove`. Raises Refusal (503)."""
         with _explained():
             self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -144,32 +135,23 @@ class JournalFile:
             self._file = -1
 
     def append(self, sent: Sent) -> None:
-        """Notes the next segment.
-
-        Raises:
-            Refusal: 503, it cannot be noted, so it must not be sent.
-        """
+        """Record the next segment. Raises Refusal (503); the segment must then not be sent."""
         with _explained():
             if os.pwrite(self._file, sent.encoded(), self._place(self.count)) < _RECORD.size:
                 raise OSError("the disk is full")
         self.count += 1
 
     def sent(self, index: int) -> Sent:
-        """Segment `index`, below `count`.
-
-        Raises:
-            Refusal: 503, it cannot be read.
-        """
+        """Segment `index`, below `count`. Raises Refusal (503)."""
         with _explained():
             record = os.pread(self._file, _RECORD.size, self._place(index))
             if len(record) < _RECORD.size:
-                raise OSError("a record of the upload is gone")
+                raise OSError("a record of the upload is missing")
         last, end, plain_crc32c, sealed_crc32c, tag = _RECORD.unpack(record)
         edge = Edge(index=index + 1, plain_crc32c=plain_crc32c, sealed_crc32c=sealed_crc32c)
         return Sent(edge=edge, end=end, last=last, tag=tag)
 
     def remove(self) -> None:
-        """The upload is over."""
         self._path.unlink(missing_ok=True)
 
     def _place(self, index: int) -> int:
@@ -177,7 +159,7 @@ class JournalFile:
 
 
 class UploadJournal:
-    """The folder of all such files; made when the first upload begins.
+    """The folder of all such files; created with the first upload.
 
     Args:
         now: Seconds since the epoch.
@@ -188,11 +170,7 @@ class UploadJournal:
         self._sweep(now() - _LIFE_SECONDS)
 
     def begin(self, digest: str, beginning: Beginning) -> JournalFile:
-        """A file for an upload.
-
-        Raises:
-            Refusal: 503, there cannot be one.
-        """
+        """Create the file of an upload. Raises Refusal (503)."""
         path, line = self._path(digest), beginning.encoded()
         unfinished = path.with_suffix(".new")
         with _explained():
@@ -204,11 +182,7 @@ class UploadJournal:
         return JournalFile(path, beginning, start=len(line), count=0)
 
     def find(self, digest: str) -> JournalFile | None:
-        """The file of an upload that an earlier process began; None: there is none.
-
-        Raises:
-            Refusal: 503, it cannot be read.
-        """
+        """The file of an upload that an earlier process began; None if there is none. Raises Refusal (503)."""
         path = self._path(digest)
         with _explained():
             try:
@@ -220,14 +194,14 @@ class UploadJournal:
         beginning = Beginning.decoded(line)
         if beginning is None:
             return None
-        # A record that was being written when the process died counts for nothing: its segment was not sent.
+        # A partial record from the process's death does not count: its segment was not sent.
         return JournalFile(path, beginning, start=len(line), count=(size - len(line)) // _RECORD.size)
 
     def _path(self, digest: str) -> Path:
         return self._folder / f"{digest}{_ENDING}"
 
     def _sweep(self, before: float) -> None:
-        """Removes files that were last changed before an instant: the service has forgotten these uploads."""
+        """Remove files not changed since `before`: the service has dropped these uploads."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 if path.suffix in (_ENDING, ".new") and path.stat().st_mtime < before:
@@ -235,7 +209,7 @@ class UploadJournal:
 
 
 def digest_of(upload_id: str) -> str:
-    """What names an upload here: who knows an upload's own name can end it, or finish it."""
+    """The name of an upload's file: a hash, because an upload's own name is enough to end it."""
     return hashlib.sha256(upload_id.encode()).hexdigest()
 
 
@@ -251,6 +225,6 @@ def _explained() -> Iterator[None]:
         raise Refusal(
             503,
             "backendError",
-            f"The encrypting proxy cannot keep its notes of an upload ({error.strerror or error}); see to the disk of "
+            f"The encrypting proxy cannot write its record of an upload ({error.strerror or error}); check the disk of "
             "its state folder, then try again.",
         ) from error

@@ -1,7 +1,7 @@
-"""`PUT` of an object through the XML API: translated into an insert of the JSON API, which can do all that it needs.
+"""`PUT` of an object through the XML API, translated into an insert of the JSON API.
 
-Layer: proxy. What the XML API says in headers becomes a resource and a query; a header that could mean something for
-the object and is not known here is refused, because the translation would lose it.
+Headers become a resource and a query. An unknown header that could matter is refused, because the translation would
+lose it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ACLS = {
     "bucket-owner-read": "bucketOwnerRead",
     "bucket-owner-full-control": "bucketOwnerFullControl",
 }
-# Known, and the same in both APIs or of no meaning for the object.
+# Known, and equal in both APIs or irrelevant for the object.
 _KEPT = frozenset(
     (
         *("x-goog-api-client", "x-goog-encryption-algorithm", "x-goog-encryption-key"),
@@ -54,19 +54,19 @@ _KEPT = frozenset(
     )
 )
 _DROPPED = frozenset(["x-goog-acl", "x-goog-api-version", "x-goog-date"])
-# Both of the service and of HTTP, they make a write depend on what is there.
+# Headers that make a write conditional.
 _CONDITIONS = frozenset(["if-match", "if-none-match", "if-modified-since", "if-unmodified-since"])
 _QUERY_KEPT = ("userProject",)
 _QUERY_DROPPED = ("x-id",)
 
 
 def upload(call: Call) -> Response:
-    """Answers `PUT` of an object in a mapped place.
+    """Answer `PUT` of an object in a mapped place.
 
     Raises:
-        Refusal: 501, a header or parameter is not understood; else what the service said, or why it was not asked.
-        KmsUnavailable, KmsRefused: as the key service did; nothing was asked of the storage service.
-        UpstreamUnavailable: it is not known what became of it.
+        Refusal: 501 if a header or parameter is unknown; else the service's error, or why it was not asked.
+        KmsUnavailable, KmsRefused: From the key service; the storage service was not asked.
+        UpstreamUnavailable: The result is unknown.
     """
     _check(call)
     headers = call.request.headers
@@ -81,10 +81,7 @@ def upload(call: Call) -> Response:
 
 
 def _check(call: Call) -> None:
-    """
-    Raises:
-        Refusal: 501, there is something that this translation would lose.
-    """
+    """Raise Refusal (501) if this translation would lose something."""
     headers = call.request.headers
     for lower in [name.lower() for name, _ in headers.items()]:
         vendor = lower.startswith(("x-goog-", "x-amz-"))
@@ -101,13 +98,12 @@ def _not_understood(what: str) -> Refusal:
     return Refusal(
         501,
         "notImplemented",
-        f"The encrypting proxy does not understand {what}, so it lets none of it reach an encrypted bucket. Use the "
-        "JSON API.",
+        f"The encrypting proxy does not support {what} for an encrypted bucket. Use the JSON API.",
     )
 
 
 def _insert(call: Call) -> Call:
-    """The call of the JSON API that does the same."""
+    """The equivalent call of the JSON API."""
     request = call.request
     parameters = {"uploadType": "media", "name": call.route.name}
     for header, parameter in _PARAMETERS.items():
@@ -135,14 +131,14 @@ def _insert(call: Call) -> Call:
 
 
 def _json_authority(authority: str) -> str:
-    """Where the JSON API is beside an XML API: hosts that name a bucket, or have older names, serve the latter only."""
+    """The host of the JSON API: hosts that name a bucket, or have older names, serve the XML API only."""
     bucket = bucket_in(split_authority(authority)[0])
     host = authority[len(bucket) + 1 :] if bucket else authority
     return host if host.startswith("storage.") or not is_storage(split_authority(host)[0]) else _JSON_HOST
 
 
 def _json_headers(headers: Headers) -> Headers:
-    """Those headers that say the same in both APIs."""
+    """The headers with the same meaning in both APIs."""
     translated = {*_FIELDS, *_PARAMETERS, *_DROPPED}
     return Headers(
         (name, value)
@@ -152,7 +148,6 @@ def _json_headers(headers: Headers) -> Headers:
 
 
 def _resource(headers: Headers) -> dict[str, Any]:
-    """What the headers set of the object."""
     resource: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     for name, value in headers.items():
@@ -168,7 +163,7 @@ def _resource(headers: Headers) -> dict[str, Any]:
 
 
 def _text(value: str) -> str:
-    """A header's value as the client meant it: UTF-8, if its bytes are that."""
+    """A header's value, decoded as UTF-8 if possible."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:
@@ -176,7 +171,7 @@ def _text(value: str) -> str:
 
 
 def _stored_headers(resource: dict[str, Any]) -> Headers:
-    """What the answer says of the new object, in terms of its plaintext."""
+    """The answer's headers about the new object, in terms of its plaintext."""
     headers = Headers(
         (
             ("Content-Type", "text/html; charset=UTF-8"),

@@ -163,7 +163,7 @@ def test_a_second_stop_with_less_grace_is_obeyed(stage: Stage):
 
 
 def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(command_try, "LEFTOVER_GRACE_SECONDS", 20.0)
+    monkeypatch.setattr(command_try, "ORPHAN_GRACE_SECONDS", 20.0)
     # The daemonised child holds the pipes open and has left the session.
     left = f'trap "echo bye; exit" TERM; echo up; touch {tmp_path}/up; while :; do sleep 0.05; done'
     stage.order(f"setsid bash -c '{left}' & until test -e {tmp_path}/up; do sleep 0.02; done")
@@ -328,7 +328,10 @@ def test_the_log_says_first_which_variables_were_overridden(stage: Stage):
     stage.order("echo $BASTION_JOB", env={"BASTION_JOB": "other"})
     stage.start(stage.host())
     stage.final()
-    assert stage.log() == ["stderr F bastion: the agent set these variables, not the job: BASTION_JOB", "stdout F job"]
+    assert stage.log() == [
+        "stderr F bastion: bastion overrides these variables of the job: BASTION_JOB",
+        "stdout F job",
+    ]
 
 
 def test_the_command_starts_in_an_empty_folder_without_input(stage: Stage):

@@ -70,7 +70,7 @@ def test_both_formats_of_peers_are_read(endpoints: str, peers: tuple[str, ...]):
 
 
 def test_a_third_format_of_peers_is_refused():
-    with pytest.raises(InvalidDocument, match="neither an address nor"):
+    with pytest.raises(InvalidDocument, match="not an address or"):
         parse_peers("a:b")
 
 

@@ -45,7 +45,7 @@ class Bench:
     def live(self, seconds: float) -> None:
         end = self.clock.monotonic() + seconds
         while self.clock.monotonic() < end:
-            self.clock.advance(min(max(self.link.turn(), 0.001), end - self.clock.monotonic()))
+            self.clock.advance(min(max(self.link.step(), 0.001), end - self.clock.monotonic()))
 
     def report(self) -> Report:
         return protocol.read(Report, self.memory.get(keys.report(RUN, 0)).data)
@@ -60,7 +60,7 @@ def test_the_first_turn_beats_reports_and_reads_the_order():
     bench.order()
     bench.link.publish(report(HostPhase.WAITING))
     assert not bench.link.settled
-    bench.link.turn()
+    bench.link.step()
     assert bench.link.settled
     assert bench.report().phase is HostPhase.WAITING
     assert bench.link.order.action is OrderAction.RUN
@@ -140,11 +140,11 @@ def test_a_later_agent_writes_over_its_predecessors_report_and_beat():
     bench = Bench()
     assert bench.link.load_report() is None
     bench.link.publish(report(HostPhase.RUNNING))
-    bench.link.turn()
+    bench.link.step()
     bench.link = bench.make_link()
     assert bench.link.load_report() == report(HostPhase.RUNNING)
     bench.link.publish(report(HostPhase.FAILED))
-    bench.link.turn()
+    bench.link.step()
     assert bench.report().phase is HostPhase.FAILED
 
 

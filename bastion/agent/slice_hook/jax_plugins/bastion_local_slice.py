@@ -1,11 +1,11 @@
-"""Joins the processes of an emulated slice, so that `jax.devices()` shows the devices of all its hosts.
+"""Join the processes of an emulated slice, so that `jax.devices()` shows the devices of all its hosts.
 
 JAX imports every module of the namespace package `jax_plugins` and calls its `initialize()` at the first use of a
-device: after the command had its chance to call `jax.distributed.initialize()` itself (which wins), before any backend
-exists, and never in programs without JAX. Runs in the user's interpreter: nothing but the standard library and JAX
-here, and no package marker beside this file (other plugins share the namespace).
+device. By then the command could have called `jax.distributed.initialize()` itself (which wins), and no backend exists
+yet. Runs in the user's interpreter: use only the standard library and JAX here, and add no `__init__.py` (other plugins
+share the namespace).
 
-`BASTION_NO_AUTO_DISTRIBUTED=1` leaves a process alone, for commands that run several JAX processes on one host.
+`BASTION_NO_AUTO_DISTRIBUTED=1` turns it off, for commands that run several JAX processes on one host.
 `BASTION_DISTRIBUTED_TIMEOUT_SECONDS` (60) is how long the hosts wait for each other.
 """
 
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 60
 
 
 def initialize() -> None:
-    """Joins the slice, or ends the process with `EXIT_CODE` and a message."""
+    """Join the slice, or end the process with `EXIT_CODE` and a message."""
     address = os.environ.get("BASTION_COORDINATOR_ADDRESS", "")
     opted_out = os.environ.get("BASTION_NO_AUTO_DISTRIBUTED", "") not in ("", "0")
     try:
@@ -38,11 +38,11 @@ def initialize() -> None:
         return
     what = f"host {process} of {processes} could not join the slice at {address}"
     # At its own timeout JAX aborts the process with a C++ stack instead of raising, so ours comes first.
-    watchdog = threading.Timer(timeout, _fail, (what, f"not all hosts came within {timeout} s"))
+    watchdog = threading.Timer(timeout, _fail, (what, f"not all hosts joined within {timeout} s"))
     watchdog.daemon = True
     watchdog.start()
-    # The service may refuse in ways that are no exceptions we could name; JAX itself would log whatever is raised
-    # here and go on with one host's devices, and the job would train on a fraction of the slice.
+    # The errors of the service are not documented. JAX would log an exception and continue with one host's devices, and
+    # the job would train on a part of the slice.
     try:
         jax.distributed.initialize(
             coordinator_address=address,

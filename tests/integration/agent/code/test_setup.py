@@ -87,7 +87,7 @@ def test_code_that_is_not_what_was_ordered_never_runs(stage: Stage, tmp_path: Pa
     stage.order("echo ran", code=URL, code_sha256="0" * 64)
     stage.start(stage.host())
     assert (stage.final().error, stage.final().exit_code) == ("BundleInvalid", 66)
-    assert "is not the file that its name promises" in stage.final().message
+    assert "is damaged: its SHA-256 is" in stage.final().message
     assert "stdout F ran" not in stage.log()
 
 
@@ -161,7 +161,7 @@ def test_a_setup_that_fails_is_named_with_its_exit_code_and_the_command_does_not
     stage.start(stage.host())
     report = stage.final()
     assert (report.phase, report.error, report.exit_code) == (HostPhase.FAILED, "SetupFailed", 3)
-    assert "the setup (echo no such package >&2; exit 3) ended with 3" in report.message
+    assert "the setup (echo no such package >&2; exit 3) exited with code 3" in report.message
     assert stage.log()[1:] == ["stderr F no such package", f"stderr F bastion: {report.message}"]
 
 
@@ -289,7 +289,7 @@ def test_what_cannot_be_installed_fails_the_setup_and_the_log_says_what(stage: S
     stage.start(stage.host())
     report = stage.final()
     assert (report.error, report.exit_code) == ("SetupFailed", 1)
-    assert "--setup= (empty) installs nothing" in report.message
+    assert "--setup= to install nothing" in report.message
     assert any("nowhere-else==2.0" in line for line in stage.log())
 
 

@@ -245,7 +245,7 @@ def test_a_setup_command_that_fails_is_named_and_the_command_does_not_run(stage:
     assert (final.phase, final.error, final.exit_code) == (HostPhase.FAILED, "SetupFailed", 9)
     assert final.started_at == ""
     assert stage.log()[1] == "stdout F oh"
-    assert stage.log()[2].startswith("stderr F bastion: the setup (echo oh; exit 9) ended with 9")
+    assert stage.log()[2].startswith("stderr F bastion: the setup (echo oh; exit 9) exited with code 9")
 
 
 def test_a_host_tells_that_it_prepares_and_a_stop_ends_that_too(stage: Stage):

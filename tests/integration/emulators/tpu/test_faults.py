@@ -13,7 +13,7 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from bastion.core.errors import Refused
-from bastion.emulators.tpu.fault_plan import KINDS, FaultPlan, parse_rates
+from bastion.emulators.tpu.fault_plan import FAULT_TYPES, FaultPlan, parse_rates
 from bastion.emulators.tpu.faults import Faults
 from bastion.emulators.tpu.hosts import METADATA_PORT
 from tests.support.emulated_queue import PATIENCE_SECONDS, ZONE, NodeState, Service, State, eventually, started
@@ -238,7 +238,7 @@ def test_a_plan_strikes_about_as_often_as_it_says_and_differently_with_another_s
 
 def test_rates_are_read_as_a_shell_writes_them() -> None:
     assert parse_rates(["preempt:0.2", "hang:1"]) == {"preempt": 0.2, "hang": 1.0}
-    assert parse_rates([f"{kind}:0" for kind in KINDS]) == dict.fromkeys(KINDS, 0.0)
+    assert parse_rates([f"{fault_type}:0" for fault_type in FAULT_TYPES]) == dict.fromkeys(FAULT_TYPES, 0.0)
     for wrong in ("preempt", "preempt:2", "preempt:-0.1", "preempt:x", "earthquake:0.1", "preempt:nan"):
         with pytest.raises(Refused, match="KIND:RATE"):
             parse_rates([wrong])

@@ -116,7 +116,7 @@ def test_a_certificate_beside_the_key_of_another_is_made_anew(tmp_path: Path) ->
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     ProxyAuthority(tmp_path)
     (tmp_path / "authority.pem").chmod(0o644)
-    with pytest.raises(Refused, match="others can read"):
+    with pytest.raises(Refused, match="others own or can read"):
         ProxyAuthority(tmp_path)
 
 

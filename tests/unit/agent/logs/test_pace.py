@@ -24,7 +24,7 @@ def stored(pace: Pace, host: int, seconds: float, *, behind: bool) -> Iterator[f
     """When a host stores that always has something to store, from `NOW` on."""
     last = -math.inf
     while True:
-        start = pace.next_turn(ready_at=max(1000.0 * host, last), last_at=last, behind=behind)
+        start = pace.next_slot(ready_at=max(1000.0 * host, last), last_at=last, behind=behind)
         assert start > last
         if start - 1000.0 * host > seconds:
             return
@@ -56,30 +56,30 @@ def test_what_one_of_the_first_hosts_prints_is_stored_within_two_seconds(hosts: 
         for host, pace in enumerate(paces(hosts, local=local)[:FIRST_HOSTS]):
             last = 1000.0 * host + 50.0
             for printed in (last, last + 0.001, last + 0.7, last + 100.3):
-                waits = pace.next_turn(ready_at=printed, last_at=last, behind=False) - printed
+                waits = pace.next_slot(ready_at=printed, last_at=last, behind=False) - printed
                 assert 0 <= waits + IDLE_FLUSH_SECONDS < 1.8
 
 
 def test_the_hosts_beyond_wait_for_their_turns():
     pace = paces(512)[300]
     assert pace.period_seconds == (512 - 16) / 8
-    assert pace.calm_turns == 1
+    assert pace.calm_slots == 1
 
 
 def test_a_lone_host_uses_few_of_its_turns_and_all_of_them_when_it_is_behind():
     (pace,) = paces(1)
-    begun = pace.next_turn(ready_at=5.0, last_at=-math.inf, behind=False)
+    begun = pace.next_slot(ready_at=5.0, last_at=-math.inf, behind=False)
     assert begun == pytest.approx(5.0, abs=0.05)
-    assert pace.next_turn(ready_at=begun, last_at=begun, behind=False) - begun == pytest.approx(1.3, abs=1e-5)
-    assert pace.next_turn(ready_at=begun, last_at=begun, behind=True) - begun == pytest.approx(0.05, abs=1e-5)
+    assert pace.next_slot(ready_at=begun, last_at=begun, behind=False) - begun == pytest.approx(1.3, abs=1e-5)
+    assert pace.next_slot(ready_at=begun, last_at=begun, behind=True) - begun == pytest.approx(0.05, abs=1e-5)
 
 
 def test_a_host_that_is_late_for_its_turn_does_not_use_two_at_once():
     pace = paces(20)[3]
-    turn = pace.next_turn(ready_at=3000.0, last_at=-math.inf, behind=True)
-    late = turn + 0.9 * pace.period_seconds
-    assert pace.next_turn(ready_at=turn, last_at=late, behind=True) == pytest.approx(
-        turn + pace.period_seconds, abs=1e-5
+    slot = pace.next_slot(ready_at=3000.0, last_at=-math.inf, behind=True)
+    late = slot + 0.9 * pace.period_seconds
+    assert pace.next_slot(ready_at=slot, last_at=late, behind=True) == pytest.approx(
+        slot + pace.period_seconds, abs=1e-5
     )
 
 
@@ -87,7 +87,7 @@ def test_a_host_that_is_late_for_its_turn_does_not_use_two_at_once():
 def test_after_the_commands_end_nobody_waits_long(hosts: int):
     for host, pace in enumerate(paces(hosts)):
         begun = 1000.0 * host + 17.0
-        wait = pace.ended().next_turn(ready_at=begun, last_at=begun, behind=True) - begun
+        wait = pace.ended().next_slot(ready_at=begun, last_at=begun, behind=True) - begun
         assert 0 < wait <= ENDED_PERIOD_SECONDS + 1e-3
 
 
@@ -99,6 +99,6 @@ def test_up_to_56_hosts_keep_to_the_bound_when_they_end_too(hosts: int):
 
 def test_the_raw_log_of_a_job_on_the_bastion_is_written_every_ten_seconds():
     pace = Pace.of_raw_log(local=False, now=NOW, monotonic=5.0)
-    begun = pace.next_turn(ready_at=5.0, last_at=-math.inf, behind=False)
-    assert pace.next_turn(ready_at=begun, last_at=begun, behind=False) - begun == pytest.approx(10.0, abs=1e-5)
-    assert pace.next_turn(ready_at=begun, last_at=begun, behind=True) - begun == pytest.approx(1.0, abs=1e-5)
+    begun = pace.next_slot(ready_at=5.0, last_at=-math.inf, behind=False)
+    assert pace.next_slot(ready_at=begun, last_at=begun, behind=False) - begun == pytest.approx(10.0, abs=1e-5)
+    assert pace.next_slot(ready_at=begun, last_at=begun, behind=True) - begun == pytest.approx(1.0, abs=1e-5)

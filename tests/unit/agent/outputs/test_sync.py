@@ -85,7 +85,7 @@ def test_what_is_restored_is_what_was_stored_with_modes_times_links_and_empty_fo
     (out / "run.sh").chmod(0o750)
     os.utime(out / "run.sh", ns=(5, 1_234_567_890))
     (out / "latest").symlink_to("ckpt/7")
-    assert sync_of(store, out, part_bytes=1000).turn()
+    assert sync_of(store, out, part_bytes=1000).sync_once()
     manifest = restored(store, tmp_path / "new")
     assert manifest is not None
     assert len(manifest.files["ckpt/7/weights"].parts) == 11
@@ -98,17 +98,17 @@ def test_only_what_changed_is_stored_again_and_a_quiet_folder_costs_nothing(out:
     (out / "old").write_text("old")
     (out / "large").write_bytes(b"a" * 1000 + b"b" * 1000)
     sync = sync_of(store, out, part_bytes=1000)
-    assert sync.turn()
+    assert sync.sync_once()
     store.reset()
-    assert not sync.turn()
+    assert not sync.sync_once()
     assert store.writes == 0
     with (out / "large").open("ab") as file:
         file.write(b"c" * 10)
     (out / "new").write_text("new")
-    assert sync.turn()
+    assert sync.sync_once()
     # The part that was added, the new file, the manifest.
     assert store.writes == 3
-    assert not sync_of(store, out, run=2, part_bytes=1000).turn(), "a successor stored it all again"
+    assert not sync_of(store, out, run=2, part_bytes=1000).sync_once(), "a successor stored it all again"
 
 
 def test_a_checkpoint_that_is_renamed_when_it_is_whole_is_not_sent_again(out: Path):
@@ -116,10 +116,10 @@ def test_a_checkpoint_that_is_renamed_when_it_is_whole_is_not_sent_again(out: Pa
     (out / "7.tmp").mkdir()
     (out / "7.tmp" / "weights").write_bytes(b"w" * 100)
     sync = sync_of(store, out)
-    sync.turn()
+    sync.sync_once()
     (out / "7.tmp").rename(out / "7")
     store.reset()
-    assert sync.turn()
+    assert sync.sync_once()
     assert store.writes == 1
 
 
@@ -131,7 +131,7 @@ def test_links_that_lead_out_pipes_and_names_that_are_no_text_are_left_out_and_t
     os.mkfifo(out / "pipe")
     (out / os.fsdecode(b"bad\xff")).write_text("x")
     sync = sync_of(store, out)
-    sync.turn()
+    sync.sync_once()
     assert sorted(sync.left_out) == ["away", "bad?", "pipe", "up"]
     restored(store, tmp_path / "new")
     assert list(content(tmp_path / "new")) == ["good"]
@@ -157,7 +157,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_as_a_whole(tmp_path:
         if key.endswith("/000001") and (out / "state").read_bytes() == FIRST:
             (out / "state").write_bytes(SECOND)
 
-    assert sync_of(Meddling(memory, change_once), out, part_bytes=1000, settle_seconds=SETTLE_SECONDS).turn()
+    assert sync_of(Meddling(memory, change_once), out, part_bytes=1000, settle_seconds=SETTLE_SECONDS).sync_once()
     restored(memory, tmp_path / "new")
     assert (tmp_path / "new" / "state").read_bytes() == SECOND
 
@@ -172,7 +172,7 @@ def test_a_change_that_keeps_size_and_time_is_seen_all_the_same(tmp_path: Path, 
             (out / "state").write_bytes(SECOND)
             os.utime(out / "state", ns=(7, 7))
 
-    assert sync_of(Meddling(memory, change_once), out, part_bytes=1000, settle_seconds=SETTLE_SECONDS).turn()
+    assert sync_of(Meddling(memory, change_once), out, part_bytes=1000, settle_seconds=SETTLE_SECONDS).sync_once()
     restored(memory, tmp_path / "new")
     assert (tmp_path / "new" / "state").read_bytes() == SECOND
 
@@ -189,19 +189,19 @@ def test_a_file_that_never_rests_stays_as_it_was_before_and_holds_nothing_up(tmp
 
     (out / "log").write_text("whole")
     sync = sync_of(Meddling(memory, append), out)
-    sync.turn()
+    sync.sync_once()
     moving = True
     (out / "log").write_text("another")
     (out / "partial").write_text("x")
     (out / "result").write_text("42")
-    sync.turn()
+    sync.sync_once()
     assert set(sync.left_out) == {"log", "partial"}
     restored(memory, tmp_path / "new")
     assert (tmp_path / "new" / "log").read_text() == "whole"
     assert (tmp_path / "new" / "result").read_text() == "42"
     assert not (tmp_path / "new" / "partial").exists()
     moving = False
-    assert sync.turn()
+    assert sync.sync_once()
     assert sync.left_out == {}
 
 
@@ -211,7 +211,7 @@ def test_two_manifests_stay_and_the_newest_of_an_earlier_run_and_what_they_name(
         sync = sync_of(store, out, run=run)
         for number in range(5):
             (out / "state").write_text(f"{run}." + "i" * number)
-            sync.turn()
+            sync.sync_once()
     seqs = [seq for name in names(store) if (seq := outputs.seq_of_manifest(name)) is not None]
     assert len(seqs) == 3
     assert len(names(store)) == 6
@@ -227,7 +227,7 @@ def test_outputs_that_are_not_whole_are_passed_over_for_older_ones_that_are(tmp_
     sync = sync_of(store, out)
     for text in ("first", "second"):
         (out / "state").write_text(text)
-        sync.turn()
+        sync.sync_once()
     newest = max(name for name in names(store) if "/files/" in name)
     meta = store.head(FOLDER + newest)
     assert meta is not None
@@ -236,7 +236,7 @@ def test_outputs_that_are_not_whole_are_passed_over_for_older_ones_that_are(tmp_
     assert (tmp_path / "new" / "state").read_text() == "first"
     assert len(result.passed_over) == 1
     (out / "state").write_text("second")
-    sync_of(store, out, run=2).turn()
+    sync_of(store, out, run=2).sync_once()
     restored(store, tmp_path / "again", run=3)
     assert (tmp_path / "again" / "state").read_text() == "second", "a lost object was taken for stored"
 
@@ -270,7 +270,7 @@ def test_what_the_code_brought_along_gives_way_to_what_was_stored(tmp_path: Path
     (out / "a").mkdir()
     (out / "a" / "x").write_text("stored")
     (out / "b").write_text("stored")
-    sync_of(store, out).turn()
+    sync_of(store, out).sync_once()
     new = tmp_path / "new"
     (new / "b").mkdir(parents=True)
     (new / "b" / "inside").write_text("x")
@@ -373,7 +373,7 @@ def test_whenever_a_host_dies_the_next_one_begins_with_a_folder_that_existed(
                         ticks += 1
                         os.utime(target, ns=(ticks, ticks))
                 possible = [committed, content(folder)]
-                sync.turn()
+                sync.sync_once()
                 committed, possible = content(folder), [content(folder)]
         except Dead:
             pass

@@ -159,7 +159,7 @@ def test_a_preemption_waits_until_it_has_happened(tmp_path: Path) -> None:
     faults = Faults(tmp_path)
     faults.preempt("b-x-1")
     (fault,) = faults.node_faults()
-    assert (fault.kind, fault.node_id) == ("preempt", "b-x-1")
+    assert (fault.fault_type, fault.node_id) == ("preempt", "b-x-1")
     faults.happened(fault)
     faults.happened(fault)
     assert faults.node_faults() == []

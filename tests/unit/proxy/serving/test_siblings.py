@@ -51,7 +51,7 @@ class Pair:
         self.servers = [
             HttpServer(answer, listener=inbox) for answer, inbox in zip(self._handlers, self.inboxes, strict=True)
         ]
-        self.turn = 0
+        self.hold = 0
         for server in self.servers:
             server.open()
 
@@ -64,7 +64,7 @@ class Pair:
         )
 
     def answer(self, request: Request) -> Response:
-        number, self.turn = self.turn, 1 - self.turn
+        number, self.hold = self.hold, 1 - self.hold
         return self._handlers[number](request)
 
 
@@ -98,7 +98,7 @@ def test_the_tail_that_one_process_holds_is_known_to_who_asks_the_other(stage: S
     upload = Uploader(stage, data)
     for asked in (0, 1):
         upload.send(0, 300_001)
-        pair.turn = asked
+        pair.hold = asked
         assert upload.asked() == 300_001
     document(upload.send(300_001, MIB))
     assert stored(stage) == data
@@ -130,7 +130,7 @@ def test_other_bytes_in_the_same_place_are_refused_by_whichever_process_gets_the
 def test_an_upload_is_given_up_by_either_process(stage: Stage, pair: Pair, tmp_path: Path) -> None:
     upload = Uploader(stage, noise(MIB))
     upload.send(0, 600_000)
-    pair.turn = 1
+    pair.hold = 1
     assert stage.ask("DELETE", upload.target).status in (204, 499)
     assert notes(tmp_path) == []
     for _ in range(2):
@@ -166,9 +166,9 @@ def test_a_process_that_takes_no_requests_any_more_is_a_503_and_the_upload_lives
     upload = Uploader(stage, data)
     upload.send(0, 600_000)
     pair.servers[0].close(0.0)
-    pair.turn = 1
+    pair.hold = 1
     assert reason(upload.send(600_000, MIB)) == (503, "backendError")
-    pair.turn = 0
+    pair.hold = 0
     document(upload.send(600_000, MIB))
     assert stored(stage) == data
 
@@ -184,7 +184,7 @@ def test_without_a_descriptor_for_the_other_process_a_client_is_told_to_try_agai
     # One is left: for the notes, which say whose the upload is, but not for two ends of a connection.
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, most))
     os.close(free)
-    pair.turn = 1
+    pair.hold = 1
     try:
         assert reason(upload.status()) == (503, "backendError")
     finally:
@@ -204,7 +204,7 @@ def test_an_upload_that_begins_while_another_process_looks_for_it_is_not_taken_b
         bucket="vault", name="thing", envelope=None, declared=declared, total=None, fields="", process=1
     )
     there.begin("again", beginning, None)
-    with pytest.raises(Refusal, match="try again") as refused, here.turn("vault", "again", process, lambda _: b""):
+    with pytest.raises(Refusal, match="try again") as refused, here.hold("vault", "again", process, lambda _: b""):
         pass
     assert refused.value.status == 503
     assert here.process_of("again") == 1
@@ -212,9 +212,9 @@ def test_an_upload_that_begins_while_another_process_looks_for_it_is_not_taken_b
 
 def test_fewer_processes_than_there_were_share_the_uploads_among_them(stage: Stage, pair: Pair, tmp_path: Path) -> None:
     data = noise(MIB)
-    pair.turn = 1
+    pair.hold = 1
     upload = Uploader(stage, data)
-    pair.turn = 1
+    pair.hold = 1
     upload.send(0, 600_000)
     assert len(notes(tmp_path)) == 1
     # The proxy starts again, with one process.

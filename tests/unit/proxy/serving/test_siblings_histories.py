@@ -78,7 +78,7 @@ class Processes:
         self._servers: list[HttpServer] = []
         self._handlers: list[Handler] = []
         self._inboxes: list[_Requests] = []
-        self.turn = 0
+        self.hold = 0
         stage._proxy = self._answer
 
     def start(self, count: int) -> None:
@@ -113,7 +113,7 @@ class Processes:
         self._servers, self._handlers = [], []
 
     def _answer(self, request: Request) -> Response:
-        return self.ask(self.turn, request)
+        return self.ask(self.hold, request)
 
 
 @contextmanager
@@ -201,7 +201,7 @@ class Client:
 def _happens(stage: Stage, cluster: Processes, clients: list[Client], move: Move) -> None:
     client = clients[move.upload % len(clients)]
     uploader, size = client.uploader, len(client.uploader.data)
-    cluster.turn = move.process
+    cluster.hold = move.process
     start, end = uploader.received, min(size, uploader.received + move.amount)
     match move.kind:
         case "restart":
@@ -263,7 +263,7 @@ def _at_once(cluster: Processes, client: Client, start: int, end: int) -> None:
             method="PUT", target=uploader.target, path=path, query=query, headers=headers,
             body=BytesBody(uploader.data[at:until]), authority=HOST, secure=True,
         )  # fmt: skip
-        return cluster.ask(cluster.turn + number, request)
+        return cluster.ask(cluster.hold + number, request)
 
     with ThreadPoolExecutor(3) as pool:
         statuses = {answer.status for answer in pool.map(ask, range(3))}
@@ -287,7 +287,7 @@ def test_whatever_happens_to_uploads_over_several_processes_each_object_is_its_b
     with processes(stage, folder, count) as cluster:
         clients = []
         for number, (size, known) in enumerate(sizes):
-            cluster.turn = number + 1
+            cluster.hold = number + 1
             name = f"thing-{number}"
             uploader = Uploader(stage, noise(size, number), total=size if known else None, name=name)
             clients.append(Client(uploader=uploader, name=name))
@@ -298,7 +298,7 @@ def test_whatever_happens_to_uploads_over_several_processes_each_object_is_its_b
             stage.upstream.after = lambda asked, answer: None
             stage.upstream.cut = lambda asked: None
         for number, client in enumerate(clients):
-            cluster.turn = number
+            cluster.hold = number
             _brought_to_its_end(client, cluster)
     for client in clients:
         found = stage.ask_endpoint("GET", f"/storage/v1/b/vault/o/{client.name}")
@@ -313,7 +313,7 @@ def test_whatever_happens_to_uploads_over_several_processes_each_object_is_its_b
 def _brought_to_its_end(client: Client, cluster: Processes) -> None:
     uploader, size = client.uploader, len(client.uploader.data)
     client.ask()
-    cluster.turn += 1
+    cluster.hold += 1
     if not client.over:
         answer = uploader.send(uploader.received, size, last=True)
         client.heard(answer)

@@ -51,7 +51,7 @@ def test_notes_are_private_and_name_no_key_no_session_and_no_content(stage: Stag
     upload_id = upload.target.partition("upload_id=")[2].partition("&")[0]
     assert upload_id.encode() not in content and upload_id not in file.name
     assert b"brown fox" not in content
-    with stage.parts.resumables.turn("vault", upload_id, None, lambda _: b"") as slot:
+    with stage.parts.resumables.hold("vault", upload_id, None, lambda _: b"") as slot:
         assert slot.session is not None
         key = slot.session.key
     assert key not in content and base64.b64encode(key) not in content and key.hex().encode() not in content

@@ -1,10 +1,10 @@
-"""One connection to the storage service: requests out, answers in, one at a time.
+"""The HTTP/1.1 client: one connection to a server, with requests out and answers in, one at a time.
 
-Layer: proxy. Invariants:
+Invariants:
 
-* A request that was not sent whole is never ended as if it were: its connection ends instead.
-* A body that breaks off is an error, and the connection is used again only when both bodies were read to their end.
-* A success that came before the whole body was sent is none: it is an error.
+* A request that was not sent completely is never ended as if it were: the connection is closed instead.
+* A body that breaks off is an error. The connection is reused only after both bodies were read to the end.
+* A success before the whole body was sent is an error.
 """
 
 from __future__ import annotations
@@ -15,48 +15,60 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
-from bastion.net.http1 import BadRequest, Body, BodyTruncated, BytesBody
-from bastion.net.http1.head import FIELD_NAME, AnswerHead, body_length, parse_answer
+from bastion.core.errors import BastionError
+from bastion.net.http1 import BadRequest, Body, BodyTruncated, BytesBody, Headers
+from bastion.net.http1.head import FIELD_NAME, HOP_BY_HOP, AnswerHead, body_length, parse_answer
 from bastion.net.http1.incoming import ChunkedBody, Incoming, SizedBody, set_receive_timeout, timeval
-from bastion.proxy.service.upstream import Asked, UpstreamUnavailable
 
-# Up to here head and body go out together; what is larger goes in such pieces, and between two of them an early answer
-# is looked for.
+# Up to this size head and body are sent together; larger bodies go in pieces of it, with a check for an early answer
+# between two.
 _SMALL_BYTES = 64 * 1024
 _PIECE_BYTES = 256 * 1024
-# How long a call may wait to send, before an early answer is looked for again.
+# How long a call waits to send before it checks again for an early answer.
 _LOOK_SECONDS = 0.25
 _HEAD_MAX_BYTES = 64 * 1024
 _HEAD_SECONDS = 30.0
-# What was left unread of an answer is read up to here, rather than giving up a connection for it.
+# Up to this size the unread rest of an answer is read, to keep the connection.
 _DRAIN_MAX_BYTES = 64 * 1024
-# Header fields that concern one connection only, or that are written here.
-_OF_THE_CONNECTION = frozenset(
-    (
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
-# A `#` would end the path for some readers; for us it is part of it.
+# A `#` would end the path for some readers; here it is part of it.
 _NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]|#")
 _LINE_ENDS = re.compile(r"[\r\n\x00]")
 
 _Done = Callable[["Exchange", bool], None]
 
 
-class ForwardedAnswer:
-    """An answer on its way in; see `bastion.proxy.service.upstream.Answer`."""
+class NoAnswer(BastionError):
+    """There was no complete answer; what was sent may have arrived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request to the storage service.
+
+    Attributes:
+        target: `/path?query`, percent-encoded.
+        authority: Host and optional port, as in the Host header.
+        headers: Senders drop fields of one connection (Host, Content-Length, Connection, ...) and write their own.
+        body: Bytes, or an iterable of pieces that the asking thread consumes once. Each piece is sent before the next
+            is taken: they may share memory.
+        length: Of an iterable, in bytes; None: unknown, sent in chunks.
+    """
+
+    method: str
+    target: str
+    authority: str
+    headers: Headers = field(default_factory=Headers)
+    body: bytes | Iterable[bytes | memoryview] = b""
+    length: int | None = None
+
+
+class HttpAnswer:
+    """An incoming answer. One thread reads its body in order; it must be closed.
+
+    Both reading methods raise `NoAnswer` if the body breaks off: a short body is always an error.
+    """
 
     def __init__(self, head: AnswerHead, body: Body, where: str, done: Callable[[bool], None]) -> None:
         self.status = head.status
@@ -86,7 +98,7 @@ class ForwardedAnswer:
             yield
         except (BodyTruncated, BadRequest) as error:
             self._end(sound=False)
-            raise UpstreamUnavailable(f"the answer of {self._where} broke off; ask again") from error
+            raise NoAnswer(f"the answer of {self._where} broke off; ask again") from error
         except BaseException:
             self._end(sound=False)
             raise
@@ -97,7 +109,7 @@ class ForwardedAnswer:
         if self._done is None:
             return
         if isinstance(self._body, SizedBody) and self._body.missing <= _DRAIN_MAX_BYTES:
-            with contextlib.suppress(UpstreamUnavailable):
+            with contextlib.suppress(NoAnswer):
                 self.read()
         self._end(sound=False)
 
@@ -108,15 +120,15 @@ class ForwardedAnswer:
 
 
 class Exchange:
-    """A connection that is open.
+    """An open connection.
 
     Args:
         connection: TLS or plain; its timeouts are set here.
-        where: How errors name the other side.
-        silence_seconds: How long the service may take for an answer, be silent within one, or take nothing.
+        where: The other side's name in errors.
+        silence_seconds: The maximum wait for an answer, between its bytes, or to send.
 
     Attributes:
-        answered: Whether a byte came back for the request at hand.
+        answered: Whether a byte of the current answer has arrived.
     """
 
     def __init__(self, connection: socket.socket, *, where: str, silence_seconds: float) -> None:
@@ -134,44 +146,41 @@ class Exchange:
 
     @property
     def usable(self) -> bool:
-        """Whether it looks alive: a service that has said something unasked has most likely said goodbye."""
+        """Whether it looks alive: unasked data from the service is most likely its goodbye."""
         return self._incoming.empty and not self._arrivals.poll(0)
 
     def close(self) -> None:
-        """Ends it, whatever was under way."""
         self._socket.close()
 
-    def ask(self, asked: Asked, done: _Done) -> ForwardedAnswer:
-        """Sends a request and waits for the head of its answer.
+    def ask(self, asked: Asked, done: _Done) -> HttpAnswer:
+        """Send a request and wait for the head of its answer.
 
         Args:
-            asked: Its body's iterator is closed in any case.
-            done: Called once when the answer was read or given up, with whether the connection can be used again.
+            asked: Its body's iterator is always closed.
+            done: Called once when the answer was read or given up; tells whether the connection can be reused.
 
         Raises:
-            UpstreamUnavailable: there was none; the connection is closed.
+            NoAnswer: There was no answer; the connection is closed.
         """
         self.answered = False
         self._early = None
         try:
-            # TLS has one limit for both directions.
+            # TLS has one timeout for both directions.
             set_receive_timeout(self._socket, _LOOK_SECONDS)
             whole = self._send(asked)
             set_receive_timeout(self._socket, self._silence_seconds)
             head = self._early or self._await_head()
             if not whole and head.status < 300:
-                raise UpstreamUnavailable(
-                    f"{self._where} answered {head.status} before it had the whole request, which is no answer to it"
-                )
+                raise NoAnswer(f"{self._where} answered {head.status} before it had the whole request; ask again")
             body = self._body(asked, head)
         except BaseException:
             self.close()
             raise
         keep = whole and head.version == "HTTP/1.1" and "close" not in head.headers.get("connection").lower()
-        return ForwardedAnswer(head, body, self._where, lambda sound: done(self, sound and keep))
+        return HttpAnswer(head, body, self._where, lambda sound: done(self, sound and keep))
 
     def _send(self, asked: Asked) -> bool:
-        """Sends a request; False: an answer came before its end, or may have."""
+        """Send a request; False if an answer came, or may have come, before its end."""
         body = asked.body
         if isinstance(body, (bytes, bytearray, memoryview)):
             head = _head(asked, len(body))
@@ -190,7 +199,7 @@ class Exchange:
     def _send_pieces(self, pieces: Iterable[bytes | memoryview], length: int | None) -> bool:
         sent = looked = 0
         for piece in pieces:
-            # Small pieces are as many as large ones are few, and looking costs a system call.
+            # Small pieces are numerous, and each check costs a system call.
             if sent - looked >= _PIECE_BYTES or not sent:
                 looked = sent
                 if self._answers_early():
@@ -199,7 +208,7 @@ class Exchange:
                 continue
             sent += len(piece)
             if length is not None and sent > length:
-                raise ValueError(f"the body is longer than the {length} bytes that were announced")
+                raise ValueError(f"the body is longer than the announced {length} bytes")
             parts = [piece] if length is not None else [b"%x\r\n" % len(piece), piece, b"\r\n"]
             if len(piece) <= _SMALL_BYTES:
                 parts = [b"".join(parts)]
@@ -212,11 +221,7 @@ class Exchange:
         return True
 
     def _out(self, data: bytes | memoryview) -> bool:
-        """Sends; False: it could not, but an answer has come.
-
-        Raises:
-            UpstreamUnavailable: it could not.
-        """
+        """Send; False if an answer came instead. Raises NoAnswer."""
         left = memoryview(data)
         patience = self._silence_seconds
         try:
@@ -224,27 +229,27 @@ class Exchange:
                 sent = self._send_some(left)
                 left = left[sent:]
                 patience = self._silence_seconds if sent else patience - _LOOK_SECONDS
-                # Who refuses a request may read no more of it, and wait for us to read.
+                # A service that refuses a request may stop reading, and wait for us to read.
                 if not sent and self._answers_early():
                     return False
                 if patience <= 0:
                     raise TimeoutError("timed out")
         except OSError as error:
-            # Or end the connection at once; why it did is in what it sent before.
+            # Or it closes the connection at once; its answer may still be readable.
             if self._answers_early():
                 return False
-            raise UpstreamUnavailable(f"{self._where} does not take the request ({error}); ask again") from error
+            raise NoAnswer(f"{self._where} does not accept the request ({error}); ask again") from error
         return True
 
     def _send_some(self, data: memoryview) -> int:
-        """Sends what is taken at once; 0: nothing is for now."""
+        """Send what is accepted without waiting; return the number of bytes."""
         try:
             return self._socket.send(data)
         except (TimeoutError, BlockingIOError):
             return 0
 
     def _answers_early(self) -> bool:
-        """Whether the answer, or the connection's end, is here already."""
+        """Whether the answer, or the end of the connection, is already here."""
         while not self._incoming.empty or self._arrivals.poll(0):
             if not self._incoming.gather():
                 return False
@@ -264,12 +269,12 @@ class Exchange:
         try:
             data = self._incoming.head(max_bytes=_HEAD_MAX_BYTES, seconds=_HEAD_SECONDS)
             if data is None:
-                raise UpstreamUnavailable(f"{self._where} gave no answer; ask again")
+                raise NoAnswer(f"{self._where} did not answer; ask again")
             self.answered = True
             return parse_answer(data)
         except BadRequest as error:
             self.answered = True
-            raise UpstreamUnavailable(f"{self._where} answered what is not HTTP/1.1: {error}") from error
+            raise NoAnswer(f"{self._where} did not answer in HTTP/1.1: {error}") from error
 
     def _body(self, asked: Asked, head: AnswerHead) -> Body:
         if asked.method == "HEAD" or head.status in (204, 304):
@@ -277,27 +282,23 @@ class Exchange:
         try:
             length = body_length(head.headers)
         except BadRequest as error:
-            raise UpstreamUnavailable(f"{self._where} answered with a body of no known length: {error}") from error
+            raise NoAnswer(f"{self._where} answered with a body of no known length: {error}") from error
         if length is None:
             return ChunkedBody(self._incoming, trailers_max_bytes=_HEAD_MAX_BYTES)
         if "content-length" not in head.headers:
-            # It would end with the connection, and nobody could tell its end from a broken connection.
-            raise UpstreamUnavailable(f"{self._where} answered with a body of no known length")
+            # It would end with the connection, like a broken connection.
+            raise NoAnswer(f"{self._where} answered with a body of no known length")
         return SizedBody(self._incoming, length) if length else BytesBody()
 
 
 def _head(asked: Asked, length: int | None) -> bytes:
-    """The request's head.
-
-    Raises:
-        ValueError: a field would change what the request is; no client's request comes so far.
-    """
+    """The request's head. Raises ValueError for a field that would change the request."""
     target = _NOT_IN_A_TARGET.sub(lambda found: f"%{ord(found[0]):02X}", asked.target)
     lines = [f"{asked.method} {target} HTTP/1.1", f"Host: {asked.authority}"]
-    # A field that Connection names is for one connection, too.
+    # A field that Connection names also belongs to one connection.
     named = {name.strip().lower() for value in asked.headers.get_all("connection") for name in value.split(",")}
     for name, value in asked.headers.items():
-        if name.lower() not in _OF_THE_CONNECTION and name.lower() not in named:
+        if name.lower() not in HOP_BY_HOP and name.lower() not in named:
             if not FIELD_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not the name of a header field")
             lines.append(f"{name}: {value}")
