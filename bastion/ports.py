@@ -1,6 +1,6 @@
 """The ports: what the daemon, the worker and the clients need from the outside world, as small Protocols.
 
-Layer: above `bastion.core`, below everything that does I/O. Each port has its contract in its docstring, and
+Core`, below everything that does I/O. Each port has its contract in its docstring, and
 one contract suite in `tests/contract/` that every adapter passes.
 """
 

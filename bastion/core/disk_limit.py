@@ -1,6 +1,6 @@
 """How a host is told that its job holds too much of a disk.
 
-Layer: core, pure. Who watches the disk writes the notice beside the host's state; the host's agent reads it, ends the
+Who watches the disk writes the notice beside the host's state; the host's agent reads it, ends the
 command as the user's failure and removes its files. The text is short because it must fit where a full disk still takes
 it: into the target of a symbolic link, which takes no block.
 """

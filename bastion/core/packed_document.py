@@ -1,6 +1,6 @@
 """A JSON object kept in few bytes, for jobs that wait: what a spec holds is needed when the job starts, not before.
 
-Layer: core, pure. A parsed document takes up to 40 times its size in memory; this takes at most the size of its JSON.
+A parsed document takes up to 40 times its size in memory; this takes at most the size of its JSON.
 """
 
 from __future__ import annotations

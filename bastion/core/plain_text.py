@@ -1,6 +1,6 @@
 """Text from outside without anything that could control a terminal.
 
-Layer: core, pure. User ids, project ids, messages of hosts and of cloud APIs, names of files, and whatever else others
+User ids, project ids, messages of hosts and of cloud APIs, names of files, and whatever else others
 chose pass `plain` before they are written into the history, the daemon's log, the status or a result, and once more
 when they are shown: what an older version or a foreign program wrote may not have.
 """

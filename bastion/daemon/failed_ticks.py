@@ -1,6 +1,6 @@
 """Ticks that ended with an error that nobody foresaw: counted, told, and survived.
 
-Layer: daemon. Whatever the bucket holds, the next tick may succeed: jobs run on, and other jobs are served.
+Whatever the bucket holds, the next tick may succeed: jobs run on, and other jobs are served.
 """
 
 from __future__ import annotations

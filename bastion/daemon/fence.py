@@ -1,6 +1,6 @@
 """The fence between epochs: which starts count, and when a daemon may give room away.
 
-Layer: daemon. A write that got no answer may land late, also that of a daemon which has lost the lease since, and no
+A write that got no answer may land late, also that of a daemon which has lost the lease since, and no
 compare-and-swap on one job's state protects the room that all jobs share. So:
 
 1. Each attempt carries the epoch of the daemon that started it.

@@ -1,6 +1,6 @@
 """What a crash left of slices, found and deleted from outside of the daemon; it may run at the same time, or be dead.
 
-Layer: daemon. The daemon's own `sweep` does the same in its ticks. Invariants:
+The daemon's own `sweep` does the same in its ticks. Invariants:
 
 * The bucket is read before the slices are listed and once more after. A slice whose run was current in either reading
   is left alone: its record was written before it was created, so the second reading has it.

@@ -1,6 +1,6 @@
 """Steady time: seconds since the epoch that only go forward, whatever happens to the wall clock.
 
-Layer: daemon. Everything that the daemon stores and compares as an instant (starts, budgets, backoff, grace) is steady
+Everything that the daemon stores and compares as an instant (starts, budgets, backoff, grace) is steady
 time. It advances with the boot clock. It begins at the server time of the lease's first write and follows server times
 slowly, so that what people read is near their own clocks.
 

@@ -1,6 +1,6 @@
 """The daemon's threads: they share out a list of tasks, so that many small requests do not cost a future each.
 
-Layer: daemon. A task must not hand out tasks of its own: every thread of the crew could wait for another one.
+A task must not hand out tasks of its own: every thread of the crew could wait for another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An object store that counts what is asked of the one below: "an idle tick does no GET and one write".
-
-Layer: testing.
-"""
+"""An object store that counts what is asked of the one below: "an idle tick does no GET and one write"."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An object store that fails by a plan: the request is lost before its effect, or the reply after it.
 
-Layer: testing. The plan depends on the seed and the order of the calls only, so a failing run can be repeated.
+The plan depends on the seed and the order of the calls only, so a failing run can be repeated.
 """
 
 from __future__ import annotations

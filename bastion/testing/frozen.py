@@ -1,6 +1,6 @@
 """Machines that stop in mid-request and go on much later, as after a long pause of a VM or of its disk.
 
-Layer: testing. A frozen call holds a thread of its own; at most one thread runs at any time, so a seeded history stays
+A frozen call holds a thread of its own; at most one thread runs at any time, so a seeded history stays
 the same history.
 """
 

@@ -1,6 +1,6 @@
 """An object store in memory: the model that every other store is compared with, and what the simulator runs on.
 
-Layer: testing. Deterministic: generations count 1, 2, 3, ... over the whole store, and time is whatever `now` says.
+Deterministic: generations count 1, 2, 3, ... over the whole store, and time is whatever `now` says.
 """
 
 from __future__ import annotations

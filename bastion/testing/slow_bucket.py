@@ -1,6 +1,6 @@
 """A bucket behind a network that holds requests back: writes land late, new objects are missing in listings.
 
-Layer: testing. A write that is held back gets no answer (`StoreUnavailable`). It lands later, and the store judges its
+A write that is held back gets no answer (`StoreUnavailable`). It lands later, and the store judges its
 precondition then. Each client has a way of its own to the one bucket.
 """
 

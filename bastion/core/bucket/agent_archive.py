@@ -1,6 +1,6 @@
 """The worker agent as nodes fetch it: one tar file, named by its own digest.
 
-Layer: core, pure. In the file lie `manifest.json` and `wheels/`: bastion's own, and every package that the agent needs,
+In the file lie `manifest.json` and `wheels/`: bastion's own, and every package that the agent needs,
 for one Python or for several. Read by interpreters that have nothing but this package on their path, so it imports
 only the standard library.
 """

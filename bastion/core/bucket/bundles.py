@@ -1,6 +1,6 @@
 """Bundles: a user's code as one tar file, named by its own digest. What may be in one, and what must not.
 
-Layer: core, pure. `bastion.client.code.bundle` packs, `bastion.agent.code.fetch` unpacks.
+`bastion.client.code.bundle` packs, `bastion.agent.code.fetch` unpacks.
 
 What looks like a secret is found by its name and by its content. Both are made to be right when they speak up, rather
 than to find everything: whoever is stopped without reason twice looks for the way around it.

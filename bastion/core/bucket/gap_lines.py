@@ -1,7 +1,4 @@
-"""Gap lines: what a log says where output is missing, whoever writes it.
-
-Layer: core, pure.
-"""
+"""Gap lines: what a log says where output is missing, whoever writes it."""
 
 from __future__ import annotations
 

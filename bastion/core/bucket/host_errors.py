@@ -1,7 +1,5 @@
 """Names of what can go wrong on a host, as its report's `error` gives them. The host writes them; the daemon decides by
 them, because who pays for a failure depends on whose it is.
-
-Layer: core, pure.
 """
 
 from __future__ import annotations

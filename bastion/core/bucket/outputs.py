@@ -1,6 +1,6 @@
 """What a host has stored of its output folder: manifests, the objects they name, and which of them still count.
 
-Layer: core, pure. Under `keys.outputs(job, uid, host)` lie objects `<seq>/<name>` and, for each sync that was
+Under `keys.outputs(job, uid, host)` lie objects `<seq>/<name>` and, for each sync that was
 completed, `manifest-<seq>`; numbers have ten digits and only grow.
 
 Invariants:

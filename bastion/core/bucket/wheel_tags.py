@@ -1,6 +1,6 @@
 """Which wheels an interpreter can use, by their tags (`cp311-abi3-manylinux_2_34_x86_64`).
 
-Layer: core, pure. Also read by interpreters that have nothing but this package on their path, so it imports only the
+Also read by interpreters that have nothing but this package on their path, so it imports only the
 standard library. What it answers for Linux is what pip answers, for CPython with the usual ABI.
 """
 

@@ -1,6 +1,6 @@
 """What storage clients read from their environment, so that they speak with the encrypting proxy and trust it.
 
-Layer: core, pure. The worker sets these variables for a command, `bastion proxy run` prints them for a shell, and
+The worker sets these variables for a command, `bastion proxy run` prints them for a shell, and
 `bastion proxy doctor` checks them.
 """
 

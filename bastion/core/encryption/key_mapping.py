@@ -1,6 +1,6 @@
 """Which objects the encrypting proxy encrypts, and under which keys.
 
-Layer: core, pure. The proxy reads it from its environment, job specs hold it as text, and `launch` takes it as a flag:
+The proxy reads it from its environment, job specs hold it as text, and `launch` takes it as a flag:
 all in one format, `BUCKET[/PREFIX]:KEY,...`. What is malformed is refused, never guessed at: a proxy that misreads its
 mapping would store plaintext.
 """

@@ -1,7 +1,4 @@
-"""Names of keys that wrap keys, spelt as Cloud KMS spells them, wherever the keys lie.
-
-Layer: core, pure.
-"""
+"""Names of keys that wrap keys, spelt as Cloud KMS spells them, wherever the keys lie."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the worker and the encrypting storage proxy tell each other: variables, files, exit codes.
 
-Layer: core, pure. They are two programs, and neither imports the other.
+They are two programs, and neither imports the other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much of each kind of trouble a job bears, besides what its own spec says.
 
-Layer: core, pure. `World.settings.budgets` are those in force.
+`World.settings.budgets` are those in force.
 """
 
 from __future__ import annotations

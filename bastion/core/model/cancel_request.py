@@ -1,6 +1,6 @@
 """`jobs/user_states/<job>`: a user asks for a job's end.
 
-Layer: core, pure. `status` and `metadata` are the contract: other clients write the bare status or both keys, and build
+`status` and `metadata` are the contract: other clients write the bare status or both keys, and build
 an object from exactly these two. Ours adds who asked, when, and for which job of that name, under `metadata`.
 """
 

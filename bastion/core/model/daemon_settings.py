@@ -1,6 +1,6 @@
 """`config/daemon.toml`: from an operator's bytes to `Provisioning`, or to everything that is wrong with them.
 
-Layer: core, pure. What is missing is named with the command that finds its value. Unknown keys are problems: a
+What is missing is named with the command that finds its value. Unknown keys are problems: a
 misspelt one would silently mean its default.
 """
 

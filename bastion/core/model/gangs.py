@@ -1,6 +1,6 @@
 """Slices as the scheduler's side sees them: what to create and where, and what a provisioner says of it.
 
-Layer: core, pure. The unit is the gang: all the slices of one run (its replicas), created and deleted as one.
+The unit is the gang: all the slices of one run (its replicas), created and deleted as one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where slices may be created, and as what.
 
-Layer: core, pure; `bastion.core.model.daemon_settings` reads it from the operator's file.
+`bastion.core.model.daemon_settings` reads it from the operator's file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How many jobs may wait in the queue: by user of a project, by project, and of all who are members of nothing.
 
-Layer: core, pure. A job that waits costs memory in the daemon, time in each scheduling pass and bytes in the status,
+A job that waits costs memory in the daemon, time in each scheduling pass and bytes in the status,
 and whoever may write to the bucket can submit any number. What is over a limit is not refused: its spec stays there.
 """
 

@@ -1,7 +1,4 @@
-"""Accepting specs: a valid one becomes a state, the others get an explanation for their owner to read.
-
-Layer: core, pure.
-"""
+"""Accepting specs: a valid one becomes a state, the others get an explanation for their owner to read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a daemon takes over the attempts of its predecessors: it writes its own epoch into their states.
 
-Layer: core, pure. `daemon.fence` says when all of them are adopted.
+`daemon.fence` says when all of them are adopted.
 """
 
 from __future__ import annotations

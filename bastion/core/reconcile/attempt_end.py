@@ -1,6 +1,6 @@
 """How an attempt ends: what its run's observations mean.
 
-Layer: core, pure. Whose failure it was decides who pays for it, and with several hosts the first news may mislead: the
+Whose failure it was decides who pays for it, and with several hosts the first news may mislead: the
 peers of a lost host fail at once, because it is gone, and the loss itself is seen only later. So a failure is
 provisional while a host has not given its last word, and nothing is deleted before it is settled (`classify`).
 """

@@ -1,6 +1,6 @@
 """Waiting for capacity: since when, for how long altogether, and when another zone is asked or the job gives up.
 
-Layer: core, pure. Only time without capacity counts: what a job waits for its project's share is no part of it.
+Only time without capacity counts: what a job waits for its project's share is no part of it.
 """
 
 from __future__ import annotations

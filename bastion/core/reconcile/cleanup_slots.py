@@ -1,7 +1,4 @@
-"""Who may run a cleanup command on the bastion's host.
-
-Layer: core, pure.
-"""
+"""Who may run a cleanup command on the bastion's host."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is done about a slice, in every state that the Cloud TPU API has and every phase of its job, as one table.
 
-Layer: core, pure data. Nothing is decided here: `reconcile` decides, one test for each cell holds the table against it,
+Nothing is decided here: `reconcile` decides, one test for each cell holds the table against it,
 and `docs/reference/slice-states.md` is rendered from it. The adapter's words for the API's states are held against
 `NODE_STATES` and `QUEUED_STATES` by another test.
 """

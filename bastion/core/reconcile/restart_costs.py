@@ -1,6 +1,6 @@
 """What a restart costs, by resource type: how long attempts of late took from their decision to their command.
 
-Layer: core, pure. It says for how long units that a project gave back are kept for its next job, where the quota file
+It says for how long units that a project gave back are kept for its next job, where the quota file
 does not (`quota.rules.ProjectRules.keep_idle_seconds`): a loan that is called back costs a restart.
 """
 

@@ -1,7 +1,5 @@
 """What becomes of a job whose attempt is over. Each kind of trouble has its budget, and none is charged to another.
 
-Layer: core, pure.
-
 * The user's: the job fails with the command's exit code. (Tries in place come before: `bastion.core.reconcile.tries`.)
 * Infrastructure: another attempt after a pause that doubles, `Budgets.infrastructure_attempts` times in a row.
 * Capacity: the next zone at once; when each was asked, a pause that doubles, without end or for `max_wait_seconds`.

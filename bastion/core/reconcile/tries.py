@@ -1,6 +1,6 @@
 """Tries: a command that failed by the user's own doing runs again where it is, on the same nodes, behind one claim.
 
-Layer: core, pure. Two orders lead from one try to the next, so that no host begins a try while another is still at the
+Two orders lead from one try to the next, so that no host begins a try while another is still at the
 one before: RESTART (end the command, wait for try t+1), and, when every host waits for it, RUN. A loss in between ends
 the attempt as any loss does, and the try that failed beside it is not counted.
 """

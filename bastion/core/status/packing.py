@@ -1,6 +1,6 @@
 """`status/current.json` as bytes: queued jobs as rows of columns, with what many of them share written once.
 
-Layer: core, pure. `pack` and `read` are inverse. The entries of queued jobs are nearly all of a large status, and are
+`pack` and `read` are inverse. The entries of queued jobs are nearly all of a large status, and are
 nearly the same: each differs from the next in its name, its place and the numbers of its reason. Others stay objects.
 """
 

@@ -1,6 +1,6 @@
 """The worker agent that nodes fetch, kept in the bucket under `agents/<sha256>/`.
 
-Layer: daemon; packing is handed in. An attempt notes the digest it begins with, so it keeps its version whatever
+Packing is handed in. An attempt notes the digest it begins with, so it keeps its version whatever
 happens to the daemon.
 
 Invariants:

@@ -1,6 +1,6 @@
 """The end of a log whose host did not live to write it: a gap line, in a segment of the daemon's own.
 
-Layer: daemon. A host that comes back later finds the number taken and goes on with the next one.
+A host that comes back later finds the number taken and goes on with the next one.
 """
 
 from __future__ import annotations

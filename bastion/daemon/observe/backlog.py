@@ -1,6 +1,6 @@
 """Specs over the limits of the queue: they stay in the bucket, and are accepted when there is room, the oldest first.
 
-Layer: daemon. Of such a spec nothing is kept but whose it is and how old it is; it is read again when its turn comes.
+Of such a spec nothing is kept but whose it is and how old it is; it is read again when its turn comes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The folders of the bucket as this daemon last read them, fed by listings and by what it writes itself.
-
-Layer: daemon.
-"""
+"""The folders of the bucket as this daemon last read them, fed by listings and by what it writes itself."""
 
 from __future__ import annotations
 

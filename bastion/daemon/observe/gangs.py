@@ -1,6 +1,6 @@
 """The gangs that exist in this tick, as both provisioners list them.
 
-Layer: daemon. They are listed after the bucket, so that a gang's state is never older than the record it is judged by.
+They are listed after the bucket, so that a gang's state is never older than the record it is judged by.
 """
 
 from __future__ import annotations

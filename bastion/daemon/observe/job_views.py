@@ -1,6 +1,6 @@
 """From what was read to one `JobView` per name.
 
-Layer: daemon. Most jobs wait, and nothing of theirs changes from one tick to the next: the view of such a job is made
+Most jobs wait, and nothing of theirs changes from one tick to the next: the view of such a job is made
 once and used again for as long as everything that it was made from is the same.
 """
 

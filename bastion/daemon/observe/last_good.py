@@ -1,7 +1,4 @@
-"""A copy of what is in force, beside the file that people write: a successor finds it when that file is broken.
-
-Layer: daemon.
-"""
+"""A copy of what is in force, beside the file that people write: a successor finds it when that file is broken."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which folders a tick lists, so that ten thousand waiting jobs cost it no more than fifteen requests.
 
-Layer: daemon. A listing costs one request for each page of a thousand objects, so:
+A listing costs one request for each page of a thousand objects, so:
 
 * Neighbours in the order of keys are listed in one go. A bucket without many jobs is listed whole, in four requests.
 * Every tick lists whole what users write: specs, wishes, the quota file. What the daemon and the hosts write is listed

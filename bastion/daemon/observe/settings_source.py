@@ -1,7 +1,4 @@
-"""The operator's settings, read when they change; the last good ones are kept.
-
-Layer: daemon.
-"""
+"""The operator's settings, read when they change; the last good ones are kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where slices may be left: zones that nothing asks for any more, and which were asked for not long ago.
 
-Layer: daemon. A zone that the operator took out of the settings may still have slices of ours, created late by a
+A zone that the operator took out of the settings may still have slices of ours, created late by a
 request that was thought lost. So it is looked at for an hour longer, and as long as it has any. Published with the
 status, so that a daemon which knows nothing looks there, too. A zone that never answered is none of these: it was a
 mistake.

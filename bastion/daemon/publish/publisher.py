@@ -1,6 +1,6 @@
 """Publishing `status/current.json`: written when it would differ from what lies there, and at most once a tick.
 
-Layer: daemon. A status that somebody else changed or removed is written again as soon as a listing shows it.
+A status that somebody else changed or removed is written again as soon as a listing shows it.
 """
 
 from __future__ import annotations
