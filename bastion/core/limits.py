@@ -1,6 +1,6 @@
-"""Every limit of the system in one place; `docs/reference/limits.md` is rendered from it.
+"""Every limit of the system; `docs/reference/limits.md` is rendered from it.
 
-A limit is here because something breaks, costs money or harms others beyond it; the comment says which.
+Each limit prevents a failure, a cost or harm to others; its comment says which.
 """
 
 from __future__ import annotations

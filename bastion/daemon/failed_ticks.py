@@ -1,7 +1,4 @@
-"""Ticks that ended with an error that nobody foresaw: counted, told, and survived.
-
-Whatever the bucket holds, the next tick may succeed: jobs run on, and other jobs are served.
-"""
+"""Failed ticks: unexpected errors are counted and reported, and the daemon goes on."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ class FailedTicks:
     """The failed ticks of one daemon.
 
     Attributes:
-        count: How many there were since the daemon began.
+        count: Since the daemon began.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -26,7 +23,7 @@ class FailedTicks:
         self.count = 0
 
     def note(self, error: Exception) -> str:
-        """Counts one; returns what happened, with the place in the program."""
+        """Counts one; returns the error with its place in the program."""
         self.count += 1
         self._failed_at = self._clock.monotonic()
         frames = traceback.extract_tb(error.__traceback__)
@@ -37,8 +34,8 @@ class FailedTicks:
 
     @property
     def alarm(self) -> str:
-        """What people are told, for an hour after the last failure; else empty."""
+        """The alarm for an hour after the last failure; otherwise empty."""
         if not self.count or self._clock.monotonic() - self._failed_at >= limits.FAILED_TICK_ALARM_SECONDS:
             return ""
         ticks = "1 tick" if self.count == 1 else f"{self.count} ticks"
-        return f"{ticks} of this daemon failed, the last at {self._last}; please report it with the daemon's log"
+        return f"{ticks} of this daemon failed, the last at {self._last}; report this with the daemon's log"

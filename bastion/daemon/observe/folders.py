@@ -1,4 +1,4 @@
-"""The folders of the bucket as this daemon last read them, fed by listings and by what it writes itself."""
+"""Caches of the bucket's folders, filled by listings and by the daemon's own writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bastion.ports import Clock, ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid:
-    """A `jobs/invalid/` object: whose spec it explains."""
+    """The content of a `jobs/invalid/` object."""
 
     name: str
     spec_generation: int
@@ -36,7 +36,7 @@ def _read_invalid(key_name: str, data: bytes) -> Invalid:
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidDocument(f"not ours: {error}") from error
     if keys.key_name(explained.name) != key_name:
-        raise InvalidDocument(f"not ours: it is about {explained.name[:80]!r}")
+        raise InvalidDocument(f"not ours: it explains {explained.name[:80]!r}")
     return explained
 
 
@@ -45,11 +45,11 @@ def _read_run_object(name: str, data: bytes) -> Order | Report:
 
 
 class Folders:
-    """One shelf for each folder that a tick looks at.
+    """One cache for each folder of a tick.
 
     Attributes:
         run_objects: Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
-        quota: None if the quota file lies under another ROOT.
+        quota: None if the quota file is under another ROOT.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool) -> None:
@@ -86,7 +86,7 @@ class Folders:
         self.settings = LoneObject(keys.DAEMON_SETTINGS)
 
     def shelves(self) -> Shelves:
-        """Where the listings go."""
+        """The targets of the listings."""
         return Shelves(
             specs=self.specs,
             claims=self.claims,
