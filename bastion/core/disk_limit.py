@@ -34,11 +34,7 @@ class DiskNotice:
 
     @classmethod
     def parse(cls, text: str) -> DiskNotice:
-        """Reads the output of `to_text`.
-
-        Raises:
-            InvalidDocument: It is not a notice.
-        """
+        """Reads the output of `to_text`; raises InvalidDocument if it is not a notice."""
         fields = text.split(":")
         if len(fields) != 4 or not all(field.isascii() and field.isdigit() and len(field) <= 15 for field in fields):
             raise InvalidDocument("not a disk notice")

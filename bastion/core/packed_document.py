@@ -29,11 +29,7 @@ class PackedDocument:
 
     @classmethod
     def of(cls, document: object) -> PackedDocument:
-        """Packs a document that is not packed yet.
-
-        Raises:
-            ValueError: It is not a JSON object.
-        """
+        """Packs a document that is not packed yet; raises ValueError if it is not a JSON object."""
         if isinstance(document, PackedDocument):
             return document
         if not isinstance(document, Mapping):
@@ -41,7 +37,6 @@ class PackedDocument:
         return cls(document)
 
     def unpack(self) -> dict[str, Any]:
-        """A new dictionary with the whole content."""
         data = zlib.decompress(self._data) if self._data[0] == _ZLIB else self._data
         document: dict[str, Any] = json.loads(data)  # checked and written by `documents`
         return document

@@ -10,11 +10,7 @@ from bastion.ports import Clock
 
 
 class FailedTicks:
-    """The failed ticks of one daemon.
-
-    Attributes:
-        count: Since the daemon began.
-    """
+    """The failed ticks of one daemon. `count`: since the daemon began."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -23,7 +19,6 @@ class FailedTicks:
         self.count = 0
 
     def note(self, error: Exception) -> str:
-        """Counts one; returns the error with its place in the program."""
         self.count += 1
         self._failed_at = self._clock.monotonic()
         frames = traceback.extract_tb(error.__traceback__)

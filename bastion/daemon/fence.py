@@ -56,7 +56,6 @@ class Fence:
         return f"not starting or evicting jobs: {self._blocked}"
 
     def late(self, record: JobRecord) -> bool:
-        """Whether the record's attempt never counted."""
         attempt = record.attempt
         if attempt is None or attempt.epoch == self._lease.epoch or record.name in self._lease.exempt:
             return False

@@ -149,7 +149,6 @@ class Lease:
         return False
 
     def release(self) -> None:
-        """Gives the lease back, so that a successor need not wait."""
         if self._mine is not None:
             released = self._mine.model_copy(update={"released": True, "steady": self.steady.proposal()})
             self._store.put(keys.LEASE, released.to_bytes(), generation=self._generation)
@@ -186,7 +185,6 @@ class Lease:
         return True
 
     def _take(self, present: LeaseDocument | None, generation: int, now: float) -> bool:
-        """Takes the lease from its owner; None: there never was one."""
         seen = self._other
         # Keep the predecessor's point until our first renewal, for a third daemon.
         before = present.steady if present is not None else None

@@ -43,7 +43,6 @@ class Leftover:
 
     @property
     def going(self) -> bool:
-        """Whether it is being deleted already."""
         return self.status.state is GangState.DELETING
 
 
@@ -73,11 +72,7 @@ class _Records:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> list[JobRecord]:
-        """Reads changes.
-
-        Raises:
-            StoreError: No answer.
-        """
+        """Reads changes; raises StoreError if the store does not answer."""
         listed = {meta.key[len(keys.JOBS_STATES) :]: meta for meta in self.store.list(keys.JOBS_STATES)}
         self.values = {name: record for name, record in self.values.items() if name in listed}
         self.unreadable = {name: problem for name, problem in self.unreadable.items() if name in listed}

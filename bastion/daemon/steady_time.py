@@ -67,7 +67,6 @@ class SteadyTime:
 
     @property
     def begun(self) -> bool:
-        """Whether the lease was ever held."""
         return self._steady is not None
 
     def monotonic(self) -> float:

@@ -153,11 +153,7 @@ class Cluster:
         return report
 
     def run_until(self, done: Callable[[], object], *, steps: int = 200) -> int:
-        """Steps until `done`; returns the number of steps.
-
-        Raises:
-            AssertionError: Not done in time.
-        """
+        """Steps until `done`; returns the number of steps; raises AssertionError if not done in time."""
         for step in range(steps):
             if done():
                 return step
@@ -201,7 +197,6 @@ class Cluster:
         max_tries: int | None = None,
         max_wait_seconds: int | None = None,
     ) -> str:
-        """Writes a spec like a client; returns the job's uid."""
         spec = job_spec.new(
             name=name,
             bastion=BASTION,
@@ -254,12 +249,10 @@ class Cluster:
         return record.status.value if record else "none"
 
     def result(self, name: str) -> dict[str, Any] | None:
-        """The job's result, once its state is gone."""
         document = self.json(keys.complete(name))
         return None if document is None or self.record(name) is not None else document["result"]
 
     def reason(self, name: str) -> dict[str, Any] | None:
-        """Why the job waits, by the status document."""
         status = self.json(keys.STATUS) or {"jobs": []}
         return next((job["reason"] for job in status["jobs"] if job["name"] == name), None)
 

@@ -178,7 +178,6 @@ class FakeProvisioner:
 
     @property
     def vanished(self) -> Sequence[str]:
-        """Gangs that `resurrect` can restore."""
         return sorted(self._vanished)
 
     def put_into(
@@ -190,7 +189,6 @@ class FakeProvisioner:
             gang.state, gang.waiting, gang.failure, gang.pinned = state, waiting, failure, True
 
     def move(self, name: str, zone: str) -> None:
-        """Moves the gang to another zone."""
         with self._lock:
             gang = self._gangs[name]
             gang.request = replace(gang.request, ref=replace(gang.request.ref, zone=zone))

@@ -95,7 +95,6 @@ class Frozen:
         self._wait()
 
     def moment(self, method: str, key: str) -> None:
-        """To be called within the call."""
         if threading.current_thread() is not self._thread:
             return
         self._left -= self._when(method, key)

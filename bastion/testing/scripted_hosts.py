@@ -109,7 +109,6 @@ class ScriptedHosts:
         return self._booted_at + self.clock.monotonic()
 
     def live(self, job: str) -> list[str]:
-        """Runs of a job with a running command."""
         return sorted(
             {
                 host.arguments.run

@@ -69,7 +69,6 @@ class Manifest:
 
     @staticmethod
     def read(data: bytes) -> Manifest:
-        """Reads the output of `to_bytes`; the file's digest has been checked."""
         document = json.loads(data)
         wheels = tuple(Wheel(**{**wheel, "tags": tuple(wheel["tags"])}) for wheel in document["wheels"])
         return Manifest(version=document["version"], needs=tuple(document["needs"]), wheels=wheels)

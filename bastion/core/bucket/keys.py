@@ -94,7 +94,6 @@ def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether an object's name may appear unchanged in our keys."""
     return len(name) <= limits.NAME_MAX_CHARS and bool(_READ_NAME.fullmatch(name))
 
 
@@ -223,7 +222,6 @@ def former_quota(written_at: float, generation: int) -> str:
 
 
 def gang(run: str) -> str:
-    """`b-<run>`: the name of a run's gang."""
     return f"b-{run}"
 
 
@@ -233,12 +231,10 @@ def agent_file(sha256: str) -> str:
 
 
 def agent_manifest(sha256: str) -> str:
-    """The content of that file, and the Pythons it serves."""
     return f"agents/{sha256}/manifest.json"
 
 
 def bundle(sha256: str) -> str:
-    """A user's code, with that digest."""
     return f"bundles/{sha256}.tar.gz"
 
 

@@ -106,12 +106,10 @@ class Manifest(_Model):
         return sum(file.size for file in self.files.values())
 
     def objects(self) -> Iterable[Part]:
-        """Names of all objects that it needs."""
         for file in self.files.values():
             yield from file.parts
 
     def same_content(self, other: Manifest) -> bool:
-        """Whether both describe the same folder."""
         return (self.files, self.links, sorted(self.folders)) == (other.files, other.links, sorted(other.folders))
 
     def to_bytes(self) -> bytes:
@@ -119,11 +117,7 @@ class Manifest(_Model):
 
 
 def read(data: bytes) -> Manifest:
-    """Parses a manifest.
-
-    Raises:
-        InvalidDocument: It is not one.
-    """
+    """Parses a manifest; raises InvalidDocument if it is not one."""
     try:
         documents.loads(
             data, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES, max_values=limits.OUTPUT_MANIFEST_MAX_VALUES
@@ -185,11 +179,7 @@ def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 
 def of_run(run: str, job: str, host: int) -> str:
-    """The folder of a host's outputs, for any run of the job.
-
-    Raises:
-        ValueError: `run` is not a run.
-    """
+    """The folder of a host's outputs, for any run of the job; raises ValueError if `run` is not a run."""
     parsed = keys.Run.parse(run)
     if parsed is None:
         raise ValueError(f"{run!r} is not a run")

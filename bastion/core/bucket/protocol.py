@@ -28,11 +28,7 @@ D = TypeVar("D", bound=_Document)
 
 
 def read(kind: type[D], data: bytes) -> D:
-    """Parses an order, claim, report or agent arguments.
-
-    Raises:
-        InvalidDocument: It is not such a document.
-    """
+    """Parses an order, claim, report or agent arguments; raises InvalidDocument if it is not such a document."""
     try:
         documents.loads(data)  # bounded, no duplicate keys; the model below then parses in JSON mode
         return kind.model_validate_json(data)

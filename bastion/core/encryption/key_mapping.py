@@ -47,7 +47,6 @@ class KeyMapping:
         return tuple(sorted({entry.bucket for entry in self.entries}))
 
     def covers(self, bucket: str) -> bool:
-        """Whether any object of the bucket is encrypted."""
         return any(entry.bucket == bucket for entry in self.entries)
 
     def overlapping(self, bucket: str, folder: str) -> MappedPrefix | None:

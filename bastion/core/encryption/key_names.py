@@ -15,21 +15,15 @@ FORM = "projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY"
 
 
 def is_key_name(name: str) -> bool:
-    """Whether it is the full name of a key, not of a version."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_version(version: str) -> bool:
-    """Whether it is a valid version number."""
     return _VERSION.fullmatch(version) is not None
 
 
 def check_key_name(name: str) -> str:
-    """Returns the name.
-
-    Raises:
-        Refused: It is not the full name of a key.
-    """
+    """Returns the name; raises Refused if it is not the full name of a key."""
     if not is_key_name(name):
         raise Refused(f"{name[:300]!r} is not a valid key name; write {FORM}")
     return name

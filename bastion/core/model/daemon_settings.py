@@ -110,19 +110,13 @@ class SettingsProblem:
 
 
 class SettingsError(InvalidDocument):
-    """The settings cannot be used; `problems` has all that were found."""
-
     def __init__(self, problems: tuple[SettingsProblem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
 
 def load(data: bytes) -> Provisioning:
-    """Reads and checks a settings file.
-
-    Raises:
-        SettingsError: It has problems.
-    """
+    """Reads and checks a settings file; raises SettingsError if it has problems."""
     text, document = _parse(data)
     reader = _Reader(document, Lines(text))
     file = reader.file()
@@ -152,15 +146,12 @@ def _parse(data: bytes) -> tuple[str, dict[str, Any]]:
 
 
 class _Reader:
-    """Checks one parsed document and collects problems."""
-
     def __init__(self, document: Mapping[str, Any], lines: Lines) -> None:
         self._document = document
         self._lines = lines
         self.problems: list[SettingsProblem] = []
 
     def file(self) -> _File | None:
-        """The parsed file; None if its form is wrong."""
         try:
             file = _File.model_validate(self._document)
         except ValidationError as error:
@@ -206,7 +197,6 @@ class _Reader:
         return ((name, table) for name, table in entries.items() if isinstance(table, dict))
 
     def _families(self) -> None:
-        """Checks the zones and the service account of each resource type."""
         tables = dict(self._tables())
         defaults = tables.pop("", {})
         served = instance_types.served_families()
@@ -270,7 +260,6 @@ def _shown(path: tuple[str | int, ...]) -> str:
 
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
-    """The keys of the table that holds the last part of the path."""
     tables: dict[str, type[_Table]] = {
         "defaults": _Family,
         "types": _Family,

@@ -13,8 +13,6 @@ from bastion.core.errors import ProvisionerRefused, Stockout
 
 
 class GangState(str, Enum):
-    """The state of a gang, or of one of its nodes."""
-
     WAITING = "waiting"  # accepted; no capacity yet
     CREATING = "creating"
     READY = "ready"
@@ -122,7 +120,6 @@ class GangStatus:
 
 
 def failure_of(error: Exception) -> tuple[str, str]:
-    """Cause and message of a failed creation, for `GangStatus.failure`."""
     match error:
         case Stockout():
             return "capacity", str(error)

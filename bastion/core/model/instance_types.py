@@ -60,7 +60,6 @@ class InstanceType:
 
     @property
     def name(self) -> str:
-        """The user's spelling: `tpu-v4-32`."""
         return f"tpu-{self.accelerator_type}" if self.served else self.accelerator_type
 
 
@@ -120,7 +119,6 @@ def lookup(name: str) -> InstanceType:
 
 @functools.cache
 def served_families() -> tuple[str, ...]:
-    """The resource types that the provisioner can create."""
     return tuple(sorted({kind.resource_type for kind in table().values() if kind.served}))
 
 

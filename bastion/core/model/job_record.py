@@ -53,8 +53,6 @@ PackedSpec = Annotated[
 
 
 class Cause(str, Enum):
-    """Why an attempt ends."""
-
     SUCCEEDED = "succeeded"  # the command exited with 0 on all hosts
     FAILED = "failed"  # the command exited with another code on a host
     EVICTED = "evicted"  # a project needs its share
@@ -268,7 +266,6 @@ class JobRecord(_Part):
 
     @property
     def started_job(self) -> job_spec.JobSpec:
-        """The spec that the present or last attempt ran."""
         if self.started_spec is None:
             return self.job
         return job_spec.from_document(self.started_spec, name=self.name)

@@ -164,7 +164,6 @@ class JobSpec:
 
     @property
     def document(self) -> dict[str, Any]:
-        """A new dictionary with its JSON document."""
         return self.packed.unpack()
 
     @property

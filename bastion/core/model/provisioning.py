@@ -100,7 +100,6 @@ class Provisioning:
         )
 
     def zones(self) -> frozenset[str]:
-        """Every zone that may have slices of ours."""
         return frozenset(zone for nodes in self.families.values() for zone in nodes.zones) | {
             zone for tier in self.tiers for zones in tier.zones.values() for zone in zones
         }

@@ -62,18 +62,15 @@ class QueueRoom:
                 self.take(self.owner(record.job.project_id, record.job.user_id))
 
     def owner(self, project_id: str, user_id: str) -> Owner:
-        """The owner that a job of that project and user counts for."""
         if self._policy is None or not self._policy.is_member(user_id, project_id):
             return OUTSIDERS
         return Owner(project_id, user_id)
 
     def take(self, owner: Owner) -> None:
-        """Counts one more job."""
         self._by_owner[owner] += 1
         self._by_project[owner.project_id] += 1
 
     def limit(self, owner: Owner) -> QueueLimit:
-        """The limit for the owner's next job."""
         queued = self._by_owner[owner]
         if owner == OUTSIDERS or self._policy is None:
             return QueueLimit(rule="", queued=queued, limit=limits.OUTSIDERS_QUEUED_JOBS_MAX)

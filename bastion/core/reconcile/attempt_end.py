@@ -23,7 +23,6 @@ from bastion.core.reconcile.runs import RunPlan
 
 
 def _failed_by_itself(report: Report) -> bool:
-    """Whether the user's code failed on this host."""
     if report.phase is HostPhase.FAILED:
         return report.error in host_errors.OF_THE_USER
     return report.phase in (HostPhase.ENDED, HostPhase.EXITED) and report.exit_code != 0
@@ -41,7 +40,6 @@ def first_failure(plan: RunPlan, view: RunView) -> Report | None:
 
 
 def past_try(plan: RunPlan, view: RunView, report: Report, now: float) -> PastTry:
-    """The present try as one that failed on that host."""
     began = [_instant(r.started_at) for r in _of_this_try(plan, view).values() if r.started_at]
     ended_at = _instant(report.ended_at)
     return PastTry(
@@ -92,7 +90,6 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
 
 
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
-    """The ending if the gang was never created or has been lost."""
     node, name = view.gang, plan.ref.name
     claimed = view.claim is not None and view.claim.token == plan.attempt.token
     if view.failure is not None and (node is None or node.state is GangState.FAILED):
@@ -109,11 +106,7 @@ def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
 
 
 def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) -> Ending | None:
-    """The ending if a host reports its own loss or is silent.
-
-    Args:
-        told_to_stop: Hosts that stop follow an order.
-    """
+    """The ending if a host reports its own loss or is silent. `told_to_stop`: hosts that stop follow an order."""
     for report in sorted(view.reports.values(), key=lambda r: (r.ended_at or "~", r.host)):
         if report.error in host_errors.OF_THE_USER:
             continue
@@ -206,7 +199,6 @@ def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending
 
 
 def _beside(lost: Ending, failed: Ending) -> Ending:
-    """A loss, with the failure that it caused or that came at the same time."""
     text = f"{lost.message}; also: {failed.message}"[: limits.MESSAGE_MAX_CHARS]
     return lost.model_copy(update={"cause": Cause.INFRASTRUCTURE, "message": text})
 
@@ -221,7 +213,6 @@ def _all_exited(reports: Mapping[int, Report]) -> bool:
 
 
 def _all_final(view: RunView) -> bool:
-    """Whether every host that came up sent its last report."""
     return all(report.phase.final for report in view.reports.values())
 
 

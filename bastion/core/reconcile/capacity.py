@@ -31,7 +31,6 @@ def seen(attempt: Attempt, view: RunView, now: float) -> Attempt:
 
 
 def told(before: Attempt, after: Attempt) -> str:
-    """The history line for the change; empty if only the API's state name changed."""
     if before.waiting is None and after.waiting is not None:
         return f"attempt {after.number} is waiting for capacity{_where(after.waiting)}: {after.waiting.state}"
     if before.waiting is not None and after.waiting is None and after.up_since is not None:
@@ -51,7 +50,6 @@ def waited_seconds(record: JobRecord, attempt: Attempt | None, now: float) -> fl
 
 
 def spent_seconds(attempt: Attempt, ending: Ending) -> float:
-    """Seconds without capacity that an ended attempt adds."""
     if attempt.waiting is not None:
         return max(0.0, ending.at - attempt.waiting.since)
     # A gang that learns of the shortage only at its end has waited all along.
@@ -73,11 +71,7 @@ def valid_until_seconds(record: JobRecord, attempt: Attempt) -> float | None:
 
 
 def given_up(record: JobRecord, attempt: Attempt, zones: int, budgets: Budgets, now: float) -> Ending | None:
-    """The ending of a gang that has waited too long, here or in total.
-
-    Args:
-        zones: Number of places for its type.
-    """
+    """The ending of a gang that has waited too long, here or in total. `zones`: number of places for its type."""
     waiting = attempt.waiting
     if waiting is None:
         return None

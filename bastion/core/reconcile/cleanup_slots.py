@@ -18,7 +18,6 @@ class CleanupSlots:
         self._held = Counter(users)
 
     def take(self, user: str) -> bool:
-        """Takes a slot for the user if allowed; returns whether it did."""
         may = limits.CLEANUP_COMMANDS_MAX - self._held.total() > self._held[user]
         self._held[user] += may
         return may

@@ -24,7 +24,6 @@ from bastion.core.reconcile.effects import (
 
 
 def result_document(record: JobRecord) -> dict[str, Any]:
-    """The spec plus a top-level `result` (contract of `jobs/complete/`)."""
     assert record.outcome is not None  # decided before CLEANING
     result: dict[str, Any] = {
         "uid": record.uid,
@@ -40,11 +39,7 @@ def result_document(record: JobRecord) -> dict[str, Any]:
 
 
 def whose_result(data: bytes) -> tuple[str, str]:
-    """Name and uid of the job in a `jobs/complete/` object.
-
-    Returns:
-        Each empty if missing or not valid in a key.
-    """
+    """Name and uid of the job in a `jobs/complete/` object. Returns each empty if missing or not valid in a key."""
     try:
         document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
         name, uid = str(document["name"]), str(document["result"]["uid"])

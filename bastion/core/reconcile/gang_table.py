@@ -14,8 +14,6 @@ from bastion.core.model.gangs import GangState
 
 
 class Phase(str, Enum):
-    """How far a job's attempt is, by its state."""
-
     STARTING = "starting"
     WAITING = "waiting"
     RUNNING = "running"
@@ -177,7 +175,6 @@ QUEUED_STATES: Final[Mapping[str, Seen]] = {
 
 
 def rows() -> list[tuple[str, Seen]]:
-    """Every row of the rendered table, by what people see."""
     return [
         ("not found", Seen.ABSENT),
         ("the zone does not answer", Seen.SILENT),

@@ -110,7 +110,6 @@ def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...
 
 
 def cancel_requested(view: JobView) -> bool:
-    """Whether a valid user request cancels this job."""
     user_request, record = view.user_request, view.record
     if user_request is None or record is None or not user_request.cancel:
         return False
@@ -197,7 +196,6 @@ class _JobReconciler:
         *,
         exit_code: int | None = None,
     ) -> JobRecord:
-        """Decides that the attempt ends, unless that is decided already."""
         attempt = record.attempt
         assert attempt is not None  # only called for a job with an attempt
         if attempt.ending is not None:
@@ -297,7 +295,6 @@ class _JobReconciler:
         return record
 
     def _zones(self, record: JobRecord, attempt: Attempt) -> tuple[str, ...]:
-        """The zones for the attempt's gang, in the order in which they are tried."""
         runner, provisioning = record.job.runner, self.world.provisioning
         if runner is None or provisioning is None:
             return ()
@@ -331,7 +328,6 @@ class _JobReconciler:
         return self._goes_on(record, attempt, plan)
 
     def _ended(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
-        """Handles an attempt, or a try of it, that has ended by itself."""
         view, budgets = self.view.attempt, self.settings.budgets
         ending = attempt_end.verdict(plan, view, self.now)
         if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
@@ -347,7 +343,6 @@ class _JobReconciler:
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _goes_on(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
-        """Records what changed of an attempt that has not ended."""
         view = self.view.attempt
         if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
             text = f"attempt {attempt.number} is running on {plan.hosts} worker{'s' * (plan.hosts > 1)}"

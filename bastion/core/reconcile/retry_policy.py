@@ -23,11 +23,7 @@ from bastion.core.reconcile import capacity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedAttempt:
-    """An ended attempt.
-
-    Attributes:
-        zones: Zones for its gang, in the order in which they are tried.
-    """
+    """An ended attempt. `zones`: zones for its gang, in the order in which they are tried."""
 
     attempt: Attempt
     ending: Ending
@@ -52,11 +48,7 @@ def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float
 
 
 def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
-    """The future of a job whose attempt has ended.
-
-    Returns:
-        The history line, and the changed fields of the record.
-    """
+    """The future of a job whose attempt has ended. Returns the history line, and the changed fields of the record."""
     ending = over.ending
     waited = record.waited_seconds + capacity.spent_seconds(over.attempt, ending)
     match ending.cause:

@@ -75,7 +75,6 @@ class RunPlan:
             yield f"{self.run}/reports/{host}"
 
     def node_of(self, host: int) -> str:
-        """The name of the node of a host."""
         return self.ref.node(host * self.slices // self.hosts)
 
     def order(self, *, stop: Ending | None = None) -> Order:

@@ -72,7 +72,6 @@ def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Jo
 
 
 def _claimed(view: JobView) -> bool:
-    """Whether hosts may run the present attempt."""
     claim = view.attempt.claim
     return claim is not None and not claim.closed
 
@@ -169,7 +168,6 @@ _NEVER_EVICTED = _Evictions(evictions=0, futile_evictions=0, evicted_at=None, ev
 
 
 def past_evictions(record: JobRecord) -> _Evictions:
-    """The job's past evictions. An attempt without information counts as not saved."""
     if not record.attempts:  # nearly every job
         return _NEVER_EVICTED
     evicted = [past for past in record.attempts if past.cause is Cause.EVICTED]

@@ -43,11 +43,9 @@ def go_on(plan: RunPlan, view: RunView, now: float) -> Attempt:
 
 
 def told(plan: RunPlan, ending: Ending) -> str:
-    """The history line for a failed try."""
     most = plan.spec.runner.max_tries if plan.spec.runner is not None else 1
     return f"try {plan.attempt.try_number} of {most} failed: {ending.message}; restarting the command"
 
 
 def first_number(record: JobRecord) -> int:
-    """The number of a new attempt's first try."""
     return record.failed_tries + 1

@@ -21,7 +21,6 @@ from scheduler import Decision, Plan, ReasonCode, Snapshot
 
 
 def phase(record: JobRecord) -> str:
-    """A job's progress, finer than its status."""
     attempt = record.attempt
     if record.status is Status.PENDING:
         return "queued"
@@ -87,7 +86,6 @@ def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, An
 
 
 def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
-    """What keeps hosts from coming up, if known."""
     if record.attempt is None or record.attempt.ending is not None or view is None or view.attempt.gang is None:
         return {}
     message = view.attempt.gang.message
@@ -96,7 +94,6 @@ def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
 
 
 def _place(record: JobRecord) -> dict[str, Any]:
-    """The attempt's zone, its wait for capacity, and its try."""
     attempt, runner = record.attempt, record.job.runner
     if attempt is None:
         return {}
@@ -192,7 +189,6 @@ class JobEntries:
         plan: Plan,
         waiting_since: Mapping[str, float],
     ) -> list[dict[str, Any]]:
-        """The entries in order of the names; an unchanged entry is the same object."""
         decisions = {decision.name: decision for decision in plan.decisions}
         before, self._made = self._made, {}
         for name in sorted(records):

@@ -82,11 +82,7 @@ class _Table:
 
 
 def pack(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The packed document.
-
-    Args:
-        status: With every job as an object under `jobs`, in order of the names.
-    """
+    """The packed document. `status`: with every job as an object under `jobs`, in order of the names."""
     owners, shapes, reasons = _Table(), _Table(), _Table()
     whole, rows = [], []
     for entry in status["jobs"]:
@@ -149,7 +145,6 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 def _fits(entry: Mapping[str, Any]) -> bool:
-    """Whether a row can represent the entry."""
     if entry["phase"] != "queued" or not entry.keys() >= _ALWAYS:
         return False
     reason = entry["reason"]

@@ -20,11 +20,7 @@ _RETRY_SECONDS = 10.0
 
 
 class Agents:
-    """Uploads this daemon's agent on demand.
-
-    Attributes:
-        problem: Why the upload failed; otherwise empty.
-    """
+    """Uploads this daemon's agent on demand. `problem`: why the upload failed; otherwise empty."""
 
     def __init__(
         self,

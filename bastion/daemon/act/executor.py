@@ -137,7 +137,6 @@ class Executor:
         return outcome
 
     def _tell_log_gaps(self, work: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
-        """Returns the jobs for which this succeeded."""
         gaps = [(name, e) for name, effects in work.items() for e in effects if isinstance(e, TellLogGap)]
         if not gaps:
             return work
@@ -213,7 +212,6 @@ class Executor:
         return done, kept
 
     def _attempt(self, effect: Effect) -> str:
-        """Carries out one effect; returns the problem, or an empty text."""
         if not self._may_act():
             return LEASE_RAN_OUT
         try:
@@ -268,7 +266,6 @@ class Executor:
                 raise AssertionError("history is appended for all jobs at once")
 
     def _drop(self, key: str, generation: int) -> None:
-        """Deletes the object if it has this generation; a newer one stays."""
         try:
             self._store.delete(key, generation=generation)
         except PreconditionFailed:

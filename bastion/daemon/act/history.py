@@ -29,10 +29,7 @@ LEASE_RAN_OUT = "the lease expired during the tick; continuing in the next one"
 @dataclass(slots=True)
 class _File:
     """One history file: its generation, and by uid the number of the last line. Lines of a job are in order, without
-    gaps.
-
-    Attributes:
-        torn: The text after the last newline.
+    gaps. `torn`: the text after the last newline.
     """
 
     generation: int
@@ -137,7 +134,6 @@ class HistoryWriter:
                 self._files.pop(key, None)
 
     def forget(self, job: str, uid: str = "") -> None:
-        """Forgets a finished job."""
         self._files.pop(keys.job_history(job), None)
         self._files.pop(keys.log(job), None)
         for shared in [*self._project_files.values()]:
@@ -146,7 +142,6 @@ class HistoryWriter:
                     known.last.pop(uid, None)
 
     def __len__(self) -> int:
-        """Number of remembered files and jobs."""
         return sum(1 + len(known.last) for known in self._files.values())
 
     def _append(self, key: str, lines: list[_Line], *, new: bool) -> None:

@@ -63,7 +63,6 @@ def _last_number(store: ObjectStore, effect: TellLogGap) -> int:
     """The number of the last segment, 0 if there is none; few requests even for a million segments."""
 
     def after(number: int) -> list[int]:
-        """The next numbers, up to one page."""
         key = keys.log_segment(effect.job, effect.run, effect.host, number)
         found = islice(store.list(folder, start_after=key), _PAGE)
         names = (meta.key.removeprefix(folder) for meta in found)

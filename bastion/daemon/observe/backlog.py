@@ -134,7 +134,6 @@ class Backlog(Collection[str]):
         return found
 
     def _ends(self, name: str) -> bool:
-        """Whether there is a cancel request for the present spec."""
         spec, meta, user_request = (
             self._specs.listed.get(name),
             self._user_requests.listed.get(name),
@@ -156,7 +155,6 @@ class Backlog(Collection[str]):
         return self._kept[name].written_at, name
 
     def _counted(self) -> QueueRoom:
-        """The queued jobs of this tick."""
         if self._room is None:
             records = (value for value in self._states.values.values() if isinstance(value, JobRecord))
             self._room = QueueRoom(self._policy, records)

@@ -22,8 +22,6 @@ from bastion.ports import Clock, ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid:
-    """The content of a `jobs/invalid/` object."""
-
     name: str
     spec_generation: int
 
@@ -86,7 +84,6 @@ class Folders:
         self.settings = LoneObject(keys.DAEMON_SETTINGS)
 
     def shelves(self) -> Shelves:
-        """The targets of the listings."""
         return Shelves(
             specs=self.specs,
             claims=self.claims,

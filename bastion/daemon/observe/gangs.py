@@ -52,7 +52,6 @@ class Nodes:
     problems: tuple[str, ...]
 
     def of(self, ref: GangRef, *, on_bastion: bool) -> Listing:
-        """The listing for that gang."""
         return self.bastion_host if on_bastion else self.slices[ref.zone]
 
     def problem(self, *, on_bastion: bool, zones: Iterable[str] | None = None) -> str:
@@ -76,7 +75,6 @@ class Nodes:
         }
 
     def orphans(self, uids: Iterable[str]) -> tuple[OrphanGang, ...]:
-        """Gangs of other uids."""
         known = set(uids)
         return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
 

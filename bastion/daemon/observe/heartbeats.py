@@ -39,7 +39,6 @@ class Heartbeats:
         self._answered_at = now
 
     def take(self, found: Sequence[ObjectMeta]) -> None:
-        """Takes a listing of all heartbeats."""
         self.bucket_answers()
         now = self._clock.monotonic()
         self._never = {host: since for host, since in self._never.items() if host in self._asked}

@@ -92,7 +92,6 @@ class JobViews:
         self._later_gangs.clear()
 
     def in_doubt(self, record: JobRecord, generation: int) -> None:
-        """Remembers a start whose write got no reply."""
         known = self._folders.states.values.get(record.name)
         starts = record.attempt is not None and isinstance(known, JobRecord) and known.attempt is None
         if starts:
@@ -165,7 +164,6 @@ class JobViews:
         return problem if problem and self._still(meta) else ""
 
     def _still(self, meta: ObjectMeta) -> bool:
-        """Whether a bad object has not changed for a second."""
         now = self._clock.monotonic()
         before = self._bad_before.get(meta.key)
         seen = before if before is not None and before[0] == meta.generation else (meta.generation, now)
@@ -356,7 +354,6 @@ class JobViews:
         return tuple(strays)
 
     def _is_news(self, gang: str, generation: int) -> bool:
-        """Whether the gang was first seen a short while ago beside this generation of the state."""
         now = self._clock.monotonic()
         before = self._later_gangs.get(gang)
         self._later_gangs[gang] = before if before is not None and before[0] == generation else (generation, now)
@@ -401,7 +398,6 @@ class JobViews:
         return seen[1]
 
     def _failure(self, plan: RunPlan, node: GangStatus | None) -> tuple[str, str] | None:
-        """Why the gang was not created, if known."""
         if node is not None and node.state not in (GangState.CREATING, GangState.FAILED):
             return None
         known = self.creation_failures.get(plan.ref.name) or (node.failure if node is not None else None)

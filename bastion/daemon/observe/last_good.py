@@ -10,11 +10,7 @@ _LOOKED_AT_TICKS = 360
 
 
 class LastGood:
-    """One copy. `keep` sets its content; `settle` writes it.
-
-    Attributes:
-        problem: Why the copy is outdated; otherwise empty.
-    """
+    """One copy. `keep` sets its content; `settle` writes it. `problem`: why the copy is outdated; otherwise empty."""
 
     def __init__(self, store: ObjectStore, key: str, *, max_bytes: int) -> None:
         self._store = store
@@ -32,11 +28,7 @@ class LastGood:
         self._generation, self._wanted, self._kept, self.problem = None, None, None, ""
 
     def recall(self) -> bytes:
-        """The copy; empty if there is none or it is too large to be ours.
-
-        Raises:
-            StoreError: It could not be read.
-        """
+        """The copy; empty if there is none or it is too large to be ours; raises StoreError if it could not be read."""
         if self._generation is None:
             found = self._store.head(self._key)
             self._generation, self._data = found.generation if found else 0, b""

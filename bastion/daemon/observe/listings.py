@@ -38,9 +38,7 @@ class Shelf(Protocol):
 
     prefix: str
 
-    def take(self, found: Sequence[ObjectMeta]) -> None:
-        """Takes a complete listing of the prefix."""
-        ...
+    def take(self, found: Sequence[ObjectMeta]) -> None: ...
 
 
 class WindowShelf(Shelf, Protocol):
@@ -66,9 +64,7 @@ class _Part(Protocol):
     @property
     def pages(self) -> int: ...
 
-    def lateness(self, tick: int) -> float:
-        """Periods since the last listing."""
-        ...
+    def lateness(self, tick: int) -> float: ...
 
     def listed_in(self, tick: int) -> bool: ...
 
@@ -132,7 +128,6 @@ def _just_after(prefix: str) -> str:
 
 
 def pages(count: int) -> int:
-    """Requests for a listing of that many objects."""
     return max(1, -(-count // limits.LIST_PAGE_OBJECTS))
 
 
@@ -188,8 +183,6 @@ class Shelves:
 
 
 class Listings:
-    """Lists what a tick needs, and fills the caches."""
-
     def __init__(self, store: ObjectStore, threads: ThreadPool, shelves: Shelves) -> None:
         self._store = store
         self._threads = threads

@@ -50,10 +50,7 @@ class ObjectCache(Generic[T]):
 
     def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
         """Takes a listing of the whole prefix, or of the keys greater than `after` up to `until`; forgets vanished
-        names.
-
-        Raises:
-            StoreError: An absence could not be confirmed; nothing has changed.
+        names; raises StoreError if an absence could not be confirmed; nothing has changed.
         """
         skip = len(self.prefix)
         low, high = after[skip:], until[skip:]
@@ -101,12 +98,10 @@ class ObjectCache(Generic[T]):
         self.problems.pop(name, None)
 
     def drop(self, name: str) -> None:
-        """Forgets an object that we have just deleted."""
         self.forget(name)
         self.listed.pop(name, None)
 
     def remember(self, name: str, meta: ObjectMeta, value: T) -> None:
-        """Keeps an object that we have just written."""
         self.listed[name] = meta
         self._generations[name] = meta.generation
         self.values[name] = value

@@ -131,7 +131,6 @@ class Observer:
         )
 
     def _tell_unread(self) -> None:
-        """Reports jobs whose states cannot be read, now or for good."""
         states, most = self.folders.states, limits.ALARMS_OF_JOBS_MAX
         pause = f"{limits.UNREAD_STATE_SECONDS:.0f} s"
         unread, frozen = sorted(states.unknown.items()), sorted(states.problems.items())
@@ -148,7 +147,6 @@ class Observer:
             self.problems.append(f"{len(frozen) - most} more jobs are frozen: their states cannot be read")
 
     def _read_specs(self) -> None:
-        """Reads new specs, oldest first, as many as the queue takes."""
         wanted = self._specs_to_read()
         if len(wanted) > limits.SPECS_READ_AT_ONCE:
             listed = self.folders.specs.listed

@@ -187,11 +187,9 @@ class OptionsSource:
 
     @property
     def copy_problem(self) -> str:
-        """Why there is no last good copy; empty if there is one."""
         return self._copy.problem
 
     def take_over(self) -> None:
-        """Forgets the options: those that the predecessor had in force count."""
         self._read_generation, self._known = 0, False
         self._copy.take_over()
 

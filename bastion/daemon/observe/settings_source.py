@@ -47,7 +47,6 @@ class SettingsSource:
 
     @property
     def copy_problem(self) -> str:
-        """Why there is no last good copy; empty if there is one."""
         return self._copy.problem
 
     def take_over(self) -> None:
@@ -56,7 +55,6 @@ class SettingsSource:
         self._copy.take_over()
 
     def refresh(self) -> SettingsStatus:
-        """Reads the file if its generation is new."""
         try:
             self._recall()
             self._look()

@@ -46,7 +46,6 @@ class ZonesInUse:
 
 
 def published_zones(status: Any) -> list[str]:
-    """The zones in a status document; empty if malformed."""
     daemon = status.get("daemon") if isinstance(status, dict) else None
     zones = daemon.get("zones") if isinstance(daemon, dict) else None
     return [zone for zone in zones if isinstance(zone, str)] if isinstance(zones, list) else []

@@ -49,11 +49,7 @@ class DaemonLog:
         self._last_problems = current
 
     def flush(self) -> None:
-        """Appends the collected lines.
-
-        Raises:
-            StoreError: Nothing was written; the lines are kept.
-        """
+        """Appends the collected lines; raises StoreError if nothing was written; the lines are kept."""
         if not self._lines:
             return
         if self._generation is None:

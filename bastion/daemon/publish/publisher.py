@@ -38,8 +38,6 @@ class Circumstances:
 
 
 class Publisher:
-    """Writes the status if it differs from the stored one."""
-
     def __init__(self, store: ObjectStore, listed: LoneObject, notify: Callable[[str], None]) -> None:
         self._store = store
         self._listed = listed
