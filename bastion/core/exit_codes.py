@@ -26,10 +26,8 @@ _HINTS: Final = {"SIGKILL": " (often: out of memory)"}
 
 
 def exit_text(code: int | None) -> str:
-    """How a command ended, after its subject: `exited with code 3`, `was killed by SIGKILL (often: out of memory)`.
-
-    Args:
-        code: 128 + n for signal n; None: unknown.
+    """`exited with code 3`, `was killed by SIGKILL (often: out of memory)`. `code`: 128 + n for signal n; None:
+    unknown.
     """
     if code is None:
         return "exited with an unknown code"

@@ -1,7 +1,4 @@
-"""Every limit of the system; `docs/reference/limits.md` is rendered from it.
-
-Each limit prevents a failure, a cost or harm to others; its comment says which.
-"""
+"""Every limit of the system, each with its reason; `docs/reference/limits.md` is rendered from it."""
 
 from __future__ import annotations
 

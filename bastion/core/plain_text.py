@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-# C0, DEL and C1 (an 8-bit terminal reads U+009B as ESC [), lone surrogates, line separators, and characters without width
-# or that reorder text: a name must not look like another one.
+# C0, DEL and C1 (an 8-bit terminal reads U+009B as ESC [), lone surrogates, line separators, and characters without
+# width or that reorder text: a name must not look like another one.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"

@@ -29,8 +29,7 @@ class Fence:
     """One daemon's view of the fence.
 
     A job whose state cannot be read or written must not block all others. After a while the fence is set without it,
-    and
-    the lease names it: its attempt counts, for every successor too, until a daemon adopts it. All it may hold is
+    and the lease names it: its attempt counts, for every successor too, until a daemon adopts it. All it may hold is
     charged.
     """
 
@@ -66,9 +65,7 @@ class Fence:
     def no_room(self, views: Mapping[str, JobView], *, whole: bool) -> str:
         """Why no capacity may be handed out now; empty if allowed. Sets the fence after everything is adopted.
 
-        Args:
-            views: Of this tick.
-            whole: Whether this tick listed everything.
+        `whole`: whether this tick listed everything.
         """
         if self._epoch != self._lease.epoch:
             self._epoch = self._lease.epoch

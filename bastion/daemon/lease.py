@@ -210,7 +210,7 @@ class Lease:
         return True
 
     def _read(self) -> tuple[LeaseDocument, int]:
-        """The present lease and its generation; an unreadable lease counts as held by an owner that will not renew it."""
+        """The present lease and its generation; an unreadable lease counts as one that its owner will not renew."""
         unreadable = LeaseDocument(owner="unreadable", epoch=0)
         meta = self._store.head(keys.LEASE)
         if meta is not None and meta.size > limits.LEASE_MAX_BYTES:

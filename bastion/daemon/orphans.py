@@ -48,13 +48,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The result of one search.
-
-    Attributes:
-        leftovers: Sorted by urgency.
-        current: Number of gangs that jobs need.
-        problems: What could not be checked or needs a person.
-    """
+    """The result of one search: orphans by urgency, the number of needed gangs, searched zones, problems for people."""
 
     leftovers: tuple[Leftover, ...]
     current: int

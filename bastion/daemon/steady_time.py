@@ -46,11 +46,7 @@ class SteadyPoint(BaseModel):
 
 
 class SteadyTime:
-    """A `Clock` whose `now` is steady time; the wall clock until the lease was first held.
-
-    Attributes:
-        idle: Whether no job is known: then the next renewal may correct the time at once.
-    """
+    """A `Clock` whose `now` is steady time. `idle`: no job is known, so the next renewal may correct the time at once."""
 
     def __init__(self, clock: Clock, *, boot_id: str) -> None:
         self._clock = clock
@@ -112,9 +108,7 @@ class SteadyTime:
         self._point = self._point_at(server)
 
     def proposal(self) -> SteadyPoint | None:
-        """The point for the next renewal: the newest, or a corrected one while no job is known. Pass it to `follow`
-        once written.
-        """
+        """The point for the next renewal, corrected while no job is known. Pass it to `follow` once written."""
         if not self.idle or self._steady is None or abs(self._ahead) < _CLOSE_SECONDS:
             return self._point
         boot = self._clock.monotonic()
@@ -122,13 +116,7 @@ class SteadyTime:
         return SteadyPoint(steady=right, server=right, boot_id=self._boot_id, boot_seconds=boot)
 
     def follow(self, written: SteadyPoint | None, *, server: float, asked: float) -> None:
-        """Slews towards the server time of a renewal.
-
-        Args:
-            written: The written proposal.
-            server: Server time of the renewal.
-            asked: Time of the request, on the boot clock.
-        """
+        """Slews towards `server`, the server time of a renewal; `asked`: its request, on the boot clock."""
         if self._steady is None:
             return
         if written is not None and written is not self._point:

@@ -15,20 +15,14 @@ R = TypeVar("R")
 
 
 class ThreadPool:
-    """A fixed number of threads. A pool of one works in the caller's thread, which gives tests a fixed order of
-    requests.
-    """
+    """A fixed number of threads. A pool of one uses the caller's thread, so that tests have a fixed order of requests."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="store")
 
     def each(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """The results of `do` in the order of the items, once all have finished.
-
-        Raises:
-            Exception: The first error of `do`; all others have finished too.
-        """
+        """The results in the order of the items, once all have finished; raises the first error."""
         tasks = list(items)
         if not tasks:
             return []

@@ -76,11 +76,8 @@ class Cluster:
         without_settings: Provisioning | None = BUILT_IN,
         own_server_time: bool = False,
     ) -> None:
-        """A cluster before its daemon's first tick.
-
-        Args:
-            without_settings: Settings until `config/daemon.toml` is written; None: none, as in the cloud.
-            own_server_time: Whether the bucket has its own clock, as in the cloud, instead of the daemon's wall clock.
+        """`without_settings`: settings until `config/daemon.toml` is written. `own_server_time`: the bucket has its own
+        clock.
         """
         self.clock = ManualClock()
         memory = MemoryStore(now=self.clock.unset if own_server_time else self.clock.now)
@@ -112,10 +109,7 @@ class Cluster:
     ) -> Daemon:
         """A new daemon; arguments override the cluster's own parts.
 
-        Args:
-            store: For all objects except the quota file.
-            elsewhere: Whether it runs on another machine, so that a successor waits for the TTL.
-            store_threads: As in `DaemonOptions`.
+        `elsewhere`: it runs on another machine, so a successor waits for the TTL.
         """
         number = next(self._names)
         store = store or self._daemon_store or self.store

@@ -1,7 +1,4 @@
-"""A store wrapper that fails by a plan, before or after the effect.
-
-The plan depends only on the seed and the order of the calls, so a failing run can be repeated.
-"""
+"""A store wrapper that fails by a plan, which depends only on the seed and the order of the calls."""
 
 from __future__ import annotations
 

@@ -16,12 +16,8 @@ _NONCE_BYTES = 12
 
 
 class MemoryKms:
-    """Keys of this object's lifetime; thread-safe.
-
-    Attributes:
-        calls: In order: `wrap KEY`, `unwrap KEY VERSION`, `primary KEY`.
-        fails: Raised by every call, if set.
-        gate: Calls wait for it; open by default.
+    """Keys of this object's lifetime; thread-safe. `calls`: in order; `fails`: raised by every call; `gate`: calls wait
+    for it.
     """
 
     def __init__(self, *keys: str) -> None:

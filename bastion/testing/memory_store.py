@@ -1,7 +1,4 @@
-"""An object store in memory: the model for every other store, and the simulator's bucket.
-
-Deterministic: generations count 1, 2, 3, ... over the whole store, and `now` gives the time.
-"""
+"""An object store in memory: deterministic, the model for every other store, and the simulator's bucket."""
 
 from __future__ import annotations
 

@@ -128,11 +128,7 @@ class ScriptedHosts:
         }
 
     def step(self, slices: Iterable[tuple[GangRequest, int]]) -> None:
-        """Lets every host of these slices act once; all other hosts are dead from now on.
-
-        Args:
-            slices: Each as (gang request, slice index).
-        """
+        """Lets every host of these slices act once; all other hosts are dead. `slices`: as (gang request, slice index)."""
         live = {(request.ref.name, index): request for request, index in slices}
         for gone in [key for key in self._hosts if key not in live]:
             del self._hosts[gone]

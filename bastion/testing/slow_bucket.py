@@ -86,12 +86,7 @@ class SlowBucket:
 
 
 class SlowWay:
-    """One client's `ObjectStore`.
-
-    Attributes:
-        delay: `(method, key)` -> seconds to delay that write; None: no delay.
-        moment: Called before and after each request.
-    """
+    """One client's `ObjectStore`. `delay`: `(method, key)` -> seconds; `moment`: called before and after each request."""
 
     def __init__(self, bucket: SlowBucket) -> None:
         self._bucket = bucket

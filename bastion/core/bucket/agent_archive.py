@@ -19,13 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel of the folder.
-
-    Attributes:
-        name: Package name, in lower case and with hyphens.
-        file: Name in `wheels/`.
-        tags: Compatible tags; a wheel of the daemon's own install may have more than its file name.
-    """
+    """One wheel. `name`: in lower case, with hyphens; `file`: in `wheels/`; `tags`: may exceed those of its file name."""
 
     name: str
     version: str
@@ -35,11 +29,8 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The content of the file.
-
-    Attributes:
-        needs: Packages that the agent requires; other wheels are used if they fit.
-        wheels: Possibly several of one package, for different Pythons.
+    """The content of the file. `needs`: required packages; `wheels`: possibly several of one package, for different
+    Pythons.
     """
 
     version: str

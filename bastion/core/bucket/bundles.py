@@ -92,8 +92,7 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
     """Whether a pattern matches a file or one of its folders.
 
     A pattern without a slash matches any part of the path, one with a slash the path from its beginning. `*` also
-    matches
-    slashes.
+    matches slashes.
     """
     parts = path.split("/")
     prefixes = ["/".join(parts[: count + 1]) for count in range(len(parts))]

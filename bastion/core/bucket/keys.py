@@ -1,6 +1,6 @@
-"""Keys of the bucket (contract: `docs/reference/bucket-format.md`), relative to the bastion's ROOT.
+"""Keys of the bucket, relative to the bastion's ROOT (contract: `docs/reference/bucket-format.md`).
 
-Only this module spells keys. It checks names from outside before they become part of one.
+Only this module spells keys; it checks names from outside first.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ OPTIONS_IN_FORCE = "config/in-force-options.json"
 # Large data that can wait for free space.
 _BULK = ("logs/", "outputs/", "bundles/", "agents/")
 
-# Names that we create, and names that we read: the ancestor's clients write any printable ASCII character but "/". We
-# refuse characters that are special to a shell, a URL or gsutil, and "~", which separates a name from a uid in our keys.
+# Names that we create and read. The ancestor's clients write any printable ASCII character but "/". We refuse what is
+# special to a shell, a URL or gsutil, and "~", which separates a name from a uid in our keys.
 _NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _READ_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:,+=@-]*")
 # `logs/<job>.cleanup` is the log of that job's cleanup command.

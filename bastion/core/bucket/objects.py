@@ -33,12 +33,7 @@ class ObjectMeta:
 
 
 def check_key(key: str) -> None:
-    """Refuses a key that no store could hold.
-
-    Raises:
-        ValueError: It is empty, over 1024 bytes, not UTF-8, contains NUL, CR or LF, or Cloud Storage refuses it (`.`,
-            `..`, `.well-known/acme-challenge/...`).
-    """
+    """Refuses a key that no store could hold; raises ValueError."""
     if not key:
         raise ValueError("an object's key must not be empty")
     if key in _RESERVED or key.startswith(_RESERVED_PREFIX):
@@ -56,11 +51,7 @@ def can_begin_key(prefix: str) -> bool:
 
 
 def check_read_size(shown: str, size: int, max_bytes: int) -> None:
-    """Refuses to read more bytes of an object than its reader asked for.
-
-    Raises:
-        ObjectTooLarge: `size` is more than `max_bytes`.
-    """
+    """Refuses to read more bytes of an object than its reader asked for; raises ObjectTooLarge."""
     if size > max_bytes:
         raise ObjectTooLarge(f"{shown} has {size} bytes to read; the maximum is {max_bytes}")
 

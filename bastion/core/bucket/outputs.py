@@ -55,12 +55,7 @@ class Part(_Model):
 
 
 class StoredFile(_Model):
-    """One file: its parts in order.
-
-    Attributes:
-        mode: Permission bits.
-        mtime_ns: Of the last change, by the host's clock.
-    """
+    """One file: its parts in order. `mode`: permission bits; `mtime_ns`: last change, by the host's clock."""
 
     mode: int = Field(ge=0, le=0o777)
     mtime_ns: int
@@ -72,12 +67,7 @@ class StoredFile(_Model):
 
 
 class Manifest(_Model):
-    """An output folder at one time.
-
-    Attributes:
-        folders: All folders.
-        links: Symbolic links, with targets below the folder.
-    """
+    """An output folder at one time. `folders`: all of them; `links`: symbolic links, with targets below the folder."""
 
     format: int = 1
     run: str
@@ -144,11 +134,8 @@ def seq_of_object(name: str) -> int | None:
 
 
 def object_name(folder: str, seq: int, path: str, part: int, parts: int) -> str:
-    """The name of a part of a file, unique within its sync.
-
-    Args:
-        folder: `keys.outputs`; limits the length of the key.
-        part: From 0, of `parts`.
+    """The name of part `part` (from 0) of a file, unique within its sync. `folder`, of `keys.outputs`, limits its
+    length.
     """
     fits = len(f"{folder}{path}".encode()) <= _NAME_MAX_BYTES and not re.search(r"[\0\r\n]", path)
     # Files with several parts have their own folder, so that no file name equals a part's name.
@@ -167,9 +154,7 @@ def is_complete(manifest: Manifest, sizes: Mapping[str, int]) -> bool:
 
 
 def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """The manifests to keep: the newest complete ones, and the newest of an earlier run, with which every host of a run
-    begins.
-    """
+    """The newest complete manifests, and the newest of an earlier run, with which every host of a run begins."""
     newest = sorted(manifests, key=lambda manifest: manifest.seq, reverse=True)
     if not newest:
         return []

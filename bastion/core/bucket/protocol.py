@@ -78,8 +78,8 @@ class AgentArguments(_Document):
 
 class OrderAction(str, Enum):
     RUN = "run"
-    # End the command if it runs, report WAITING for the order's try, and run nothing, so that no host begins a try while
-    # another is still in the last one.
+    # End the command if it runs and report WAITING for the order's try, so that no host begins a try while another is
+    # still in the last one.
     RESTART = "restart"
     STOP = "stop"
 
@@ -125,7 +125,7 @@ class Order(_Document):
 class Claim(_Document):
     """`jobs/claims/<run>`: create-only. Worker 0 may run (`token`), or the daemon closed the gate (`closed`).
 
-    `address` is `host:port` of worker 0, the coordinator of the job's hosts; empty without a slice.
+    `address`: `host:port` of worker 0, the hosts' coordinator; empty without a slice.
     """
 
     run: str

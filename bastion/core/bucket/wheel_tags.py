@@ -16,12 +16,8 @@ _OLD_MANYLINUX = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """The platform of an interpreter.
-
-    Attributes:
-        system: `linux` or `darwin`.
-        machine: For example `x86_64`.
-        glibc: None for another C library.
+    """An interpreter's platform. `system`: `linux` or `darwin`; `machine`: `x86_64`, ...; `glibc`: None for another C
+    library.
     """
 
     system: str

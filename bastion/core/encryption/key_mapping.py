@@ -20,11 +20,9 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappedPrefix:
-    """Objects of a bucket whose names share a prefix and a key.
+    """Objects of a bucket whose names share a prefix and a key (its full name in the key service).
 
-    Attributes:
-        prefix: As in Cloud Storage: `ckpt` also matches `ckpt2/x`, `ckpt/` does not. Empty: the whole bucket.
-        key: Full name of the key in the key service.
+    `prefix` works as in Cloud Storage: `ckpt` also matches `ckpt2/x`, `ckpt/` does not. Empty: the whole bucket.
     """
 
     bucket: str

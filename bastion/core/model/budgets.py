@@ -1,7 +1,4 @@
-"""Budgets: how much of each class of failure a job may have, besides its own spec.
-
-`World.settings.budgets` holds those in force.
-"""
+"""Budgets: how much of each class of failure a job may have, besides its own spec (`World.settings.budgets`)."""
 
 from __future__ import annotations
 

@@ -93,12 +93,7 @@ class _File(_Table):
 
 @dataclass(frozen=True, slots=True)
 class SettingsProblem:
-    """One problem of a settings file.
-
-    Attributes:
-        line: From 1; None if it has none.
-        find: The command that finds the right value; may be empty.
-    """
+    """One problem. `line`: from 1, or None; `find`: the command that finds the right value, or empty."""
 
     line: int | None
     message: str

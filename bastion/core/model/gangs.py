@@ -1,7 +1,4 @@
-"""Gangs: what to create and where, and what a provisioner reports.
-
-A gang is all slices (replicas) of one run, created and deleted together.
-"""
+"""Gangs: all slices (replicas) of one run, created and deleted together."""
 
 from __future__ import annotations
 

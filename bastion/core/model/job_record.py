@@ -89,12 +89,7 @@ class Ending(_Part):
 
 
 class Waiting(_Part):
-    """The wait of an accepted gang for capacity.
-
-    Attributes:
-        state: The API's state name, for example `WAITING_FOR_RESOURCES`.
-        since: Start of the wait, across states.
-    """
+    """The wait of an accepted gang for capacity. `state`: the API's name; `since`: the start, across states."""
 
     state: str
     zone: str
@@ -102,11 +97,7 @@ class Waiting(_Part):
 
 
 class PastTry(_Part):
-    """A failed try that another one followed in the same place.
-
-    Attributes:
-        exit_code, failed_worker: Of the first host that failed.
-    """
+    """A failed try that another one followed. `exit_code`, `failed_worker`: of the first host that failed."""
 
     number: int
     exit_code: int | None = None
@@ -116,12 +107,7 @@ class PastTry(_Part):
 
 
 class Restart(_Part):
-    """The change from one try to the next.
-
-    Attributes:
-        failed: The failed try; it counts once all hosts wait for the next one.
-        since: When it was decided.
-    """
+    """The change to the next try. `failed`: the failed try; it counts once all hosts wait for the next one."""
 
     failed: PastTry
     since: Instant
@@ -166,12 +152,9 @@ class Attempt(_Part):
 
 
 class PastAttempt(_Part):
-    """An ended attempt, for the result and the history.
+    """An ended attempt, for the result and the history. `tries`: without the last, which ended with the attempt.
 
-    Attributes:
-        zone: Empty on the bastion, and in older records.
-        tries: Its tries except the last, which ended with the attempt.
-        checkpointed_at: Time of its last checkpoint; None if there was none, or unknown (older records).
+    `zone` is empty on the bastion; older records have neither `zone` nor `checkpointed_at`.
     """
 
     number: int
@@ -258,10 +241,7 @@ class JobRecord(_Part):
 
     @property
     def had_attempt(self) -> bool:
-        """Whether this record shows that the scheduler ever admitted the job.
-
-        `next_attempt` does not show it: objects of others can raise it.
-        """
+        """Whether the scheduler ever admitted the job; `next_attempt` does not show it, because others can raise it."""
         return self.attempt is not None or bool(self.attempts)
 
     @property
@@ -274,11 +254,7 @@ class JobRecord(_Part):
         return Run(self.uid, attempt.number)
 
     def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
-        """A new record with `changes`; `text` becomes a history line.
-
-        Raises:
-            AssertionError: The table of transitions lacks the change of status.
-        """
+        """A new record with `changes`; `text` becomes a history line. Checks the change of status (`lifecycle.check`)."""
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:
@@ -298,9 +274,7 @@ class JobRecord(_Part):
 
 
 def read(data: bytes, *, name: str) -> JobRecord | Status:
-    """Reads a state of the present or the former format.
-
-    A plain-text status, or a document without our record, gives just its status.
+    """Reads a state of the present or the former format; one without our record gives just its status.
 
     Raises:
         InvalidDocument: It is neither.
@@ -330,11 +304,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
 
 
 def _fields(document: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours.
-
-    Raises:
-        InvalidDocument: Its format is unknown, or its record is not an object.
-    """
+    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours."""
     if "format" in document:
         if document["format"] != _FLAT_FORMAT:
             raise InvalidDocument(_unknown_format(name, document["format"]))
@@ -366,12 +336,7 @@ def _unreadable(name: str, problem: str) -> str:
 
 
 def _contradiction(record: JobRecord, spec: dict[str, Any]) -> str:
-    """The rule that the record breaks; empty if none. A record that breaks one was written by others.
-
-    Args:
-        record: What was read.
-        spec: Its parsed spec; the record caches the job.
-    """
+    """The rule that the record breaks, so that it is not ours; empty if none. `spec`: the record's, parsed."""
     status, attempt = record.status, record.attempt
     if not keys.is_uid(record.uid):
         return f"its uid is {record.uid[:40]!r}"

@@ -301,10 +301,7 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
     """Reads `spec` as the overwrite of an accepted spec: an update without `runner` keeps the accepted one.
 
-    The ancestor's client reads a spec into its own classes, which have no runner, and writes it back.
-
-    Raises:
-        InvalidSpec: The resources of the update do not match the runner that it keeps.
+    The ancestor's client drops the runner. Raises InvalidSpec if the resources of the update do not match it.
     """
     runner = accepted.runner
     if spec.runner is not None or runner is None:

@@ -1,7 +1,4 @@
-"""Provisioning settings: where slices may be created, and as what.
-
-`bastion.core.model.daemon_settings` reads them from the operator's file.
-"""
+"""Where and as what slices may be created; `bastion.core.model.daemon_settings` reads it from the operator's file."""
 
 from __future__ import annotations
 
@@ -39,12 +36,7 @@ class FamilySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """The capacity of a tier of the quota file.
-
-    Attributes:
-        reservations: Name of the reservation by resource type; "" for all others.
-        zones: Override by resource type; "" for all others.
-    """
+    """The capacity of a tier. `reservations` (names) and `zones` are by resource type; "" for all others."""
 
     model: CapacityModel = CapacityModel.ON_DEMAND
     reservations: Mapping[str, str] = field(default_factory=dict)
@@ -75,9 +67,8 @@ class Provisioning:
     record_ticks: int = 0
 
     def places(self, kind: InstanceType, tier: int | None) -> tuple[Place, ...]:
-        """Places for a gang of that type and tier, best first; empty if its type is not provisioned.
-
-        A reservation is in one zone: without zones of its own, a reserved tier uses the type's first one.
+        """Places for a gang, best first; empty if its type is not provisioned. Without zones of its own, a reserved
+        tier uses only the type's first zone, because a reservation is in one zone.
         """
         nodes = self.families.get(kind.resource_type)
         if nodes is None:

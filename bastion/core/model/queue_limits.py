@@ -32,12 +32,9 @@ OUTSIDERS = Owner("", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimit:
-    """The limit that an owner reaches first.
+    """The limit that an owner reaches first. `rule`: the quota file's key, empty for users without a project.
 
-    Attributes:
-        rule: The quota file's key; empty for users without a project, whose limit is fixed.
-        queued: Jobs that count for it; may exceed a lowered `limit`.
-        limit: The maximum.
+    `queued` may exceed a lowered `limit`.
     """
 
     rule: str

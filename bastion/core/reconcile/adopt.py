@@ -1,7 +1,4 @@
-"""Adoption: a new daemon writes its epoch into the attempts of its predecessors.
-
-`daemon.fence` says when all are adopted.
-"""
+"""Adoption: a new daemon writes its epoch into the attempts of its predecessors; `daemon.fence` says when all are."""
 
 from __future__ import annotations
 

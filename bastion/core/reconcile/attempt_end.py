@@ -132,10 +132,7 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
 
 
 def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
-    """How the run ended by itself; None while it goes on.
-
-    Reports of hosts take precedence over the state of their nodes: hosts may report and vanish.
-    """
+    """How the run ended by itself; None while it goes on. Reports take precedence over the state of nodes."""
     reports = _of_this_try(plan, view)
     restart = plan.attempt.restart
     if restart is None and len(reports) == plan.hosts and _all_exited(reports):
@@ -174,7 +171,7 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
 def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending | None:
     """The settled ending for a provisional failure; None while a host may still report something that matters.
 
-    The result is an infrastructure failure if a host or the gang is lost, or if a host never sends its last report.
+    It is an infrastructure failure if a host or the gang is lost, or if a host never sends its last report.
     """
     failed = first_failure(plan, view)
     first = _failed(plan, failed, ending.at, provisional=False) if failed is not None else ending
@@ -217,12 +214,10 @@ def _all_final(view: RunView) -> bool:
 
 
 def _overdue(plan: RunPlan, view: RunView, since: float, now: float, *, agents_live: bool = False) -> int | None:
-    """A host that had time to end since the order at `since` and did not; None if there is none.
+    """A host that should have ended since the order at `since`; None if there is none. Storing outputs gives it more
+    time.
 
-    A host that stores the command's outputs has more time.
-
-    Args:
-        agents_live: A final report of this try is not enough; the host should be waiting for the next try.
+    `agents_live`: the host should be waiting for the next try; a final report is not enough.
     """
     told = plan.settings.budgets.failure_grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
     found = None

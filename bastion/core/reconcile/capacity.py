@@ -1,7 +1,4 @@
-"""Waiting for capacity: how long a gang waits, and when it moves to another zone or the job gives up.
-
-Only time without capacity counts, not the wait for a project's share.
-"""
+"""Waiting for capacity: when a gang moves to another zone or its job gives up. The wait for a share does not count."""
 
 from __future__ import annotations
 

@@ -9,10 +9,7 @@ from bastion.core import limits
 
 
 class CleanupSlots:
-    """Who holds the slots. A user may take another one only while more are free than the user holds.
-
-    So no user takes them all (`scheduler.decide.ledger` does the same for jobs).
-    """
+    """Slots by user. A user may take another one only while more are free than the user holds."""
 
     def __init__(self, users: Iterable[str] = ()) -> None:
         self._held = Counter(users)

@@ -1,8 +1,4 @@
-"""Effects: what the reconciler wants done.
-
-Each is guarded by a generation or idempotent. A job's effects run in order; the first failure ends them until the next
-tick.
-"""
+"""Effects, each guarded by a generation or idempotent. A job's effects run in order; a failure skips the rest of them."""
 
 from __future__ import annotations
 
@@ -42,9 +38,7 @@ class AppendHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellLogGap:
-    """Write a gap line for a host that died before its log was complete. Precedes the record, which drops the hosts to
-    tell.
-    """
+    """Write a gap line for a host that died before its log was complete; precedes the record that drops it."""
 
     job: str
     run: str
@@ -112,8 +106,7 @@ class DropRuns:
     """Delete reports and heartbeats of all runs of a uid.
 
     Claims and orders stay for an hour (`DropRun`): without them, a late order and a returning gang would run the
-    command
-    again.
+    command again.
     """
 
     uid: str

@@ -51,7 +51,7 @@ class Action(str, Enum):
     NOTE_CAPACITY = "note the capacity"
     AWAIT_HOSTS = "wait for its hosts"
     GO_ON = "go on"
-    NOT_NOW = "nothing"
+    NOT_NOW = "nothing yet"
     LOST = "lost"
     BY_CAUSE = "end by cause"
     STOP_FIRST = "stop, then delete"
@@ -64,10 +64,10 @@ class Action(str, Enum):
 
 
 ACTIONS: Final[Mapping[Action, str]] = {
-    Action.ASK: "The gang is requested, again if necessary: its name is the run's, so there is never a second one. If the "
-    "API reports why its creation failed, the attempt ends with that cause.",
-    Action.RECORD_WAIT: "The API's state, the zone and the start of the wait are recorded and shown. After `zone_wait_seconds` the "
-    "next zone is tried, if there is one; after the job's `max_wait_seconds` the job fails with 75.",
+    Action.ASK: "The gang is requested, again if necessary: its name is the run's, so there is never a second one. "
+    "If the API reports why its creation failed, the attempt ends with that cause.",
+    Action.RECORD_WAIT: "The API's state, the zone and the start of the wait are recorded and shown. "
+    "After `zone_wait_seconds` the next zone is tried, if there is one; after the job's `max_wait_seconds` the job fails with 75.",
     Action.NOTE_CAPACITY: "The wait is over; its hosts have `provision_seconds` from now.",
     Action.AWAIT_HOSTS: "Its hosts have `provision_seconds` (twice that from 64 hosts on, three times from 256 on) to "
     "come up and to pass the gate; then the gang counts as lost.",
@@ -77,10 +77,10 @@ ACTIONS: Final[Mapping[Action, str]] = {
     "pause another attempt follows, as often as the budget allows.",
     Action.BY_CAUSE: "The attempt ends with the API's cause: capacity (the next zone, or a pause), "
     "refused (the job ends with the API's message and what to do), or infrastructure. The rest of the gang is deleted.",
-    Action.STOP_FIRST: "If no host has passed the gate, it is closed; otherwise the hosts get an order to stop and their "
-    "grace. Then the gang is deleted. Until the class of a failure is settled, nothing is deleted.",
-    Action.DELETE: "Its gate is closed or its hosts get an order to stop. The gang is deleted without waiting for them, "
-    "again in every tick while it exists, because it holds quota.",
+    Action.STOP_FIRST: "If no host has passed the gate, it is closed; otherwise the hosts get an order to stop "
+    "and their grace. Then the gang is deleted. Until the class of a failure is settled, nothing is deleted.",
+    Action.DELETE: "Its gate is closed or its hosts get an order to stop. The gang is deleted without waiting "
+    "for them, again in every tick while it exists, because it holds quota.",
     Action.AWAIT_END: "The gang stays charged until a lookup of its name says that it is gone.",
     Action.END: "The attempt has ended; its units are free.",
     Action.SWEEP: "Its gate is closed, then it is deleted. No new attempt of the job begins before it is gone.",
@@ -141,7 +141,7 @@ TABLE: Final[Mapping[Seen, Mapping[Phase, Action]]] = {
     },
 }
 
-# Names of `google.cloud.tpu_v2.Node.State`. An interrupted node ends its run: its hosts return, if at all, as another boot.
+# Names of `google.cloud.tpu_v2.Node.State`. An interrupted node ends its run: its hosts return, if at all, after a boot.
 NODE_STATES: Final[Mapping[str, Seen]] = {
     "CREATING": Seen.CREATING,
     "READY": Seen.READY,

@@ -35,13 +35,7 @@ from scheduler import Decision, Plan, Verdict
 
 
 def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
-    """The effects of one tick, by job; none in a dry run.
-
-    Args:
-        world: One tick's observations.
-        plan: The scheduler's decisions on the same observations.
-        now: Seconds since the epoch.
-    """
+    """The effects of one tick, by job; none in a dry run. `plan`: the scheduler's decisions on the same observations."""
     if world.dry_run:
         return {}
     # Only starts and evictions depend on usage.
@@ -214,10 +208,7 @@ class _JobReconciler:
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _grace(self, record: JobRecord, cause: Cause) -> float:
-        """The grace period by the project's rules, for a job stopped against its owner's will or for an update.
-
-        A cancelled job has nothing to save and gets the shorter one.
-        """
+        """The grace period by the project's rules; the shorter one for a cancelled job, which has nothing to save."""
         if cause is Cause.CANCELLED or self.policy is None:
             return self.settings.budgets.eviction_grace_seconds
         return self.policy.rules(record.job.project_id).grace_seconds

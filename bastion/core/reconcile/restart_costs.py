@@ -25,11 +25,7 @@ class RestartCosts:
         self._took: dict[str, deque[float]] = {}
 
     def note(self, records: Iterable[JobRecord]) -> Mapping[str, float]:
-        """Records the attempts that run now.
-
-        Returns:
-            Median seconds by resource type; a type without a start is absent.
-        """
+        """Records the attempts that run now; returns the median seconds by resource type, where known."""
         running = set()
         for record in records:
             attempt = record.attempt

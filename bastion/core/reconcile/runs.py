@@ -203,8 +203,7 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
     """Whether nothing of the run can be alive, now or later.
 
     The gate is closed, or the hosts have an order to stop, *and after that* the gang is confirmed gone. The order
-    matters:
-    a creation thought lost may still happen, and its hosts must then find the older order to stop.
+    matters: a creation thought lost may still happen, and its hosts must then find the older order to stop.
     """
     if view.claim is None or not (view.claim.closed or _told_to_stop(view)):
         return False

@@ -77,11 +77,7 @@ def _claimed(view: JobView) -> bool:
 
 
 def _unread(view: JobView, record: JobRecord, known: Job | None) -> Job:
-    """A job whose newest state cannot be read: all it may hold counts as in use.
-
-    Args:
-        known: The job as last read; None: it held nothing and did not wait.
-    """
+    """A job whose newest state cannot be read: all it may hold counts as in use. `known`: the job as last read."""
     units = dict(record.job.resources)
     for others in (known.charged if known is not None else {}, view.spec.resources if view.spec is not None else {}):
         units |= {kind: max(count, units.get(kind, 0)) for kind, count in others.items()}

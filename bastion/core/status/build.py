@@ -68,12 +68,7 @@ def _waits_for_nodes(record: JobRecord, view: JobView | None) -> dict[str, Any] 
 
 
 def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, Any] | None) -> str | None:
-    """The time of the job's last checkpoint, for display.
-
-    It changes only after a pause, so that the hosts of a gang, or a program that saves all the time, cause few writes
-    of
-    the status.
-    """
+    """The time of the job's last checkpoint, for display; changes only after a pause, to save writes of the status."""
     attempt = record.attempt
     saved_at = saved_until(attempt, view.attempt) if attempt is not None and view is not None else None
     if saved_at is None or attempt is None:
@@ -115,12 +110,7 @@ def job_entry(
     since: float | None = None,
     before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One job's entry.
-
-    Args:
-        since: Start of its present reason.
-        before: Its entry in the previous status, if any.
-    """
+    """One job's entry. `since`: start of its present reason; `before`: its entry in the previous status, if any."""
     spec, attempt = record.job, record.attempt
     reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
     waiting = record.status is Status.PENDING
@@ -215,12 +205,7 @@ def build(
     plan: Plan,
     idle: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The whole status, before packing.
-
-    Args:
-        jobs: `JobEntries` of the same views and plan.
-        idle: An `idle_document`.
-    """
+    """The whole status, before packing. `jobs`: `JobEntries` of the same views and plan; `idle`: an `idle_document`."""
     invalid = [
         {"name": name, "problem": plain_line(view.spec_problem)}
         for name, view in sorted(views.items())

@@ -120,7 +120,7 @@ def pack(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(data: bytes) -> dict[str, Any]:
-    """The status with every job as an object under `jobs` (format 1), from either format.
+    """The status in format 1, with every job as an object under `jobs`, from either format.
 
     Raises:
         InvalidDocument: It has another format, or is malformed.

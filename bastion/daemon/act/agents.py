@@ -49,9 +49,8 @@ class Agents:
         return self._sha256
 
     def current(self) -> str | None:
-        """Digest of the agent for an attempt that starts now; None: not yet.
-
-        It stays valid during a check: nodes retry the download.
+        """Digest of the agent for an attempt that starts now; None: not yet. It stays valid during a check: nodes
+        retry.
         """
         with self._lock:
             due = not self._at_work and self._clock.monotonic() >= self._next_look

@@ -57,13 +57,7 @@ from bastion.ports import ObjectStore, StoredObject
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of executing a tick's effects.
-
-    Attributes:
-        records: The new records of jobs whose record was written.
-        problems: Failures, for people.
-        done: Number of effects carried out.
-    """
+    """The result of executing a tick's effects. `records`: those written; `done`: number of effects carried out."""
 
     records: dict[str, JobRecord] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)

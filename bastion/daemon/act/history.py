@@ -1,8 +1,8 @@
 """The history: one line per transition, none lost, none doubled.
 
-A line stays in the record, under its number, until it is known to be appended. Each appended line has
-`<uid>#<number>`, so after a restart or an ambiguous failure the file shows which lines it has. A line counts only with
-its newline. A torn line is completed if it is one to append; otherwise it is marked as cut off.
+A line stays in the record, under its number, until it is known to be appended. Each appended line has `<uid>#<number>`,
+so after a restart or an ambiguous failure the file shows which lines it has. A line counts only with its newline. A
+torn line is completed if it is one to append; otherwise it is marked as cut off.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LEASE_RAN_OUT = "the lease expired during the tick; continuing in the next one"
 
 @dataclass(slots=True)
 class _File:
-    """One history file: its generation, and by uid the number of the last line. Lines of a job are in order, without
-    gaps. `torn`: the text after the last newline.
+    """One history file: its generation, and by uid the number of the last line. `torn`: the text after the last
+    newline.
     """
 
     generation: int

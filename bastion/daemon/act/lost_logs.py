@@ -1,7 +1,4 @@
-"""Gap lines for hosts that died: written into a segment of the daemon's own.
-
-A host that returns finds the number taken and uses the next one.
-"""
+"""Gap lines for hosts that died, in a segment of the daemon's own; a host that returns uses the next number."""
 
 from __future__ import annotations
 

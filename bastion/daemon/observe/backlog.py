@@ -1,7 +1,4 @@
-"""The backlog: specs over the limits of the queue stay in the bucket until they fit, oldest first.
-
-Memory holds only their owner and age; they are read again when they fit.
-"""
+"""The backlog: specs over the limits of the queue stay in the bucket until they fit, oldest first."""
 
 from __future__ import annotations
 
@@ -30,11 +27,10 @@ class _Kept:
 
 
 class Backlog(Collection[str]):
-    """The names that are not accepted yet.
+    """The names that are not accepted yet. Each tick calls `begin`, `sort_out` after each reading of specs, then
+    `published`.
 
-    Each tick calls `begin`, then `sort_out` after each reading of specs, then `published`. A spec with a cancel request
-    is
-    accepted regardless of the limits, because it only ends.
+    A spec with a cancel request is accepted regardless of the limits, because it only ends.
     """
 
     def __init__(

@@ -43,11 +43,8 @@ def _read_run_object(name: str, data: bytes) -> Order | Report:
 
 
 class Folders:
-    """One cache for each folder of a tick.
-
-    Attributes:
-        run_objects: Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
-        quota: None if the quota file is under another ROOT.
+    """One cache for each folder. `run_objects`: by `<run>/order` and `<run>/reports/<i>`; `quota`: None under another
+    ROOT.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool) -> None:

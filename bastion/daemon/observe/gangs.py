@@ -1,7 +1,4 @@
-"""The gangs of this tick, as both provisioners list them.
-
-They are listed after the bucket, so that a gang's state is never older than its record.
-"""
+"""The gangs of this tick, listed after the bucket, so that a gang's state is never older than its record."""
 
 from __future__ import annotations
 
@@ -38,13 +35,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """All gangs of one tick.
-
-    Attributes:
-        slices: By zone.
-        by_uid: Gangs with a valid run label, by the uid of its job.
-        problems: Failed listings and gangs with an invalid label, for people.
-    """
+    """All gangs of one tick. `slices`: by zone; `by_uid`: those with a valid run label; `problems`: for people."""
 
     slices: Mapping[str, Listing]
     bastion_host: Listing
@@ -55,11 +46,7 @@ class Nodes:
         return self.bastion_host if on_bastion else self.slices[ref.zone]
 
     def problem(self, *, on_bastion: bool, zones: Iterable[str] | None = None) -> str:
-        """The first failed listing's problem; empty if none failed.
-
-        Args:
-            zones: Zones to consider, already listed; None: all.
-        """
+        """The first failed listing's problem; empty if none failed. `zones`: those to consider; None: all."""
         if on_bastion:
             return self.bastion_host.problem
         listings = self.slices.values() if zones is None else (self.slices[zone] for zone in zones)
@@ -80,9 +67,7 @@ class Nodes:
 
 
 def list_nodes(provisioners: Provisioners, zones: Iterable[str], threads: ThreadPool) -> Nodes:
-    """Lists all zones at the same time, so that an API that hangs costs one deadline. A failed listing becomes a
-    problem.
-    """
+    """Lists all zones at once, so that an API that hangs costs one deadline; a failed listing becomes a problem."""
     asked = list(zones)
     slices = dict(zip(asked, threads.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
     host = _list(provisioners.bastion_host, "")

@@ -10,12 +10,7 @@ from bastion.ports import Clock, ObjectMeta
 
 
 class Heartbeats:
-    """Remembers when each heartbeat last changed.
-
-    Counting restarts after a restart of the daemon or an outage of the bucket, which may affect hosts too. So the
-    daemon
-    only ever waits longer.
-    """
+    """When each heartbeat last changed. Counting restarts after an outage of the bucket, which may affect hosts too."""
 
     def __init__(self, clock: Clock) -> None:
         self.prefix = keys.BEATS

@@ -1,7 +1,4 @@
-"""Builds one `JobView` per name from what was read.
-
-Most jobs wait without changes: their views are reused while all inputs stay the same.
-"""
+"""Builds one `JobView` per name; reuses views of waiting jobs while all inputs stay the same."""
 
 from __future__ import annotations
 
@@ -98,11 +95,8 @@ class JobViews:
             self.doubts[record.name] = generation, record
 
     def build(self, nodes: Nodes, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
-        """The views of every name with a spec, a state or an explanation, in order of the names.
-
-        Args:
-            nodes: The gangs of this tick.
-            late: Whether a record's attempt never counted.
+        """The views of every name with a spec, a state or an explanation, in order. `late`: whether an attempt never
+        counted.
         """
         folders = self._folders
         states = folders.states
@@ -275,12 +269,7 @@ class JobViews:
         return view
 
     def _is_ghost(self, view: JobView, record: JobRecord) -> bool:
-        """Whether the state was created after the job's end.
-
-        Such a state is of a waiting job that never ran, and the job's spec was deleted before its end. So only a job
-        without
-        its spec is checked, once.
-        """
+        """Whether the state was created after the job's end: it waits, never ran, and its spec is gone. Checked once."""
         fresh = record.status is Status.PENDING and not record.had_attempt
         replaced = view.spec_meta is not None and view.spec_meta.generation != record.generation
         if not fresh or not view.current or not (view.spec_gone or replaced):
@@ -335,8 +324,8 @@ class JobViews:
         return max((self._runs_of.get(uid, 0), *created))
 
     def _orphans_of(self, record: JobRecord, generation: int, nodes: tuple[OrphanGang, ...]) -> tuple[OrphanGang, ...]:
-        """Gangs outside the record's runs. A gang of a later attempt may belong to a newer state; it is left alone for
-        a while.
+        """Gangs outside the record's runs. One of a later attempt may belong to a newer state; it is left alone for a
+        while.
         """
         if not nodes:
             return ()
@@ -407,11 +396,7 @@ class JobViews:
         return None if error is None else failure_of(error)
 
     def _require_all_read(self, plan: RunPlan) -> None:
-        """Requires all objects of a run: an unread one may be the last report of a lost host.
-
-        Raises:
-            StoreUnavailable: Decide nothing about this run in this tick.
-        """
+        """Requires all objects of a run (an unread one may be a lost host's last report); raises StoreUnavailable."""
         claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
         if not (claims or run_objects):
             return

@@ -45,9 +45,7 @@ class LastGood:
         self._wanted = data
 
     def settle(self) -> None:
-        """Writes the copy if it differs; a failure goes to `problem` and is retried if that can help. Checks the object
-        now and then.
-        """
+        """Writes the copy if it differs, and checks it now and then; a failure goes to `problem`."""
         self._settled += 1
         try:
             if self._settled % _LOOKED_AT_TICKS == 0 and self._was_changed():
@@ -63,7 +61,10 @@ class LastGood:
             self.problem = f"the last good copy {self._key} could not be written: {error}"
         except StoreError as error:
             self._generation, self._wanted, self._kept = None, None, None
-            self.problem = f"the last good copy {self._key} cannot be written; a new daemon cannot recover from a broken file: {error}"
+            self.problem = (
+                f"the last good copy {self._key} cannot be written, so a new daemon cannot recover from "
+                f"a broken file: {error}"
+            )
 
     def _was_changed(self) -> bool:
         if self._kept is None:

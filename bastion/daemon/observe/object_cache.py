@@ -17,8 +17,7 @@ class ObjectCache(Generic[T]):
     """The objects under one prefix.
 
     After `take` and `fetch`, `listed` is the listing, `values` the last good content, `problems` why the present
-    content is
-    unreadable, and `unknown` the objects that could not be fetched this time.
+    content is unreadable, and `unknown` the objects that could not be fetched this time.
     """
 
     def __init__(
@@ -30,12 +29,8 @@ class ObjectCache(Generic[T]):
         confirm_absence: bool = False,
         max_bytes: Callable[[str], int] = lambda _: limits.DOCUMENT_MAX_BYTES,
     ) -> None:
-        """Makes an empty cache.
-
-        Args:
-            parse: From name and content to the kept value; raises `InvalidDocument`.
-            confirm_absence: Whether an object missing in a listing must also be missing in a lookup.
-            max_bytes: Maximum size by name; larger objects are not read.
+        """`parse` raises `InvalidDocument`. `confirm_absence`: look up objects that a listing lacks. `max_bytes`: by
+        name.
         """
         self.prefix = prefix
         self._store = store
@@ -49,8 +44,10 @@ class ObjectCache(Generic[T]):
         self.unknown: dict[str, str] = {}
 
     def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
-        """Takes a listing of the whole prefix, or of the keys greater than `after` up to `until`; forgets vanished
-        names; raises StoreError if an absence could not be confirmed; nothing has changed.
+        """Takes a listing of the prefix, or of the keys greater than `after` up to `until`; forgets vanished names.
+
+        Raises:
+            StoreError: An absence could not be confirmed; nothing has changed.
         """
         skip = len(self.prefix)
         low, high = after[skip:], until[skip:]
@@ -71,11 +68,7 @@ class ObjectCache(Generic[T]):
         self.listed = listed
 
     def look_up(self, names: Iterable[str], threads: ThreadPool) -> dict[str, str]:
-        """Adds those of `names` that a lookup finds to the listing, which may lack new objects.
-
-        Returns:
-            Failed lookups: by name, the reason.
-        """
+        """Adds those of `names` that a lookup finds to the listing; returns the reasons of failed lookups by name."""
         wanted = [name for name in names if name not in self.listed]
         problems = {}
         for name, found in zip(wanted, threads.each(self._look_up_one, wanted), strict=True):

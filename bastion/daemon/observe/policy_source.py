@@ -1,6 +1,6 @@
 """The quota file and the runtime options: read when they change; the last good ones stay in force.
 
-A daemon that takes over forgets its own and uses what its predecessor had in force, from the bucket.
+After a takeover, what the predecessor had in force counts, from the bucket.
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ class PolicySource:
     """Reads the quota file; a missing or broken one changes nothing and becomes a problem."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject | None) -> None:
-        """Args:
-        listed: The listed file; None: it is under another ROOT and is listed here. Then no copy is kept, because
-            the daemon only reads there and others may write under this ROOT.
-        """
+        """`listed`: the listed file; None: it is under another ROOT, is listed here, and gets no copy."""
         self._store = store
         self._listed = listed
         self._read_generation = 0
@@ -66,11 +63,7 @@ class PolicySource:
         return self._copy.problem if self._copy else ""
 
     def take_over(self, published_generation: int) -> None:
-        """Forgets a policy that the predecessor did not have in force.
-
-        Args:
-            published_generation: Of the quota file in force, by the published status; 0 if it has none.
-        """
+        """Forgets a policy that the predecessor did not have in force; `published_generation` is of that, or 0."""
         known = self.status
         self._read_generation, self._recalled, self._published_generation = 0, False, published_generation
         if known.policy is None or not published_generation or known.generation != published_generation:
@@ -79,9 +72,7 @@ class PolicySource:
             self._copy.take_over()
 
     def refresh(self) -> PolicyStatus:
-        """Reads the file if its generation is new. A store that does not answer becomes a problem, because it may be
-        another bucket.
-        """
+        """Reads the file if its generation is new. A failure becomes a problem, because it may be another bucket."""
         try:
             self._look()
         except StoreError as error:

@@ -1,7 +1,7 @@
 """Zones that may have orphaned slices, because they were in use recently.
 
-A zone removed from the settings may still have slices of ours, created late. It is listed for another hour, and as
-long as it has any. The status publishes these zones for a successor. A zone that never answered does not count.
+A zone removed from the settings may still have slices of ours, created late. It is listed for another hour, and as long
+as it has any. The status publishes these zones for a successor. A zone that never answered does not count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,8 @@ class ZonesInUse:
         return sorted(self._used_at)
 
     def looked(self, nodes: Nodes, needed: Iterable[str], now: float) -> None:
-        """Records one tick's listings.
-
-        Args:
-            nodes: Of the needed and the known zones.
-            needed: By the settings, or by a job's record.
-            now: On the monotonic clock.
+        """Records one tick's listings. `needed`: zones of the settings and the jobs' records; `now`: on the monotonic
+        clock.
         """
         wanted = set(needed)
         for zone, listing in nodes.slices.items():
