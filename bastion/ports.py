@@ -1,7 +1,6 @@
-"""The ports: what the daemon, the worker and the clients need from the outside world, as small Protocols.
+"""The ports to the outside world, as small Protocols.
 
-Layer: above `bastion.core`, below everything that does I/O. Each port has its contract in its docstring, and
-one contract suite in `tests/contract/` that every adapter passes.
+Each docstring is the port's contract; every adapter passes the suite in `tests/contract/`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """An object's bytes together with the metadata of exactly those bytes."""
+    """An object's bytes with the metadata of exactly those bytes."""
 
     meta: ObjectMeta
     data: bytes
@@ -42,7 +41,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedObject:
-    """One object of any bucket: its versions, and its custom metadata."""
+    """One object of any bucket, with its versions and custom metadata."""
 
     name: str
     generation: int
@@ -51,9 +50,9 @@ class DescribedObject:
 
 
 class ObjectMetadata(Protocol):
-    """The custom metadata of the objects of buckets that are not the bastion's own.
+    """Custom metadata of objects in any bucket.
 
-    Both raise `AccessDenied`, `StoreUnavailable`, or another `StoreError`.
+    Both methods raise `AccessDenied`, `StoreUnavailable`, or another `StoreError`.
     """
 
     def list(self, bucket: str, prefix: str) -> Iterator[DescribedObject]:
@@ -61,10 +60,10 @@ class ObjectMetadata(Protocol):
         ...
 
     def patch(self, bucket: str, found: DescribedObject, changes: Mapping[str, str]) -> None:
-        """Sets some entries, leaving the others, if the object is still what was found.
+        """Sets some entries and keeps the others.
 
         Raises:
-            PreconditionFailed: it is not.
+            PreconditionFailed: The object is no longer the one found.
         """
         ...
 
@@ -74,99 +73,97 @@ class ObjectStore(Protocol):
 
     Contract (the suite is `tests/contract/test_object_store*.py`):
 
-    * A key is any non-empty UTF-8 string of at most 1024 bytes without NUL, CR or LF, but for the names that Cloud
-      Storage keeps to itself (`bastion.core.bucket.objects.check_key`). Every such key can be stored.
-    * Every mutation names the generation it expects: 0 means "must not exist". There is no blind write.
-    * A mutation returns (it landed), or raises `PreconditionFailed` (it did not, somebody else's did), or raises
-      `StoreUnavailable` (it may have landed, may land yet, or not at all). An adapter that got no answer first finds
-      out: its own write id in the object means that it landed; that another write has replaced the expected generation
-      means that it did not. What remains unknown is a write whose object is unchanged so far, or was changed twice. The
-      caller reads the object again and goes on from there; the same call again can never land twice.
-    * Generations of one key strictly increase over the store's own writers, also over a deletion and re-creation.
-    * Reads are strongly consistent with finished writes; bytes and generation of one `get` belong together.
-    * Listings are in ascending order of the keys' UTF-8 bytes. An object being written while listed may be missing,
-      so absence in one listing proves nothing.
-    * Calls are thread-safe and may come from several processes at once.
+    * A key is any non-empty UTF-8 string of at most 1024 bytes without NUL, CR or LF, except the names that Cloud
+      Storage reserves (`bastion.core.bucket.objects.check_key`).
+    * Every mutation names the generation it expects; 0 means "must not exist". There is no blind write.
+    * A mutation returns (it landed), raises `PreconditionFailed` (it did not), or raises `StoreUnavailable` (unknown,
+      it may still land). Without a reply, an adapter first reads back: its own write id means that it landed; a
+      replaced expected generation means that it did not. Otherwise the caller reads the object again; the same call can
+      never land twice.
+    * Generations of a key strictly increase, also over deletion and re-creation.
+    * Reads are strongly consistent with finished writes.
+    * Listings are in ascending order of the keys' UTF-8 bytes. They may miss an object that is being written, so
+      absence in one listing proves nothing.
+    * Calls are safe from several threads and processes.
     * Errors: `NotFound`, `PreconditionFailed`, `AccessDenied`, `StoreUnavailable` of `bastion.core.errors`;
-      `ValueError` for a key that no store could hold.
+      `ValueError` for an invalid key.
     """
 
     def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        """The object's bytes from offset `start` on (empty if `start` is past the end); `meta.size` is the whole size.
+        """The object's bytes from offset `start`; empty past the end. `meta.size` is the whole size.
 
-        What others may write is read with the `max_bytes` of its kind: a size seen in a listing may be outdated.
-
-        `meta.updated` may be rounded down to the second here, where `head`, `list`, `put` and `append` tell it exactly.
+        Pass the `max_bytes` of its type for objects that others may write: a listed size may be outdated.
+        `meta.updated` may be rounded down to the second; other methods return it exactly.
 
         Raises:
-            NotFound: there is no such object.
-            ObjectTooLarge: more than `max_bytes` bytes follow `start`; they were not taken into memory.
+            NotFound: No such object.
+            ObjectTooLarge: More than `max_bytes` bytes follow `start`; they were not read.
         """
         ...
 
     def head(self, key: str) -> ObjectMeta | None:
-        """The object's metadata, or None if a lookup of this very key says that it does not exist."""
+        """The object's metadata; None if a lookup of this key says that it does not exist."""
         ...
 
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order.
+        """Objects whose key begins with `prefix`, is greater than `start_after` and less than `end_before` (if given),
+        in order.
 
-        `end_before`: if given, only keys less than it. What the caller does not take is not asked for: a bucket in the
-        cloud answers in pages of `limits.LIST_PAGE_OBJECTS`, each of them a request.
+        Lazy: a bucket in the cloud bills each page of `limits.LIST_PAGE_OBJECTS` as a request.
         """
         ...
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        """Writes the whole object, atomically, if its present generation is `generation` (0: it does not exist).
+        """Writes the whole object atomically if its generation is `generation` (0: it does not exist).
 
         Raises:
-            PreconditionFailed: it has another generation.
+            PreconditionFailed: It has another generation.
         """
         ...
 
     def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        """Adds bytes at the end if the present generation is `generation` (0: creates the object).
+        """Appends bytes if the generation is `generation` (0: creates the object), at a cost proportional to `data`.
 
-        Costs in proportion to `data`, not to the object. A crash inside may leave a torn tail, never a lost head.
+        A crash may leave a torn tail, never a lost head.
 
         Raises:
-            PreconditionFailed: it has another generation.
+            PreconditionFailed: It has another generation.
         """
         ...
 
     def delete(self, key: str, *, generation: int) -> None:
-        """Deletes the object if its present generation is `generation`; an object that is already gone is success.
+        """Deletes the object if its generation is `generation`; a missing object counts as success.
 
         Raises:
-            PreconditionFailed: it has another generation. The one named is gone; if answers were lost on the way, this
-                very call may have deleted it before somebody else created the object anew.
+            PreconditionFailed: It has another generation. After lost replies, this call may still have deleted the one
+                named.
         """
         ...
 
 
 class Provisioner(Protocol):
-    """Creates, lists and deletes gangs: all slices of a run as one, or the bastion's own host.
+    """Creates, lists and deletes gangs: all slices of a run, or the bastion's own host.
 
     Contract (the suite is `tests/contract/test_provisioner.py`):
 
-    * No call waits for a gang: `create` and `delete` return once the request is accepted.
-    * A gang is all or nothing. Its state is READY when each of its nodes is; one that lost a node is LOST, one that can
-      never become whole is FAILED. What is left of either stays until it is deleted.
-    * `create` of a name that exists raises `SliceExists`, whoever owns it; the caller compares tokens.
-    * A creation that fails later and leaves nothing behind (no capacity) is told by `failure(ref)` until the name is
-      created again. One that leaves something behind is FAILED, and its status tells why.
-    * `list` returns every gang of this bastion in that zone, in any state, in order of name; one just created may be
-      missing. It raises if the zone does not answer. An empty zone is the provisioner's own.
-    * `get` asks for one name: None means that the API says that nothing of it exists.
-    * `delete` is asked for again as long as anything of the gang exists; for one that does not exist, is being deleted
-      or cannot be deleted yet, it is success.
+    * `create` and `delete` return once the request is accepted.
+    * A gang is all or nothing: READY when every node is, LOST after losing a node, FAILED if it can never become whole.
+      The rest stays until it is deleted.
+    * `create` of an existing name raises `SliceExists`; the caller compares tokens.
+    * `failure(ref)` reports a later failure that left nothing behind (no capacity), until the name is created again.
+      With something left behind the gang is FAILED, and its status has the cause.
+    * `list` returns every gang of this bastion in the zone, in order of name; a new one may be missing. It raises if
+      the zone does not answer. An empty zone is the provisioner's own.
+    * `get` looks one name up: None means that no part of it exists.
+    * `delete` may be repeated while any part exists; it succeeds for a gang that is missing, being deleted or not
+      deletable yet.
     * Errors: `ProvisionerUnavailable` (look again), `ProvisionerRefused` (never), `Stockout` (wait), `SliceExists`.
     """
 
     def create(self, request: GangRequest) -> None: ...
 
     def failure(self, ref: GangRef) -> Exception | None:
-        """Why the last creation of that gang failed (`Stockout`, `ProvisionerRefused`, ...); None: it did not."""
+        """Why the last creation of that gang failed (`Stockout`, `ProvisionerRefused`, ...); None if it did not."""
         ...
 
     def get(self, ref: GangRef) -> GangStatus | None: ...
@@ -178,10 +175,10 @@ class Provisioner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedKey:
-    """A key as only the key service can open it.
+    """A wrapped key.
 
     Attributes:
-        version: Number of the version of the wrapping key, as in `.../cryptoKeyVersions/7`.
+        version: Number of the wrapping key's version, as in `.../cryptoKeyVersions/7`.
         data: Opaque; at most 1 KiB for a key of 32 bytes.
     """
 
@@ -190,27 +187,25 @@ class WrappedKey:
 
 
 class Kms(Protocol):
-    """Holds keys that never leave it, and wraps other keys with them.
+    """Wraps keys with keys that never leave the service.
 
     Contract (the suite is `tests/contract/test_kms.py`):
 
-    * A key is named `projects/P/locations/L/keyRings/R/cryptoKeys/K`, wherever it lies. It has versions; one is
-      primary.
-    * `wrap` uses the primary. `unwrap` of what any version wrapped works as long as that version exists, also after a
-      rotation.
-    * `associated` is authenticated and not stored: `unwrap` needs the very same bytes.
-    * `unwrap` returns exactly what was wrapped or raises; bytes that were changed on the way are never returned.
-    * A call takes at most some ten seconds. Calls are thread-safe.
-    * Errors: `KmsUnavailable` (the same call may succeed later) and `KmsRefused` (not until a person acts: no such key,
-      no permission, or the data is nothing that this key wrapped). Neither holds what was to be wrapped.
+    * A key is named `projects/P/locations/L/keyRings/R/cryptoKeys/K` in every service. It has versions; one is primary.
+    * `wrap` uses the primary. `unwrap` works for every version that still exists.
+    * `associated` is authenticated and not stored: `unwrap` needs the same bytes.
+    * `unwrap` returns exactly the wrapped bytes, or raises.
+    * A call takes at most about ten seconds. Calls are thread-safe.
+    * Errors: `KmsUnavailable` (may succeed later) and `KmsRefused` (needs a person: no key, no permission, or not
+      wrapped by this key). Neither contains the data.
     """
 
     def wrap(self, key: str, data: bytes, *, associated: bytes) -> WrappedKey:
-        """`data`, a key of 32 bytes, under the primary version of `key`."""
+        """Wraps `data`, a key of 32 bytes, under the primary version of `key`."""
         ...
 
     def unwrap(self, key: str, version: str, data: bytes, *, associated: bytes) -> bytes:
-        """What was wrapped; `key`, `version` and `data` are those of `wrap`."""
+        """The wrapped data; `key`, `version` and `data` are those of `wrap`."""
         ...
 
     def primary(self, key: str) -> str:
@@ -219,14 +214,14 @@ class Kms(Protocol):
 
 
 class Clock(Protocol):
-    """Time, injected everywhere so that tests and the simulator own it."""
+    """Time, injected so that tests and the simulator control it."""
 
     def now(self) -> float:
         """Seconds since the epoch (UTC)."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed instant, counting also while the machine sleeps; never steps back."""
+        """Seconds since a fixed instant, including sleep of the machine; never steps back."""
         ...
 
     def sleep(self, seconds: float) -> None: ...

@@ -1,8 +1,7 @@
-"""How a host is told that its job holds too much of a disk.
+"""The notice to a host that its job uses too much disk.
 
-Layer: core, pure. Who watches the disk writes the notice beside the host's state; the host's agent reads it, ends the
-command as the user's failure and removes its files. The text is short because it must fit where a full disk still takes
-it: into the target of a symbolic link, which takes no block.
+The disk watcher writes it beside the host's state. The agent reads it, ends the command as the user's failure and
+removes its files. The text fits into the target of a symbolic link, which a full disk can still store.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskNotice:
-    """What was measured, in bytes.
+    """Measurements in bytes.
 
     Attributes:
-        held: In the job's folders on this machine.
-        limit: The most that a job may hold; 0: the disk ran full, and no other job holds more.
-        free: On the disk.
-        total: The disk's size.
+        held: By the job's folders on this machine.
+        limit: Maximum per job; 0: the disk is full, and no other job uses more.
+        free, total: Of the disk.
     """
 
     held: int
@@ -36,28 +34,24 @@ class DiskNotice:
 
     @classmethod
     def parse(cls, text: str) -> DiskNotice:
-        """Read what `to_text` writes.
-
-        Raises:
-            InvalidDocument: it is something else.
-        """
+        """Reads the output of `to_text`; raises InvalidDocument if it is not a notice."""
         fields = text.split(":")
         if len(fields) != 4 or not all(field.isascii() and field.isdigit() and len(field) <= 15 for field in fields):
-            raise InvalidDocument("this is not a notice about a disk")
+            raise InvalidDocument("not a disk notice")
         held, limit, free, total = (int(field) * _KIB for field in fields)
         return cls(held=held, limit=limit, free=free, total=total)
 
     def __str__(self) -> str:
         if self.limit:
-            return f"the job's files take {shown(self.held)} of disk; its limit is {shown(self.limit)}"
+            return f"the job's files use {shown(self.held)} of disk; the limit is {shown(self.limit)}"
         return (
             f"no space left on device: {shown(self.free)} of {shown(self.total)} are free, "
-            f"and this job's files take the most, {shown(self.held)}"
+            f"and this job's files use the most, {shown(self.held)}"
         )
 
 
 def shown(size: int) -> str:
-    """Return a number of bytes for people: `3.2 MiB`."""
+    """A number of bytes for people: `3.2 MiB`."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < _KIB:

@@ -1,8 +1,7 @@
-"""Reading JSON that others may have written: bounded in size, depth, number of values and length of integers, no
-duplicate keys, no NaN.
+"""Safe reading of JSON from others: bounded size, depth, number of values and integers; no duplicate keys, no NaN.
 
-One reader for every document of the bucket, so that a hostile one costs a `DocumentError` and nothing more. A parsed
-document takes up to 40 times its size in memory, so values are counted before any is built.
+A hostile document costs a `DocumentError` and nothing more. Parsed JSON takes up to 40 times its size in memory, so
+values are counted before parsing.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from bastion.core import limits
 
 
 class DocumentError(ValueError):
-    """The bytes are not a JSON document that we read; the message says why."""
+    """The bytes are not an acceptable JSON document."""
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise DocumentError(f"{text} is not allowed in JSON")
+    raise DocumentError(f"{text} is not valid JSON")
 
 
 def _finite(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number):  # it could be read, and never be written again
+    if not math.isfinite(number):  # it could not be written again
         raise DocumentError(f"the number {text[:40]} is too large for JSON")
     return number
 
@@ -42,12 +41,14 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _bounded_int(text: str) -> int:
     if len(text) > limits.JSON_INTEGER_MAX_CHARS:
-        raise DocumentError(f"an integer has {len(text)} characters; the maximum is {limits.JSON_INTEGER_MAX_CHARS}")
+        raise DocumentError(
+            f"an integer is {len(text)} characters long; the maximum is {limits.JSON_INTEGER_MAX_CHARS}"
+        )
     return int(text)
 
 
 def _structure(data: bytes, max_values: int) -> bytes:
-    """What stands outside of strings, with a quote for each string. A few passes in C, whatever the bytes are."""
+    """The bytes outside of strings, with a quote for each string; a few passes in C for any input."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     strings = data.count(b'"') // 2
@@ -61,8 +62,7 @@ def _too_many(values: int, max_values: int) -> DocumentError:
 
 
 def _counts(data: bytes) -> tuple[int, int]:
-    """Containers, and at least as many as there are keys and values: each but the first follows a container's opening,
-    a comma or a colon."""
+    """The number of containers, and an upper bound for keys and values."""
     opened = data.count(b"[") + data.count(b"{")
     return opened, 1 + opened + data.count(b",") + data.count(b":")
 
@@ -79,11 +79,7 @@ def _check_depth(structure: bytes, max_depth: int) -> None:
 
 
 def _check(data: bytes, max_depth: int, max_values: int) -> None:
-    """Bounds what parsing would build, before anything is built. In UTF-8, no other character holds these bytes.
-
-    Raises:
-        DocumentError: too many values, or too deep.
-    """
+    """Checks the bounds before parsing; correct for UTF-8, where no other character contains these bytes."""
     opened, values = _counts(data)
     if opened <= max_depth and values <= max_values:
         return  # nearly every document, its strings included
@@ -105,15 +101,13 @@ def loads(
     """Parses one JSON document.
 
     Args:
-        data: Its bytes.
         max_bytes, max_depth, max_values: Bounds; the last counts keys, values and containers.
 
     Raises:
-        DocumentError: too large, not UTF-8, not JSON, too deep, too many values, an integer too long, a key twice, or a
-            number that is not finite.
+        DocumentError: It breaks a bound, or is not UTF-8 or JSON.
     """
     if len(data) > max_bytes:
-        raise DocumentError(f"the document has {len(data)} bytes; {max_bytes} are the most")
+        raise DocumentError(f"the document is {len(data)} bytes long; the maximum is {max_bytes}")
     _check(data, max_depth, max_values)
     try:
         text = data.decode("utf-8")
@@ -128,16 +122,16 @@ def loads(
             parse_int=_bounded_int,
         )
         if "\\u" in text:
-            dumps(document)  # a lone surrogate can be written in JSON, but in no file, key or environment
+            dumps(document)  # refuses lone surrogates: valid in JSON, but in no file, key or environment
         return document
     except DocumentError:
         raise
     except (ValueError, RecursionError) as error:
-        raise DocumentError(f"the document is not JSON: {error}") from error
+        raise DocumentError(f"the document is not valid JSON: {error}") from error
 
 
 def dumps(document: Any) -> bytes:
-    """The one way we write JSON: sorted keys and no spaces, so that equal documents are equal bytes."""
+    """Canonical JSON: sorted keys and no spaces, so that equal documents are equal bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode(
         "utf-8"
     )

@@ -1,15 +1,13 @@
-"""The one error tree of `bastion`.
+"""The error tree of `bastion`; quota files have `quota.QuotaFileError`, one layer below.
 
-Every message says what happened, why, and what to do. Bad input never reaches the user as a traceback: the
-CLI prints a `BastionError` as one line and exits with its `exit_code`.
-
-Quota files have an error of their own, `quota.QuotaFileError`, because `quota/` is a layer below this one.
+Every message says what happened, why, and what to do. The CLI prints a `BastionError` as one line and exits with its
+`exit_code`.
 """
 
 from __future__ import annotations
 
 EXIT_REFUSED = 64
-# Of a job whose code is missing or cannot be used: what sysexits.h calls EX_NOINPUT.
+# A job's code is missing or unusable; EX_NOINPUT of sysexits.h.
 EXIT_NO_CODE = 66
 EXIT_INFRASTRUCTURE = 75
 EXIT_DETACHED = 130
@@ -17,13 +15,13 @@ EXIT_CANCELLED = 143
 
 
 class BastionError(Exception):
-    """Something went wrong that a person can act on."""
+    """An error that a person can act on."""
 
     exit_code = 1
 
 
 class Refused(BastionError):
-    """What was asked is not possible as asked; nothing was changed."""
+    """The request is not possible; nothing was changed."""
 
     exit_code = EXIT_REFUSED
 
@@ -33,11 +31,11 @@ class InvalidSpec(Refused):
 
 
 class UnknownInstanceType(Refused):
-    """No such instance type, or none that this bastion can provision."""
+    """No such instance type, or not available on this bastion."""
 
 
 class InvalidDocument(BastionError):
-    """An object in the bucket is not what its key promises (a half-written state, a foreign file)."""
+    """An object in the bucket is malformed (half-written, or foreign)."""
 
 
 class StoreError(BastionError):
@@ -49,21 +47,21 @@ class NotFound(StoreError):
 
 
 class ObjectTooLarge(InvalidDocument, StoreError):
-    """The object is larger than anything that its key may hold; it was not read."""
+    """The object exceeds the maximum for its key; it was not read."""
 
 
 class PreconditionFailed(StoreError):
-    """The object's generation is not the one the caller expected: somebody else wrote it."""
+    """The object has another generation than expected: someone else wrote it."""
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer in time; the operation may be tried again."""
+    """The store did not answer in time; the operation may be retried."""
 
     exit_code = EXIT_INFRASTRUCTURE
 
 
 class StoreFull(StoreUnavailable):
-    """The store has no room; nothing was written."""
+    """The store has no space; nothing was written."""
 
 
 class AccessDenied(StoreError):
@@ -77,46 +75,46 @@ class ProvisionerError(BastionError):
 
 
 class SliceExists(ProvisionerError):
-    """A node of that name exists already."""
+    """A node of that name already exists."""
 
 
 class Stockout(ProvisionerError):
-    """The zone has no capacity now; the job waits, this is nobody's failure."""
+    """The zone has no capacity now; the job waits."""
 
 
 class ProvisionerUnavailable(ProvisionerError):
-    """The provisioning API did not answer; look again next tick."""
+    """The provisioning API did not answer; retry in the next tick."""
 
 
 class ProvisionerRefused(ProvisionerError):
-    """The provisioning API will never accept this request; the message holds its own words."""
+    """The provisioning API will never accept this request; the message is the API's."""
 
 
 class AgentNotPacked(BastionError):
-    """The worker agent cannot be packed for the nodes out of this installation."""
+    """This installation cannot pack the worker agent."""
 
     exit_code = EXIT_INFRASTRUCTURE
 
 
 class KmsError(BastionError):
-    """The service that holds the keys did not do what was asked."""
+    """The key service failed."""
 
 
 class KmsUnavailable(KmsError):
-    """The key service did not answer properly; the same call may succeed later."""
+    """The key service did not answer properly; a retry may succeed."""
 
     exit_code = EXIT_INFRASTRUCTURE
 
 
 class KmsRefused(KmsError):
-    """The key service will not do this until a person acts: no such key, no permission, not what it wrapped."""
+    """The key service needs a person: no such key, no permission, or wrong data."""
 
     exit_code = EXIT_REFUSED
 
 
 class SealBroken(BastionError):
-    """Sealed bytes are not what was sealed with this key, at this place, in this order."""
+    """Sealed bytes do not match this key, place and order."""
 
 
 class EnvelopeBroken(BastionError):
-    """What an object's metadata says of its keys is not whole, or belongs to another object."""
+    """The key metadata of an object is incomplete, or belongs to another object."""

@@ -1,4 +1,4 @@
-"""Instants as seconds since the epoch (UTC) inside, RFC 3339 with microseconds in documents."""
+"""Instants: seconds since the epoch (UTC) in memory, RFC 3339 with microseconds in documents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ def to_rfc3339(seconds: float) -> str:
 
 
 def from_rfc3339(text: str) -> float:
-    """Reads what `to_rfc3339` writes, and any other offset.
-
-    Raises:
-        ValueError: the text is not an instant.
-    """
+    """Reads RFC 3339 with any offset; raises ValueError if it is not an instant."""
     moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone; write it like 2026-01-02T03:04:05.000006Z")
@@ -23,7 +19,7 @@ def from_rfc3339(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`; what is below 0 is `0 s`."""
+    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`; negative values give `0 s`."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -38,5 +34,4 @@ def duration(seconds: float) -> str:
 
 
 def utc_day(seconds: float) -> str:
-    """The UTC day of an instant as `YYYYMMDD`."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y%m%d")

@@ -1,7 +1,4 @@
-"""Every limit of the system in one place; `docs/reference/limits.md` is rendered from it.
-
-A limit is here because something breaks, costs money or harms others beyond it; the comment says which.
-"""
+"""Every limit of the system, each with its reason; `docs/reference/limits.md` is rendered from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A JSON object kept in few bytes, for jobs that wait: what a spec holds is needed when the job starts, not before.
-
-Layer: core, pure. A parsed document takes up to 40 times its size in memory; this takes at most the size of its JSON.
-"""
+"""A JSON object in few bytes, for waiting jobs: at most the size of its JSON, a fortieth of the parsed document."""
 
 from __future__ import annotations
 
@@ -12,19 +9,19 @@ from typing import Any
 
 from bastion.core import documents
 
-# Below this, which is nearly every spec, compression saves less than it costs.
+# Compression does not pay below this size, which covers nearly every spec.
 _COMPRESS_FROM_BYTES = 2048
 # The header of a zlib stream; JSON objects begin with a brace.
 _ZLIB = 0x78
 
 
 class PackedDocument:
-    """An immutable JSON object. Equal objects are equal, whatever the order of their keys."""
+    """An immutable JSON object; equality ignores the order of keys."""
 
     __slots__ = ("_data",)
 
     def __init__(self, document: Mapping[str, Any], data: bytes | None = None) -> None:
-        """The document, and the JSON that it was parsed from, if that is to be kept as it is."""
+        """`data`: the JSON that `document` was parsed from, to be kept unchanged."""
         data = documents.dumps(document) if data is None else data.strip()
         if len(data) >= _COMPRESS_FROM_BYTES:
             data = min(data, zlib.compress(data, 1), key=len)
@@ -32,11 +29,7 @@ class PackedDocument:
 
     @classmethod
     def of(cls, document: object) -> PackedDocument:
-        """The document itself if it is packed already.
-
-        Raises:
-            ValueError: it is not a JSON object.
-        """
+        """Packs a document that is not packed yet; raises ValueError if it is not a JSON object."""
         if isinstance(document, PackedDocument):
             return document
         if not isinstance(document, Mapping):
@@ -44,14 +37,12 @@ class PackedDocument:
         return cls(document)
 
     def unpack(self) -> dict[str, Any]:
-        """A new dictionary with the whole content."""
         data = zlib.decompress(self._data) if self._data[0] == _ZLIB else self._data
-        document: dict[str, Any] = json.loads(data)  # `documents` has checked and written it
+        document: dict[str, Any] = json.loads(data)  # checked and written by `documents`
         return document
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
         return len(self._data)
 
     def __eq__(self, other: object) -> bool:

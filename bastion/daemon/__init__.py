@@ -1,1 +1,1 @@
-"""The bastion daemon: one tick after another, reaching the world through ports only."""
+"""The bastion daemon: runs ticks; reaches the world through ports only."""

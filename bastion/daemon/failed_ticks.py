@@ -1,7 +1,4 @@
-"""Ticks that ended with an error that nobody foresaw: counted, told, and survived.
-
-Layer: daemon. Whatever the bucket holds, the next tick may succeed: jobs run on, and other jobs are served.
-"""
+"""Failed ticks: unexpected errors are counted and reported, and the daemon goes on."""
 
 from __future__ import annotations
 
@@ -13,11 +10,7 @@ from bastion.ports import Clock
 
 
 class FailedTicks:
-    """The failed ticks of one daemon.
-
-    Attributes:
-        count: How many there were since the daemon began.
-    """
+    """The failed ticks of one daemon. `count`: since the daemon began."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -26,7 +19,6 @@ class FailedTicks:
         self.count = 0
 
     def note(self, error: Exception) -> str:
-        """Counts one; returns what happened, with the place in the program."""
         self.count += 1
         self._failed_at = self._clock.monotonic()
         frames = traceback.extract_tb(error.__traceback__)
@@ -37,8 +29,8 @@ class FailedTicks:
 
     @property
     def alarm(self) -> str:
-        """What people are told, for an hour after the last failure; else empty."""
+        """The alarm for an hour after the last failure; otherwise empty."""
         if not self.count or self._clock.monotonic() - self._failed_at >= limits.FAILED_TICK_ALARM_SECONDS:
             return ""
         ticks = "1 tick" if self.count == 1 else f"{self.count} ticks"
-        return f"{ticks} of this daemon failed, the last at {self._last}; please report it with the daemon's log"
+        return f"{ticks} of this daemon failed, the last at {self._last}; report this with the daemon's log"

@@ -1,14 +1,13 @@
-"""The fence between epochs: which starts count, and when a daemon may give room away.
+"""The fence between epochs: which starts count, and when a daemon may hand out capacity.
 
-Layer: daemon. A write that got no answer may land late, also that of a daemon which has lost the lease since, and no
-compare-and-swap on one job's state protects the room that all jobs share. So:
+A write without a reply may land late, even after its daemon lost the lease, and compare-and-swap on one job's state
+does not protect the pool that all jobs share. So:
 
-1. Each attempt carries the epoch of the daemon that started it.
-2. A successor first adopts every attempt that it finds: it writes its own epoch into the state. Nothing was given away
-   in its epoch yet, so all of them count.
-3. Then it marks its epoch as fenced in the lease, and starts jobs from then on.
-4. An attempt of an older epoch than that landed after the fence. It holds no room and is ended; its hosts never run,
-   because the daemon that decided it creates nothing without the lease.
+1. Each attempt has the epoch of the daemon that started it.
+2. A successor first adopts every attempt it finds: it writes its own epoch into the state. All of them count.
+3. Then it marks its epoch as fenced in the lease, and starts jobs.
+4. A later attempt of an older epoch landed after the fence. It holds nothing and is ended. Its hosts never run, because
+  its daemon creates nothing without the lease.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from bastion.core.model.world import JobView
 from bastion.daemon.lease import Lease
 from bastion.ports import Clock
 
-# A takeover is over in a few ticks; what lasts longer is told.
+# A takeover takes a few ticks; report a longer one.
 _TAKEOVER_SECONDS = 30.0
 
 
 class Fence:
     """One daemon's view of the fence.
 
-    A job whose state nobody can read or write must not keep all others waiting. After a while the fence is set without
-    it, and the lease names it: its attempt counts until a daemon can adopt it, also for every successor. What it holds,
-    or may hold, is charged all the while.
+    A job whose state cannot be read or written must not block all others. After a while the fence is set without it,
+    and the lease names it: its attempt counts, for every successor too, until a daemon adopts it. All it may hold is
+    charged.
     """
 
     def __init__(self, lease: Lease, clock: Clock) -> None:
@@ -44,32 +43,29 @@ class Fence:
 
     @property
     def closed(self) -> bool:
-        """Whether every attempt that counts is one of this epoch."""
+        """Whether every attempt that counts has this epoch."""
         return self._lease.epoch > 0 and self._lease.fenced_epoch == self._lease.epoch
 
     @property
     def alarm(self) -> str:
-        """That no job starts, and why, where that lasts longer than a takeover; else empty."""
+        """Why no job starts, if that lasts longer than a takeover; otherwise empty."""
         since = self._blocked_since
         if since is None or self._clock.monotonic() - since < _TAKEOVER_SECONDS:
             return ""
-        return f"no job starts or is evicted: {self._blocked}"
+        return f"not starting or evicting jobs: {self._blocked}"
 
     def late(self, record: JobRecord) -> bool:
-        """Whether the record's attempt never counted."""
         attempt = record.attempt
         if attempt is None or attempt.epoch == self._lease.epoch or record.name in self._lease.exempt:
             return False
-        if attempt.running_since is not None:  # its state was written again after its start; that was no late write
+        if attempt.running_since is not None:  # its state was written after its start, so that was not late
             return False
         return self.closed or attempt.epoch < self._lease.fenced_epoch
 
     def no_room(self, views: Mapping[str, JobView], *, whole: bool) -> str:
-        """Why no room may be given away now; empty if it may. Sets the fence once everything is adopted.
+        """Why no capacity may be handed out now; empty if allowed. Sets the fence after everything is adopted.
 
-        Args:
-            views: Of this tick.
-            whole: Whether everything was listed in this tick.
+        `whole`: whether this tick listed everything.
         """
         if self._epoch != self._lease.epoch:
             self._epoch = self._lease.epoch
@@ -83,7 +79,7 @@ class Fence:
 
     def _obstacle(self, views: Mapping[str, JobView], *, whole: bool) -> str:
         now, closed = self._clock.monotonic(), self.closed
-        # Of ten thousand jobs hardly any is looked at once the fence is set.
+        # Nearly every job ends here once the fence is set.
         obstacles = {
             name: text
             for name, view in views.items()
@@ -99,7 +95,7 @@ class Fence:
             return "not everything was listed"
         exempt = [name for name, view in views.items() if not view.current or name in obstacles]
         if len(exempt) > limits.FENCE_EXEMPT_MAX:
-            return f"the states of {len(exempt)} jobs cannot be read or written, {exempt[0]} among them"
+            return f"the states of {len(exempt)} jobs cannot be read or written, among them {exempt[0]}"
         try:
             fenced = self._lease.fence(exempt)
         except StoreError as error:
@@ -107,11 +103,11 @@ class Fence:
         return "" if fenced else "another daemon took the lease"
 
     def _keeps_waiting(self, view: JobView) -> str:
-        """Why room must not be given away because of that job; empty if it may."""
+        """Why this job blocks handing out capacity; empty if it does not."""
         if view.unread:
-            return f"the state of {view.name} could not be read, and may hold any part of the pool"
+            return f"the state of {view.name} could not be read, so its usage is unknown"
         attempt = view.record.attempt if view.record is not None else None
         adoptable = view.current and not view.late and attempt is not None and attempt.epoch != self._lease.epoch
         if adoptable and not self.closed:
-            return f"the attempt of {view.name} is still that of an earlier daemon: its state was not written yet"
+            return f"the attempt of {view.name} is not adopted yet: its state could not be written"
         return ""

@@ -1,8 +1,7 @@
-"""The lease: which daemon acts. It only reduces contention; what keeps two daemons apart is the compare-and-swap of
-every write.
+"""The lease: which daemon acts. It only reduces contention; the compare-and-swap of every write keeps daemons apart.
 
-Nobody's timestamp is compared with a local clock: the lease has changed hands when its generation stood still for the
-whole TTL on *my* clock, or at once when its owner was a process of this machine and is dead.
+No timestamp of others is compared with a local clock. The lease may be taken over when its generation has not changed
+for the whole TTL on *my* clock, or at once if its owner was a process of this machine and is dead.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ class LeaseDocument(BaseModel):
 
     Attributes:
         owner: Random name of the daemon's process.
-        epoch: Rises by one with every new owner. Far from the end of 64 bits, so that it can always rise.
-        host_identity, process: Where the owner runs, so that a neighbour can see that it died.
-        renewal: Counts, so that each renewal is a new content.
-        released: The owner gave it back; the epoch stays, so that it never repeats.
-        fenced_epoch: The last epoch that gave room away. It had adopted every attempt before; so an attempt of an
-            older epoch, which nobody adopted, landed too late to count.
-        exempt: Names of jobs whose attempts count though nobody could adopt them before the fence was set.
-        steady: The daemon's steady time at an earlier write of the lease, from which a successor goes on.
+        epoch: Rises by one with every new owner; bounded so that it can always rise.
+        host_identity, process: Where the owner runs, so that a neighbor can see its death.
+        renewal: A counter, so that each renewal has new content.
+        released: The owner gave it back; the epoch stays.
+        fenced_epoch: The last epoch that handed out capacity, after adopting every attempt; attempts of older epochs
+            are late.
+        exempt: Jobs whose attempts count although they could not be adopted before the fence was set.
+        steady: The owner's steady time at an earlier write, from which a successor goes on.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -57,7 +56,7 @@ class LeaseDocument(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """`moved`: an earlier generation was seen shortly before, so this one was written not long before `since`."""
+    """`moved`: the generation changed shortly before `since`."""
 
     generation: int
     since: float
@@ -69,9 +68,9 @@ class Lease:
 
     Attributes:
         held_by: The last owner that was read, for people.
-        writes: How often the object was written, or tried.
-        server_time: When the object was last written, by the bucket's own clock; 0 if we never wrote it.
-        steady: The time that goes with the lease from one owner to the next.
+        writes: Number of writes, tried or done.
+        server_time: Of our last write, by the bucket's clock; 0: none.
+        steady: The time that passes from owner to owner with the lease.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Lease:
         return self._mine.fenced_epoch if self._mine else 0
 
     def may_act(self) -> bool:
-        """Whether the hold is fresh enough to act on: a third of the TTL is left for effects under way."""
+        """Whether the hold is fresh enough to act; a third of the TTL remains for effects under way."""
         return self._mine is not None and self._clock.monotonic() < self._renewed_at + self._ttl * 2 / 3
 
     def hold(self) -> bool:
@@ -113,7 +112,7 @@ class Lease:
             Whether this daemon may act now.
 
         Raises:
-            StoreError: the store did not answer; `may_act` says whether the old hold still suffices.
+            StoreError: No answer; `may_act` says whether the old hold suffices.
         """
         now = self._clock.monotonic()
         if self._mine is not None:
@@ -121,7 +120,7 @@ class Lease:
                 return True
             if self._renew(self._mine, self._generation, now):
                 return True
-            self._mine = None  # somebody else took it: everything this daemon believed is stale
+            self._mine = None  # another daemon took it: all knowledge is stale
         return self._take_over(now)
 
     @property
@@ -129,16 +128,16 @@ class Lease:
         return self._mine.exempt if self._mine else ()
 
     def fence(self, exempt: Collection[str]) -> bool:
-        """Says in the lease that this epoch gives room away from now on.
+        """Records in the lease that this epoch hands out capacity from now on.
 
         Args:
-            exempt: Names of the jobs whose attempts could not be adopted, and count all the same.
+            exempt: Jobs whose attempts count although they could not be adopted.
 
         Returns:
-            Whether it may: False if another daemon took the lease.
+            False if another daemon took the lease.
 
         Raises:
-            StoreError: the store did not answer.
+            StoreError: No answer.
         """
         if self._mine is None or self._mine.fenced_epoch == self._mine.epoch:
             return self._mine is not None
@@ -150,7 +149,6 @@ class Lease:
         return False
 
     def release(self) -> None:
-        """Gives the lease back, so that a successor need not wait."""
         if self._mine is not None:
             released = self._mine.model_copy(update={"released": True, "steady": self.steady.proposal()})
             self._store.put(keys.LEASE, released.to_bytes(), generation=self._generation)
@@ -163,12 +161,12 @@ class Lease:
             return self._take(None, 0, now)
         self.held_by = f"{present.owner} ({present.process})"
         if self._other is None or self._other.generation != generation:
-            # Not `now`: a look may take as long as the TTL, and what it finds may have been written a moment ago.
+            # Not `now`: a read may take as long as the TTL and return a recent write.
             moved = self._other is not None and now - self._looked_at < self._ttl
             self._other = _Sighting(generation, self._clock.monotonic(), moved)
         self._looked_at = now
         if present.owner == self._owner and not present.released:
-            # Our own renewal, whose reply was lost.
+            # Our own renewal with a lost reply.
             return self._renew(present, generation, now)
         if now - self._other.since < self._ttl and not present.released and not self._is_dead(present):
             return False
@@ -182,14 +180,13 @@ class Lease:
             return False
         if self.steady.begun:
             self.steady.follow(point, server=server, asked=now)
-        else:  # the reply that told that it is ours was lost
+        else:  # ours, with a lost reply
             self.steady.take_over(mine.steady, server=server)
         return True
 
     def _take(self, present: LeaseDocument | None, generation: int, now: float) -> bool:
-        """Takes the lease from its owner; None: there never was one."""
         seen = self._other
-        # The predecessor's point stays until a renewal brings our own: a third daemon could go on from there.
+        # Keep the predecessor's point until our first renewal, for a third daemon.
         before = present.steady if present is not None else None
         taken = LeaseDocument(
             owner=self._owner,
@@ -197,7 +194,7 @@ class Lease:
             host_identity=self._host_identity,
             process=self._process,
             renewal=0,
-            # No daemon of ours fences an epoch before it comes.
+            # No daemon fences a future epoch.
             fenced_epoch=min(present.fenced_epoch, present.epoch) if present is not None else 0,
             exempt=present.exempt if present is not None else (),
             steady=before,
@@ -206,14 +203,14 @@ class Lease:
         if server is None:
             return False
         watched = self._clock.monotonic() - seen.since if seen is not None else 0.0
-        # A renewal's point is that of the write before, and an owner that let more time pass does not act.
+        # A renewal's point is of the write before it; an owner that is later does not act.
         known = seen is not None and seen.moved and present is not None and present.renewal > 0
         at_most = watched + 2 * self._ttl if known else math.inf
         self.steady.take_over(before, server=server, at_least=watched, at_most=at_most)
         return True
 
     def _read(self) -> tuple[LeaseDocument, int]:
-        """The present lease and its generation; what is no lease has an owner who will not renew it."""
+        """The present lease and its generation; an unreadable lease counts as one that its owner will not renew."""
         unreadable = LeaseDocument(owner="unreadable", epoch=0)
         meta = self._store.head(keys.LEASE)
         if meta is not None and meta.size > limits.LEASE_MAX_BYTES:
@@ -230,9 +227,9 @@ class Lease:
         return document.host_identity == self._host_identity and process is not None and not process.alive
 
     def _write(self, document: LeaseDocument, generation: int, now: float) -> float | None:
-        """Returns the server time of the write; None: somebody else wrote it before."""
+        """Returns the server time of the write; None: another daemon wrote first."""
         self.writes += 1
-        # `now` was taken before the write: the hold counts from when it was asked for, not from the answer.
+        # The hold counts from the request, not from the reply.
         try:
             meta = self._store.put(keys.LEASE, document.to_bytes(), generation=generation)
         except PreconditionFailed:

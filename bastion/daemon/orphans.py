@@ -1,11 +1,11 @@
-"""What a crash left of slices, found and deleted from outside of the daemon; it may run at the same time, or be dead.
+"""Finds and deletes orphaned slices from outside the daemon, which may be running or dead.
 
-Layer: daemon. The daemon's own `sweep` does the same in its ticks. Invariants:
+The daemon's own `sweep` does the same in its ticks. Invariants:
 
 * The bucket is read before the slices are listed and once more after. A slice whose run was current in either reading
-  is left alone: its record was written before it was created, so the second reading has it.
-* An unreadable record may own anything: then nothing is called a leftover whose job is not known.
-* The gate is closed before a slice is deleted: no host of it that comes up late will run the command.
+  is kept: its record is older than the slice, so the second reading has it.
+* An unreadable record may own any slice: then slices of unknown jobs are kept.
+* The gate is closed before a slice is deleted, so that no late host runs the command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore, Provisioner
 
 _READERS = 16
-_REASON = "nobody owns this node"
+_REASON = "orphaned: no job owns this node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +43,12 @@ class Leftover:
 
     @property
     def going(self) -> bool:
-        """Whether its deletion is under way already."""
         return self.status.state is GangState.DELETING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one look found.
-
-    Attributes:
-        leftovers: Those that only hold quota first.
-        current: How many gangs jobs need.
-        zones: Where was looked.
-        problems: What could not be seen, and what is left for people.
-    """
+    """The result of one search: orphans by urgency, the number of needed gangs, searched zones, problems for people."""
 
     leftovers: tuple[Leftover, ...]
     current: int
@@ -66,7 +58,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Records:
-    """The states as they were last read, by name; `unreadable` says which were not."""
+    """The states as last read, by name; `unreadable` has the problems."""
 
     store: ObjectStore
     generations: dict[str, int] = field(default_factory=dict)
@@ -74,11 +66,7 @@ class _Records:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> list[JobRecord]:
-        """Reads what changed.
-
-        Raises:
-            StoreError: the bucket does not answer.
-        """
+        """Reads changes; raises StoreError if the store does not answer."""
         listed = {meta.key[len(keys.JOBS_STATES) :]: meta for meta in self.store.list(keys.JOBS_STATES)}
         self.values = {name: record for name, record in self.values.items() if name in listed}
         self.unreadable = {name: problem for name, problem in self.unreadable.items() if name in listed}
@@ -116,15 +104,15 @@ def find_leftovers(
     other_zones: Iterable[str] = (),
     between: Callable[[], None] = lambda: None,
 ) -> Found:
-    """Looks for gangs that no job needs; changes nothing.
+    """Finds gangs that no job needs; changes nothing.
 
     Args:
-        settings: The operator's, if there are any; their zones are looked at, and those of the jobs' records.
-        other_zones: Looked at, too.
-        between: Lets a moment pass between the two readings of the bucket.
+        settings: The operator's, if any; their zones are searched, and those of the jobs' records.
+        other_zones: More zones to search.
+        between: Waits a moment between the two readings of the bucket.
 
     Raises:
-        StoreError: the bucket does not answer; nothing can be said then.
+        StoreError: No answer.
     """
     records = _Records(store)
     before = records.read()
@@ -146,26 +134,28 @@ def find_leftovers(
     for status in gangs:
         run = Run.parse(status.run)
         if run is None or not is_named_for(run, status.ref.name):
-            problems.append(f"{status.ref.name} has our label and no run of ours, and is left alone; look at it")
+            problems.append(
+                f"skipping {status.ref.name}: it has this bastion's label but no valid run; check it by hand"
+            )
         elif status.run in current:
             needed += 1
         elif run.uid in owners:
             what = f"attempt {run.attempt}" if run.attempt else "the cleanup"
-            why = f"{what} of {owners[run.uid].name} is over"
+            why = f"{what} of {owners[run.uid].name} has ended"
             leftovers.append(Leftover(status=status, why=why))
         elif records.unreadable:
-            problems.append(f"{status.ref.name} may belong to a job whose state cannot be read, and is left alone")
+            problems.append(f"skipping {status.ref.name}: it may belong to a job whose state cannot be read")
         else:
-            leftovers.append(Leftover(status=status, why="its job is over or was removed"))
+            leftovers.append(Leftover(status=status, why="its job has ended or was deleted"))
     leftovers.sort(key=lambda leftover: urgency(leftover.status))
     return Found(leftovers=tuple(leftovers), current=needed, zones=tuple(zones), problems=tuple(problems))
 
 
 def delete_leftover(store: ObjectStore, slices: Provisioner, leftover: Leftover) -> str:
-    """Closes the gate and asks for the deletion; returns what went wrong, empty if nothing did."""
+    """Closes the gate and requests the deletion; returns the problem, or an empty text."""
     run = leftover.status.run
     try:
-        with contextlib.suppress(PreconditionFailed):  # a host was first, or somebody closed it
+        with contextlib.suppress(PreconditionFailed):  # a host was first, or it is closed already
             store.put(keys.claim(run), Claim(run=run, closed=_REASON).to_bytes(), generation=0)
         slices.delete(leftover.status.ref)
     except BastionError as error:

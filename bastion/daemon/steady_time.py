@@ -1,14 +1,11 @@
 """Steady time: seconds since the epoch that only go forward, whatever happens to the wall clock.
 
-Layer: daemon. Everything that the daemon stores and compares as an instant (starts, budgets, backoff, grace) is steady
-time. It advances with the boot clock. It begins at the server time of the lease's first write and follows server times
-slowly, so that what people read is near their own clocks.
-
-Invariants:
+All stored instants (starts, budgets, backoff, grace) are steady time. It advances with the boot clock, begins at the
+server time of the lease's first write, and follows server times slowly. Invariants:
 
 * It never goes back while any job is known, and never jumps forward while a daemon acts.
-* A successor goes on where its predecessor's time would be now. A process of the same boot knows that exactly; another
-  one takes the elapsed time from the server times of the lease.
+* A successor continues its predecessor's time: exactly within the same boot, otherwise by the server times of the
+  lease.
 """
 
 from __future__ import annotations
@@ -20,23 +17,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from bastion.core.model.job_record import Instant
 from bastion.ports import Clock
 
-# How much faster or slower than the boot clock steady time may run: a limit of 180 s is off by 0.9 s at most.
+# Maximum rate difference to the boot clock: a limit of 180 s is off by at most 0.9 s.
 SLEW = 1 / 200
-# Smaller differences are left alone: within them server times and this machine's cannot be told apart.
+# Smaller differences are within the precision of server times.
 _CLOSE_SECONDS = 1.0
-# A predecessor's time further from server time is not used: nobody should be able to end every job by one document.
+# A predecessor's time further from server time is ignored, so that one document cannot end every job.
 _BELIEVED_SECONDS = 86_400.0
-# Differences that people would notice are told.
+# Larger differences are reported.
 _TOLD_SECONDS = 60.0
 
 
 class SteadyPoint(BaseModel):
-    """One instant on three clocks, as the lease passes it on.
+    """One instant on three clocks, stored in the lease.
 
     Attributes:
         steady: Steady time.
         server: Server time.
-        boot_id: Of the machine whose boot clock is meant; empty if the kernel does not tell.
+        boot_id: Of the machine of the boot clock; empty if unknown.
         boot_seconds: That boot clock.
     """
 
@@ -49,14 +46,7 @@ class SteadyPoint(BaseModel):
 
 
 class SteadyTime:
-    """A `Clock` whose `now` is steady time; until the lease was first held it is the wall clock.
-
-    Args:
-        boot_id: Of this machine; empty if the kernel does not tell.
-
-    Attributes:
-        idle: Whether no job is known: then the next renewal may set the time right at once.
-    """
+    """A `Clock` whose `now` is steady time. `idle`: no job is known, so the next renewal may correct the time at once."""
 
     def __init__(self, clock: Clock, *, boot_id: str) -> None:
         self._clock = clock
@@ -73,7 +63,6 @@ class SteadyTime:
 
     @property
     def begun(self) -> bool:
-        """Whether the lease was ever held."""
         return self._steady is not None
 
     def monotonic(self) -> float:
@@ -84,25 +73,24 @@ class SteadyTime:
 
     @property
     def problem(self) -> str:
-        """What people should know of times that they read; empty if these are right."""
+        """The alarm about displayed times; empty if they are right."""
         if abs(self._ahead) < _TOLD_SECONDS:
             return ""
         minutes, way = round(abs(self._ahead) / 60), "ahead of" if self._ahead > 0 else "behind"
         return (
             f"a clock was set: times of jobs are about {minutes} min {way} the bucket's clock; "
-            "limits and pauses are not affected, and the difference goes away slowly, or when no job is left"
+            "limits and pauses are not affected; the difference shrinks slowly, or ends when no job is left"
         )
 
     def take_over(
         self, before: SteadyPoint | None, *, server: float, at_least: float = 0.0, at_most: float = math.inf
     ) -> None:
-        """Goes on from a predecessor's time; this daemon has just taken the lease.
+        """Continues a predecessor's time after taking the lease.
 
         Args:
-            before: The point in the predecessor's lease; None: it has none.
+            before: The point in the predecessor's lease, if any.
             server: Server time of the write that took it.
-            at_least: Seconds that are known to have passed since the point.
-            at_most: Seconds that can have passed since then.
+            at_least, at_most: Bounds for the seconds since the point.
         """
         boot = self._clock.monotonic()
         steady = server
@@ -113,17 +101,14 @@ class SteadyTime:
             steady = before.steady + elapsed
             if abs(steady - server) > _BELIEVED_SECONDS:
                 steady = server
-        if self._steady is not None:  # it acted before, and what it wrote then is in the bucket
+        if self._steady is not None:  # its earlier writes are in the bucket
             steady = max(steady, self._at(boot))
         self._steady, self._boot, self._rate = steady, boot, 1.0
         self._ahead = steady - server
         self._point = self._point_at(server)
 
     def proposal(self) -> SteadyPoint | None:
-        """The point that goes into the next renewal: the newest, or while no job is known one that is set right.
-
-        `follow` must be told of it once it is written: a successor finds the time that this daemon then goes by.
-        """
+        """The point for the next renewal, corrected while no job is known. Pass it to `follow` once written."""
         if not self.idle or self._steady is None or abs(self._ahead) < _CLOSE_SECONDS:
             return self._point
         boot = self._clock.monotonic()
@@ -131,29 +116,23 @@ class SteadyTime:
         return SteadyPoint(steady=right, server=right, boot_id=self._boot_id, boot_seconds=boot)
 
     def follow(self, written: SteadyPoint | None, *, server: float, asked: float) -> None:
-        """Takes in a renewal of the lease, so that steady time goes towards server time.
-
-        Args:
-            written: The proposal that was written.
-            server: Server time of the renewal.
-            asked: When it was asked for, on the boot clock.
-        """
+        """Slews towards `server`, the server time of a renewal; `asked`: its request, on the boot clock."""
         if self._steady is None:
             return
         if written is not None and written is not self._point:
             self._steady, self._boot, self._rate = written.steady, written.boot_seconds, 1.0
         boot = self._clock.monotonic()
         earliest, latest = self._at(asked), self._at(boot)
-        # The server's instant lies between question and answer; only what is outside of them is a difference.
+        # The server's instant is between request and reply; only the excess is a difference.
         self._ahead = max(0.0, earliest - server) - max(0.0, server - latest)
         self._steady, self._boot = latest, boot
         self._rate = 1.0 if abs(self._ahead) < _CLOSE_SECONDS else 1.0 - math.copysign(SLEW, self._ahead)
         self._point = self._point_at(latest - self._ahead)
 
     def _at(self, boot: float) -> float:
-        assert self._steady is not None  # the callers looked
+        assert self._steady is not None  # checked by the callers
         return self._steady + (boot - self._boot) * self._rate
 
     def _point_at(self, server: float) -> SteadyPoint:
-        assert self._steady is not None  # the callers looked
+        assert self._steady is not None  # checked by the callers
         return SteadyPoint(steady=self._steady, server=max(0.0, server), boot_id=self._boot_id, boot_seconds=self._boot)

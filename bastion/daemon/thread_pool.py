@@ -1,6 +1,6 @@
-"""The daemon's threads: they share out a list of tasks, so that many small requests do not cost a future each.
+"""The daemon's thread pool: threads share a list of tasks, so that small requests do not cost a future each.
 
-Layer: daemon. A task must not hand out tasks of its own: every thread of the crew could wait for another one.
+A task must not submit tasks: all threads might wait for another one.
 """
 
 from __future__ import annotations
@@ -15,22 +15,14 @@ R = TypeVar("R")
 
 
 class ThreadPool:
-    """A fixed number of threads, and so of requests under way at a time.
-
-    A crew of one works in the caller's thread: tests rely on the order of its requests.
-    """
+    """A fixed number of threads. A pool of one uses the caller's thread, so that tests have a fixed order of requests."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="store")
 
     def each(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """What `do` returns for each item, in their order; returns when the last of them is through.
-
-        Raises:
-            Exception: the first that `do` raised. The others are through by then, too: none of them can still change
-                what the caller goes on with.
-        """
+        """The results in the order of the items, once all have finished; raises the first error."""
         tasks = list(items)
         if not tasks:
             return []
@@ -38,7 +30,7 @@ class ThreadPool:
         numbers = itertools.count()
 
         def work() -> None:
-            # A count and a dict are safe to share among threads.
+            # A count and a dict are thread-safe.
             while (number := next(numbers)) < len(tasks):
                 results[number] = do(tasks[number])
 
@@ -52,5 +44,4 @@ class ThreadPool:
         return [results[number] for number in range(len(tasks))]
 
     def dismiss(self) -> None:
-        """Ends the threads."""
         self._pool.shutdown(wait=True)

@@ -1,1 +1,1 @@
-"""Fakes that power tests, local mode and the simulator; shipped for users of the API, too."""
+"""Fakes for tests, local mode and the simulator; shipped for users of the API."""

@@ -1,4 +1,4 @@
-"""A whole bastion in one process: a daemon, its bucket, fake slices and scripted hosts, on a clock that tests move.
+"""A whole bastion in one process: a daemon, its bucket, fake slices and scripted hosts, on a manual clock.
 
 cluster = Cluster(quota=QUOTA)
 cluster.submit("job-a", resources={"v4": 32}, instance_type="tpu-v4-32")
@@ -49,7 +49,7 @@ v4 = 0.5
 v4 = 0.5
 """
 
-# To be added to a quota file under which one user queues more jobs than by default.
+# An addition to a quota file, for more queued jobs of one user.
 LONG_QUEUES = b"""
 [project_rules]
 max_queued_jobs = 100000
@@ -58,13 +58,13 @@ max_queued_jobs_per_user = 100000
 
 
 class Cluster:
-    """Everything a job meets on its way, without processes.
+    """A bastion without processes.
 
     Attributes:
         store: The bucket, as users and hosts see it.
-        hosts: The hosts of live slices; give them `scripts`.
-        agents: What daemons from now on upload for the nodes; None: nothing.
-        daemon: The present daemon; `restart_daemon` replaces it by one that knows nothing.
+        hosts: The hosts of live slices; set their `scripts`.
+        agents: What new daemons upload for the nodes, if anything.
+        daemon: The present daemon; `restart_daemon` replaces it.
     """
 
     def __init__(
@@ -76,12 +76,8 @@ class Cluster:
         without_settings: Provisioning | None = BUILT_IN,
         own_server_time: bool = False,
     ) -> None:
-        """A cluster whose daemon has not looked yet.
-
-        Args:
-            without_settings: What holds until `config/daemon.toml` is written; None as in the cloud: nothing does.
-            own_server_time: The bucket's clock is not the daemon's wall clock, as in the cloud; otherwise it is, as
-                with a folder.
+        """`without_settings`: settings until `config/daemon.toml` is written. `own_server_time`: the bucket has its own
+        clock.
         """
         self.clock = ManualClock()
         memory = MemoryStore(now=self.clock.unset if own_server_time else self.clock.now)
@@ -111,15 +107,9 @@ class Cluster:
         elsewhere: bool = False,
         store_threads: int = 32,
     ) -> Daemon:
-        """A daemon that knows nothing. The stores are its ways to the bucket, if not the cluster's own.
+        """A new daemon; arguments override the cluster's own parts.
 
-        Args:
-            store: All objects but the quota file.
-            quota_store: The quota file.
-            provisioners: Its ways to the gangs, if not the cluster's own.
-            clock: The clock of its machine, if not the cluster's.
-            elsewhere: It runs on another machine: a successor cannot see that it is dead, and waits for the TTL.
-            store_threads: As in `DaemonSettings`.
+        `elsewhere`: it runs on another machine, so a successor waits for the TTL.
         """
         number = next(self._names)
         store = store or self._daemon_store or self.store
@@ -131,7 +121,7 @@ class Cluster:
             settings=DaemonOptions(
                 world=Installation(root=ROOT, bastion=BASTION, host_identity=self.host_identity, poll_seconds=1.0),
                 owner=f"daemon-{number}",
-                # No such process lives here: a successor takes over at once.
+                # No such process exists: a successor takes over at once.
                 process="" if elsewhere else f"{number}:1",
                 tick_seconds=1.0,
                 lease_ttl_seconds=self._lease_ttl_seconds,
@@ -143,25 +133,21 @@ class Cluster:
         )
 
     def restart_daemon(self) -> None:
-        """As after `kill -9`: nothing is put away, the successor reads the bucket."""
-        self.clock.advance(self._lease_ttl_seconds + 1)  # the dead daemon's lease runs out
+        """As after `kill -9`: the successor reads the bucket."""
+        self.clock.advance(self._lease_ttl_seconds + 1)  # the dead daemon's lease expires
         self.daemon = self.new_daemon()
         self.daemon.tick()  # sees the lease for the first time
         self.clock.advance(self._lease_ttl_seconds + 1)
 
     def step(self, seconds: float = 1.0) -> TickReport:
-        """One tick, then every host acts once, then time passes."""
+        """One tick, then one action of every host, then time passes."""
         report = self.daemon.tick()
         self.hosts.step([*self.slices.live_slices(), *self.bastion_host.live_slices()])
         self.clock.advance(seconds)
         return report
 
     def run_until(self, done: Callable[[], object], *, steps: int = 200) -> int:
-        """Steps until `done`; returns how many steps it took.
-
-        Raises:
-            AssertionError: it was not done in time.
-        """
+        """Steps until `done`; returns the number of steps; raises AssertionError if not done in time."""
         for step in range(steps):
             if done():
                 return step
@@ -173,7 +159,7 @@ class Cluster:
             self.step()
 
     def outlive_late_requests(self) -> None:
-        """Lets time pass until the daemon has swept what it keeps of ended jobs."""
+        """Lets time pass until the daemon has swept the remains of ended jobs."""
         self.clock.advance(PAST_RUNS_KEPT_SECONDS)
         self.settle(8)
 
@@ -205,7 +191,6 @@ class Cluster:
         max_tries: int | None = None,
         max_wait_seconds: int | None = None,
     ) -> str:
-        """Writes a spec as a client does; returns the job's uid."""
         spec = job_spec.new(
             name=name,
             bastion=BASTION,
@@ -236,10 +221,10 @@ class Cluster:
         user_request = {"status": "CANCELLING", **({"uid": uid} if uid else {})}
         self.store.put(keys.user_state(name), documents.dumps(user_request), generation=0)
 
-    # -- what became of it --------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
     def json(self, key: str) -> Any:
-        """The JSON under a key, of the status as its readers see it; None if there is nothing."""
+        """The JSON under a key (the status as `packing.read` returns it); None if there is none."""
         try:
             data = self.store.get(key).data
         except NotFound:
@@ -258,12 +243,10 @@ class Cluster:
         return record.status.value if record else "none"
 
     def result(self, name: str) -> dict[str, Any] | None:
-        """The job's result, once it is over and its state is gone."""
         document = self.json(keys.complete(name))
         return None if document is None or self.record(name) is not None else document["result"]
 
     def reason(self, name: str) -> dict[str, Any] | None:
-        """Why the job waits, as the status document says it."""
         status = self.json(keys.STATUS) or {"jobs": []}
         return next((job["reason"] for job in status["jobs"] if job["name"] == name), None)
 
@@ -277,7 +260,7 @@ class Cluster:
         return [meta.key for meta in self.store.list(prefix)]
 
     def in_use(self, runs: Collection[str]) -> int:
-        """Units that the existing gangs of these runs stand for, whatever anybody's records say."""
+        """Units of the existing gangs of these runs, independent of all records."""
         gangs = [request for request in self.slices.existing_requests() if request.run in runs]
         return sum(int(request.accelerator_type.rpartition("-")[2]) * request.ref.num_slices for request in gangs)
 

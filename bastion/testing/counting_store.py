@@ -1,7 +1,4 @@
-"""An object store that counts what is asked of the one below: "an idle tick does no GET and one write".
-
-Layer: testing.
-"""
+"""A store wrapper that counts calls."""
 
 from __future__ import annotations
 
@@ -19,16 +16,12 @@ T = TypeVar("T")
 
 
 class CountingStore(ForwardingStore):
-    """Passes every call on and remembers it, also when it fails.
+    """Counts every call, failed ones included.
 
     Attributes:
-        calls: Calls by method name.
-        requests: What a bucket in the cloud would bill: one for each call, and one for each page of a listing that was
-            consumed.
-        read: Keys asked for with `get`, in order.
-        listed: Prefixes asked for with `list`, in order.
-        written: Keys given to `put` and `append`, in order.
-        deleted: Keys given to `delete`, in order.
+        calls: By method name.
+        requests: What a bucket in the cloud would bill: calls, plus further pages of listings.
+        read, listed, written, deleted: Arguments of `get`, of `list`, of `put` and `append`, and of `delete`, in order.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -43,11 +36,9 @@ class CountingStore(ForwardingStore):
 
     @property
     def writes(self) -> int:
-        """Mutations asked for: puts, appends and deletions."""
         return self.calls["put"] + self.calls["append"] + self.calls["delete"]
 
     def reset(self) -> None:
-        """Forgets everything counted so far."""
         with self._lock:
             self.calls.clear()
             self.requests = 0

@@ -1,4 +1,4 @@
-"""A provisioner in memory behind the `Provisioner` port, with the cloud's bad habits as knobs."""
+"""A provisioner in memory, with configurable faults of the cloud."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class FakeProvisioner:
     """Gangs become ready and disappear as time passes on the injected clock.
 
     Attributes:
-        ready_seconds, delete_seconds: How long creating and deleting a gang takes.
-        stockouts: So many of the next creations fail later, for want of capacity.
-        waits: Zones without capacity, each with the API's word for it: gangs wait there until the zone is taken out.
+        ready_seconds, delete_seconds: Duration of creating and deleting a gang.
+        stockouts: Number of next creations that fail later, for lack of capacity.
+        waits: Zones without capacity, with the API's state name: gangs wait until the zone is removed here.
         refusal: If set, every creation raises it.
-        lose_replies: So many of the next creations happen, but their answer is lost.
-        late_creates: So many of the next creations raise and happen `late_seconds` afterwards.
-        hide_new_seconds: A gang younger than this is missing from listings.
-        down: Every call fails, as while the API is out of reach.
-        created, deleted: Every request that was carried out, and the name of every gang that was deleted, in order.
+        lose_replies: Number of next creations that happen without a reply.
+        late_creates: Number of next creations that raise and happen `late_seconds` later.
+        hide_new_seconds: Gangs younger than this are missing from listings.
+        down: Whether every call fails.
+        created, deleted: Requests carried out, and names of deleted gangs, in order.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -86,7 +86,7 @@ class FakeProvisioner:
             if self.refusal is not None:
                 raise self.refusal
             if name in self._gangs:
-                raise SliceExists(f"{name} exists already")
+                raise SliceExists(f"{name} already exists")
             self._failures.pop(name, None)
             if self.stockouts:
                 self.stockouts -= 1
@@ -99,7 +99,7 @@ class FakeProvisioner:
             self._add(request)
             if self.lose_replies:
                 self.lose_replies -= 1
-                raise ProvisionerUnavailable("the answer to the creation was lost (simulated)")
+                raise ProvisionerUnavailable("the reply to the creation was lost (simulated)")
 
     def failure(self, ref: GangRef) -> Exception | None:
         return self._failures.get(ref.name)
@@ -111,7 +111,7 @@ class FakeProvisioner:
             return None if gang is None else gang.status
 
     def list(self, zone: str = "") -> Sequence[GangStatus]:
-        """As the port says; its own zone has every gang that is in no other one."""
+        """As in the port; its own zone has every gang without another one."""
         with self._lock:
             self._pass_time()
             now = self._clock.monotonic()
@@ -132,16 +132,16 @@ class FakeProvisioner:
             gang.state = GangState.DELETING
             self._pass_time()
 
-    # -- what tests do to it ------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------
 
     def live_requests(self) -> Sequence[GangRequest]:
-        """Gangs all of whose hosts are up: ready, and not being deleted."""
+        """Ready gangs that are not being deleted: all their hosts are up."""
         with self._lock:
             self._pass_time()
             return [g.request for _, g in sorted(self._gangs.items()) if g.status.state is GangState.READY]
 
     def live_slices(self) -> Sequence[tuple[GangRequest, int]]:
-        """Slices whose hosts are up, as (their gang's request, their index in it)."""
+        """Slices whose hosts are up, as (gang request, slice index)."""
         with self._lock:
             self._pass_time()
             return [
@@ -158,19 +158,19 @@ class FakeProvisioner:
             return [gang.request for _, gang in sorted(self._gangs.items())]
 
     def lose(self, name: str, message: str = "pre-empted (simulated)", *, slice_index: int = 0) -> None:
-        """The hosts of one slice die, and the gang is lost; what it has stays until it is deleted."""
+        """Kills the hosts of one slice; the gang is lost and stays until it is deleted."""
         with self._lock:
             gang = self._gangs[name]
             gang.lost.add(slice_index)
             gang.message = message
 
     def vanish(self, name: str) -> None:
-        """The gang is gone, as if somebody had deleted it by hand."""
+        """Removes the gang, as if deleted by hand."""
         with self._lock:
             self._vanished[name] = self._gangs.pop(name)
 
     def resurrect(self, name: str) -> None:
-        """A gang that vanished or was deleted exists again, and its hosts boot anew."""
+        """Restores a vanished or deleted gang with newly booted hosts."""
         with self._lock:
             gang = self._vanished.pop(name)
             if name not in self._gangs:
@@ -178,19 +178,17 @@ class FakeProvisioner:
 
     @property
     def vanished(self) -> Sequence[str]:
-        """Gangs that `resurrect` can bring back."""
         return sorted(self._vanished)
 
     def put_into(
         self, name: str, state: GangState, *, waiting: str = "", failure: tuple[str, str] | None = None
     ) -> None:
-        """The gang is in that state, and stays in it until it is deleted."""
+        """Puts the gang into a state until it is deleted."""
         with self._lock:
             gang = self._gangs[name]
             gang.state, gang.waiting, gang.failure, gang.pinned = state, waiting, failure, True
 
     def move(self, name: str, zone: str) -> None:
-        """The gang is in that zone from now on, as if it had been created there."""
         with self._lock:
             gang = self._gangs[name]
             gang.request = replace(gang.request, ref=replace(gang.request.ref, zone=zone))
@@ -215,7 +213,7 @@ class FakeProvisioner:
                 self._provide(gang, now)
 
     def _provide(self, gang: _Gang, now: float) -> None:
-        """Lets a gang wait for capacity, or come up."""
+        """Makes a gang wait for capacity, or come up."""
         word = self.waits.get(gang.request.ref.zone)
         if gang.state in (GangState.CREATING, GangState.WAITING) and word is not None:
             gang.state, gang.waiting = GangState.WAITING, word

@@ -1,7 +1,4 @@
-"""An object store that fails by a plan: the request is lost before its effect, or the reply after it.
-
-Layer: testing. The plan depends on the seed and the order of the calls only, so a failing run can be repeated.
-"""
+"""A store wrapper that fails by a plan, which depends only on the seed and the order of the calls."""
 
 from __future__ import annotations
 
@@ -25,32 +22,28 @@ class Fault(Enum):
     """Where a call fails."""
 
     BEFORE = "request lost"
-    """Nothing reached the store."""
+    """The store got nothing."""
     AFTER = "reply lost"
-    """The store did it, and the caller does not know. A listing breaks off after half of its objects."""
+    """The store did it, but the caller gets no reply. A listing stops after half of its objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCall:
-    """A call that was made to fail."""
-
     method: str
     key: str
     fault: Fault
 
 
 class FaultyStore(ForwardingStore):
-    """Raises `StoreUnavailable` by chance or on order; passes every other call on.
+    """Raises `StoreUnavailable` at random or on demand.
 
     Args:
-        store: The store below.
-        seed: Seed of the plan.
-        before: Probability, per call, of `Fault.BEFORE`.
-        after: Probability, per call, of `Fault.AFTER`.
+        seed: Of the plan.
+        before, after: Probability, per call, of `Fault.BEFORE` and `Fault.AFTER`.
 
     Attributes:
-        enabled: False lets every call pass (and uses up no chance).
-        failed: Every call that was made to fail, in order.
+        enabled: False lets every call pass without using the plan.
+        failed: Every failed call, in order.
     """
 
     def __init__(self, store: ObjectStore, *, seed: int = 0, before: float = 0.0, after: float = 0.0) -> None:
@@ -64,7 +57,7 @@ class FaultyStore(ForwardingStore):
         self.failed: list[FailedCall] = []
 
     def fail_next(self, method: str, *, key: str | None = None, fault: Fault = Fault.BEFORE, times: int = 1) -> None:
-        """Orders the next `times` calls of `method` (on `key`, if given) to fail, whatever the chances are."""
+        """Makes the next `times` calls of `method` (on `key`, if given) fail."""
         with self._lock:
             self._ordered += [(method, key, fault)] * times
 
@@ -85,7 +78,7 @@ class FaultyStore(ForwardingStore):
         self._end("list", prefix, fault)
 
     def _begin(self, method: str, key: str) -> Fault | None:
-        """Decides this call's fate; raises if it fails before its effect."""
+        """Chooses this call's fault; raises if it is before the effect."""
         with self._lock:
             fault = self._next_fault(method, key) if self.enabled else None
             if fault is not None:
@@ -107,4 +100,4 @@ class FaultyStore(ForwardingStore):
     @staticmethod
     def _end(method: str, key: str, fault: Fault | None) -> None:
         if fault is not None:
-            raise StoreUnavailable(f"{method} of {key!r}: {fault.value} by the test's plan; try again")
+            raise StoreUnavailable(f"{method} of {key!r}: {fault.value} (simulated); try again")

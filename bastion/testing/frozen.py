@@ -1,7 +1,6 @@
-"""Machines that stop in mid-request and go on much later, as after a long pause of a VM or of its disk.
+"""Machines that freeze during a request and resume much later, like a paused VM.
 
-Layer: testing. A frozen call holds a thread of its own; at most one thread runs at any time, so a seeded history stays
-the same history.
+A frozen call has its own thread; at most one thread runs at any time, so seeded histories stay deterministic.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from bastion.testing.slow_bucket import Moment
 
 
 class Killed(BaseException):
-    """The process is gone: no handler of its own may catch this."""
+    """The process is dead: its own handlers must not catch this."""
 
 
 class SteppedClock:
-    """A machine's clock; its wall clock can be wrong by `offset` seconds."""
+    """A machine's clock whose wall clock is wrong by `offset` seconds."""
 
     def __init__(self, true: Clock) -> None:
         self._true = true
@@ -36,7 +35,7 @@ class SteppedClock:
 
 
 class WatchedProvisioner:
-    """Tells `moment` right before and right after each call."""
+    """Calls `moment` right before and after each call."""
 
     def __init__(self, provisioner: Provisioner, moment: Moment) -> None:
         self._provisioner = provisioner
@@ -66,16 +65,16 @@ class WatchedProvisioner:
 
 
 class Frozen:
-    """A call that may be frozen at one of its moments.
+    """A call that can freeze.
 
     Args:
-        call: Runs in a thread of its own.
+        call: Runs in its own thread.
         when: `(method, key)`: whether this moment counts.
-        moments: It is frozen at that one of those that count, from 1.
+        moments: Which of the counted moments freezes it, from 1.
 
     Attributes:
-        at: The method and key of the request in which it is frozen; None: it is not.
-        over: The call has ended.
+        at: Method and key of the frozen request; None: not frozen.
+        over: Whether the call has ended.
     """
 
     def __init__(self, call: Callable[[], object], when: Callable[[str, str], bool], moments: int) -> None:
@@ -96,7 +95,6 @@ class Frozen:
         self._wait()
 
     def moment(self, method: str, key: str) -> None:
-        """To be called within the call."""
         if threading.current_thread() is not self._thread:
             return
         self._left -= self._when(method, key)
@@ -111,12 +109,12 @@ class Frozen:
             raise Killed
 
     def revive(self) -> None:
-        """Lets a frozen call go on to its end."""
+        """Lets a frozen call run to its end."""
         self._go.set()
         self._wait()
 
     def kill(self) -> None:
-        """Ends a frozen call: nothing of it happens any more."""
+        """Ends a frozen call without further effects."""
         self._killed = True
         self.revive()
 
@@ -133,7 +131,7 @@ class Frozen:
             self._call()
         except Killed:
             pass
-        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             self._error = error
         self.over = True
         self._parked.set()

@@ -1,10 +1,10 @@
-"""A clock that moves only when told: tests of waiting never wait."""
+"""A clock that only tests move."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """Behind the `Clock` port; `sleep` moves it, so a loop under test runs through at once."""
+    """A `Clock` whose `sleep` moves it, so that loops under test finish at once."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self._now = now
@@ -25,10 +25,10 @@ class ManualClock:
         self._monotonic += seconds
 
     def step_wall(self, seconds: float) -> None:
-        """Somebody sets the wall clock; no time passes."""
+        """Sets the wall clock; no time passes."""
         self._now += seconds
         self._stepped += seconds
 
     def unset(self) -> float:
-        """Seconds since the epoch by a clock that nobody sets: that of a bucket in the cloud."""
+        """Seconds since the epoch by a clock that nobody sets, such as a cloud bucket's."""
         return self._now - self._stepped

@@ -1,4 +1,4 @@
-"""The `Kms` port in memory, with what a test wants of a key service: to count calls, to fail, to hold answers back."""
+"""The `Kms` port in memory, with counters, failures and delays."""
 
 from __future__ import annotations
 
@@ -16,12 +16,8 @@ _NONCE_BYTES = 12
 
 
 class MemoryKms:
-    """Keys that last as long as this object; thread-safe.
-
-    Attributes:
-        calls: What was asked, in order: `wrap KEY`, `unwrap KEY VERSION`, `primary KEY`.
-        fails: Raised by every call, if set.
-        gate: Calls wait for it; open unless a test closes it.
+    """Keys of this object's lifetime; thread-safe. `calls`: in order; `fails`: raised by every call; `gate`: calls wait
+    for it.
     """
 
     def __init__(self, *keys: str) -> None:
@@ -32,12 +28,10 @@ class MemoryKms:
         self._versions = {key: {1: os.urandom(32)} for key in keys}
 
     def rotate(self, key: str) -> None:
-        """A new primary version."""
         versions = self._versions[key]
         versions[max(versions) + 1] = os.urandom(32)
 
     def destroy(self, key: str, version: str) -> None:
-        """What that version wrapped is lost."""
         del self._versions[key][int(version)]
 
     def wrap(self, key: str, data: bytes, *, associated: bytes) -> WrappedKey:
@@ -49,7 +43,7 @@ class MemoryKms:
     def unwrap(self, key: str, version: str, data: bytes, *, associated: bytes) -> bytes:
         versions = self._asked(f"unwrap {key} {version}", key)
         if int(version) not in versions:
-            raise KmsRefused(f"version {version} of {key} was destroyed; nothing opens what it wrapped")
+            raise KmsRefused(f"version {version} of {key} was destroyed; its data cannot be unwrapped")
         with suppress(InvalidTag, ValueError):
             return AESGCM(versions[int(version)]).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], associated)
         raise KmsRefused(f"version {version} of {key} did not wrap this; the wrapped key was changed")
@@ -63,5 +57,5 @@ class MemoryKms:
         if self.fails is not None:
             raise self.fails
         if key not in self._versions:
-            raise KmsRefused(f"there is no key {key}; make it, or name another one")
+            raise KmsRefused(f"no such key: {key}; create it, or name another one")
         return self._versions[key]

@@ -1,7 +1,4 @@
-"""An object store in memory: the model that every other store is compared with, and what the simulator runs on.
-
-Layer: testing. Deterministic: generations count 1, 2, 3, ... over the whole store, and time is whatever `now` says.
-"""
+"""An object store in memory: deterministic, the model for every other store, and the simulator's bucket."""
 
 from __future__ import annotations
 
@@ -19,18 +16,14 @@ from bastion.ports import StoredObject
 
 @dataclass(slots=True)
 class _Object:
-    """Mutable, so that an append costs what it adds."""
+    """Mutable, so that an append costs only its own bytes."""
 
     meta: ObjectMeta
     data: bytearray
 
 
 class MemoryStore:
-    """`bastion.ports.ObjectStore` within one process.
-
-    Args:
-        now: Seconds since the epoch; becomes `ObjectMeta.updated`.
-    """
+    """`bastion.ports.ObjectStore` in one process. `now` becomes `ObjectMeta.updated`."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -47,7 +40,7 @@ class MemoryStore:
         with self._lock:
             stored = self._objects.get(key)
             if stored is None:
-                raise NotFound(f"there is no object {key!r} in the memory store")
+                raise NotFound(f"no such object in the memory store: {key!r}")
             check_read_size(repr(key), stored.meta.size - start, max_bytes)
             with memoryview(stored.data) as view:
                 return StoredObject(meta=stored.meta, data=bytes(view[start:]))

@@ -1,7 +1,6 @@
-"""Hosts that follow the run protocol without processes: what tests and the simulator put on fake slices.
+"""Hosts without processes: they follow the run protocol (order, claim, report, heartbeat) on fake slices.
 
-Each host keeps the worker's side of the contract (order, claim, report, beat) and "runs" a script instead of a command,
-so that a test can watch what every incarnation of a job did, instant by instant.
+They run a script instead of a command, so that tests can observe every incarnation of a job.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ Script: TypeAlias = Callable[[int, float], int | None]
 
 
 def runs_for(seconds: float, code: int = 0) -> Script:
-    """A command that takes so long on every host, and ends with `code`."""
+    """A command that takes that long on every host and exits with `code`."""
     return lambda _host, elapsed: code if elapsed >= seconds else None
 
 
 Saving: TypeAlias = Callable[[int, float], float | None]
-"""`(host index, seconds since the command began) -> seconds after which it last saved its work`, or None: never."""
+"""`(host index, seconds since the command began) -> seconds after which it last saved its work`, or None."""
 
 
 def saves_every(seconds: float) -> Saving:
-    """A command that makes a checkpoint on each of its hosts after every so many seconds."""
+    """A command that saves a checkpoint on each host at that interval."""
     return lambda _host, elapsed: elapsed // seconds * seconds or None
 
 
@@ -52,9 +51,9 @@ class _Host:
     error: str = ""
     told: HostPhase | None = None
     last_beat: float = float("-inf")
-    saved: float | None = None  # as reported
+    saved: float | None = None  # last reported
     saved_told_at: float = float("-inf")
-    suspicious: bool = False  # it reported already, in another boot, and has not seen yet that nobody passed the gate
+    suspicious: bool = False  # reported in another boot; the gate is unchecked
 
     @property
     def index(self) -> int:
@@ -63,7 +62,7 @@ class _Host:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A command began on a host: the incarnation of a job that invariants are about."""
+    """The start of a command on a host, for invariants about incarnations."""
 
     job: str
     run: str
@@ -77,15 +76,15 @@ class ScriptedHosts:
     """All hosts of all live slices.
 
     Attributes:
-        scripts: By job name; jobs without one run for ever.
-        later_scripts: By job name and number of the try, where a later try does something else.
-        storing: By job name and host: for how many seconds a host stores output after its command's end.
-        errors: By job name and host: what the host itself reports next instead of going on, a name of `host_errors`.
-        savings: By job name; jobs without one make no checkpoints.
-        began: Every command that ever began, in order.
-        mute: Hosts, as (job, host), that do everything but beat.
-        deaf: Hosts, as (job, host), that do nothing any more, as if their machine hung.
-        stuck: Hosts, as (job, host), that beat and do nothing else.
+        scripts: By job; jobs without one run forever.
+        later_scripts: By job and try number.
+        storing: By job and host: seconds to store output after the command.
+        errors: By job and host: the next error that the host reports, of `host_errors`.
+        savings: By job; jobs without one save no checkpoints.
+        began: Every start of a command, in order.
+        mute: Hosts, as (job, host), without heartbeats.
+        deaf: Hosts that hang completely.
+        stuck: Hosts that only send heartbeats.
     """
 
     store: ObjectStore
@@ -107,11 +106,10 @@ class ScriptedHosts:
         self._booted_at = self.clock.now() - self.clock.monotonic()
 
     def _now(self) -> float:
-        """By the hosts' own clocks, which nobody sets."""
+        """Time by the hosts' own clocks."""
         return self._booted_at + self.clock.monotonic()
 
     def live(self, job: str) -> list[str]:
-        """Runs of a job whose command runs now on some host."""
         return sorted(
             {
                 host.arguments.run
@@ -122,7 +120,7 @@ class ScriptedHosts:
         )
 
     def live_tries(self, job: str) -> set[tuple[str, int]]:
-        """The same with the number of the try; more than one of a run are two tries at once."""
+        """The same with the try number; two of one run are simultaneous tries."""
         return {
             (host.arguments.run, host.try_number)
             for hosts in self._hosts.values()
@@ -131,11 +129,7 @@ class ScriptedHosts:
         }
 
     def step(self, slices: Iterable[tuple[GangRequest, int]]) -> None:
-        """Lets every host of these slices look and act once; hosts of other ones are dead from now on.
-
-        Args:
-            slices: Each as its gang's request and its index in it.
-        """
+        """Lets every host of these slices act once; all other hosts are dead. `slices`: as (gang request, slice index)."""
         live = {(request.ref.name, index): request for request, index in slices}
         for gone in [key for key in self._hosts if key not in live]:
             del self._hosts[gone]
@@ -181,7 +175,7 @@ class ScriptedHosts:
             self._run(host)
 
     def _end(self, host: _Host, phase: HostPhase, exit_code: int | None, *, error: str = "") -> None:
-        """`exit_code` is that of a command that was running until now."""
+        """`exit_code` is of a command that was running."""
         if host.ended is None:
             host.ended, host.exit_code = self._now(), exit_code
         host.phase, host.error = phase, error
@@ -191,7 +185,7 @@ class ScriptedHosts:
         key = keys.claim(host.arguments.run)
         if host.index == 0:
             claim = Claim(run=host.arguments.run, token=host.arguments.token, boot_id=host.boot_id)
-            with contextlib.suppress(PreconditionFailed):  # decided before; what was decided counts
+            with contextlib.suppress(PreconditionFailed):  # already decided
                 self.store.put(key, claim.to_bytes(), generation=0)
         try:
             decided = self._read(Claim, key)

@@ -1,7 +1,6 @@
-"""A bucket behind a network that holds requests back: writes land late, new objects are missing in listings.
+"""A bucket with delays: writes land late, and listings miss new objects.
 
-Layer: testing. A write that is held back gets no answer (`StoreUnavailable`). It lands later, and the store judges its
-precondition then. Each client has a way of its own to the one bucket.
+A delayed write gets no reply (`StoreUnavailable`) and lands later; the store then checks its precondition.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bastion.ports import Clock, ObjectStore
 T = TypeVar("T")
 
 Moment = Callable[[str, str], None]
-"""`(method, key)`: called right before a request reaches the bucket, and right after; may block, or raise."""
+"""`(method, key)`: called right before and right after a request; may block or raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +29,13 @@ class _Held:
 
 
 class SlowBucket:
-    """What all ways have in common.
+    """The shared part of all clients.
 
     Attributes:
-        lag_seconds: A new object is missing in listings for so long.
-        held: Writes that were held back.
-        landed: Keys of those of them that took effect when they landed, in that order.
-        hidden: How often a listing lacked an object because it was new.
+        lag_seconds: How long listings miss a new object.
+        held: Delayed writes.
+        landed: Keys of delayed writes that took effect, in order.
+        hidden: How often a listing missed a new object.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
@@ -57,7 +56,7 @@ class SlowBucket:
         self._under_way.append(_Held(self._clock.monotonic() + seconds, key, land))
 
     def land(self) -> None:
-        """Lets every write take effect whose time has come, unless its precondition fails now."""
+        """Applies every due write whose precondition holds."""
         now = self._clock.monotonic()
         due = [held for held in self._under_way if held.lands_at <= now]
         self._under_way = [held for held in self._under_way if held.lands_at > now]
@@ -77,7 +76,7 @@ class SlowBucket:
             self._born[key] = self._clock.monotonic()
 
     def seen(self, found: Iterator[ObjectMeta]) -> Iterator[ObjectMeta]:
-        """A listing, without what is too new for it."""
+        """A listing without the newest objects."""
         oldest = self._clock.monotonic() - self.lag_seconds
         for meta in found:
             if self._born.get(meta.key, oldest) > oldest:
@@ -87,12 +86,7 @@ class SlowBucket:
 
 
 class SlowWay(ForwardingStore):
-    """One client's `ObjectStore`.
-
-    Attributes:
-        delay: `(method, key)` -> for how many seconds that write is held back; None: it is not.
-        moment: Called before and after each request.
-    """
+    """One client's `ObjectStore`. `delay`: `(method, key)` -> seconds; `moment`: called before and after each request."""
 
     def __init__(self, bucket: SlowBucket) -> None:
         self._bucket = bucket
@@ -102,7 +96,7 @@ class SlowWay(ForwardingStore):
         self.moment: Moment = lambda _method, _key: None
 
     def hold_next(self, method: str, key: str, seconds: float) -> None:
-        """Orders the next write of that kind to a key with that beginning to be held back."""
+        """Delays the next write of that method to a key with that prefix."""
         self._ordered.append((method, key, seconds))
 
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
@@ -136,7 +130,7 @@ class SlowWay(ForwardingStore):
         seconds = self._held_for(method, key)
         if seconds is not None:
             self._bucket.hold(key, seconds, land)
-            raise StoreUnavailable(f"{method} of {key!r}: no answer, by the test's plan; try again")
+            raise StoreUnavailable(f"{method} of {key!r}: no answer (simulated); try again")
         done = land()
         self.moment(method, key)
         return done

@@ -162,7 +162,7 @@ def test_following_an_ended_job_shows_it_and_how_it_ended(run, bastion) -> None:
     bastion.write_log("job", f"{uid}-1", 0, 1, "stdout F hi")
     done = run("logs", "job", "--follow")
     assert (done.code, done.out) == (0, "hi\n")
-    assert "job succeeded: every worker exited with 0" in done.err
+    assert "job succeeded: all workers exited with code 0" in done.err
     assert bastion.slept == 0
 
 

@@ -48,7 +48,7 @@ def test_workers_of_a_slice_are_told_apart_and_hosts_are_counted(run, bastion) -
     assert "[w00] warn\n" in done.err
     assert "provisioning 0/2 hosts\n" in done.err
     assert "running on 2 hosts\n" in done.err
-    assert done.err.endswith("job succeeded: every worker exited with 0\n")
+    assert done.err.endswith("job succeeded: all workers exited with code 0\n")
 
 
 def test_progress_bars_of_several_hosts_appear_in_time_each_state_in_a_line_of_its_host(run, bastion) -> None:

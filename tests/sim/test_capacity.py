@@ -58,7 +58,7 @@ def test_a_gang_that_waits_for_capacity_is_shown_with_the_apis_word_since_when_a
         phrases.progress("provisioning", entry(cluster), cluster.clock.now())
         == f"provisioning: {WORD} for 12 min in {NEAR}"
     )
-    assert any(f"waits for capacity in {NEAR}: {WORD}" in line for line in cluster.history("job"))
+    assert any(f"is waiting for capacity in {NEAR}: {WORD}" in line for line in cluster.history("job"))
 
 
 def test_a_change_of_the_apis_word_is_shown_and_does_not_begin_the_wait_anew() -> None:
@@ -70,7 +70,7 @@ def test_a_change_of_the_apis_word_is_shown_and_does_not_begin_the_wait_anew() -
     cluster.slices.waits[NEAR] = WORD
     cluster.settle(10)
     assert entry(cluster)["waiting"] == {**before, "state": WORD}
-    assert sum("waits for capacity" in line for line in cluster.history("job")) == 1
+    assert sum("waiting for capacity" in line for line in cluster.history("job")) == 1
 
 
 def test_the_time_for_hosts_to_come_up_begins_when_there_is_capacity() -> None:

@@ -60,8 +60,8 @@ def test_peers_that_fail_before_a_hosts_silence_is_known_are_not_at_fault() -> N
     cluster.run_until(lambda: len(cluster.slices.created) == 2, steps=300)
     [past] = cluster.record("job").attempts  # type: ignore[union-attr]
     assert (past.cause.value, past.failed_worker, past.exit_code) == ("infrastructure", 0, None)
-    assert "worker 0 has not been heard of" in past.message
-    assert "worker 1 exited with 1 beside it" in past.message
+    assert "worker 0 sent no heartbeat for" in past.message
+    assert "also: worker 1 exited with code 1" in past.message
 
 
 def test_peers_that_fail_before_the_api_tells_of_the_loss_are_not_at_fault() -> None:
@@ -106,7 +106,7 @@ def test_a_failure_stays_the_users_when_the_others_stop_as_they_are_told() -> No
     cluster.hosts.scripts["job"] = fails_on({2: (0, 7)})
     end = result(cluster, steps=10)
     assert (end["outcome"], end["exit_code"], end["failed_worker"]) == ("failed", 7, 2)
-    assert end["message"] == "worker 2 exited with 7"
+    assert end["message"] == "worker 2 exited with code 7"
 
 
 def test_hosts_that_have_all_ended_by_themselves_are_believed_whatever_becomes_of_their_nodes() -> None:
@@ -212,7 +212,7 @@ def test_a_failed_command_runs_again_on_the_same_nodes_and_no_host_is_ahead() ->
     assert tries_of(cluster) == [(t, host) for t in (1, 2) for host in range(4)]
     [told] = end["attempts"]
     assert [(t["number"], t["exit_code"], t["failed_worker"]) for t in told["tries"]] == [(1, 4, 1)]
-    assert any("try 1 of 3 failed: worker 1 exited with 4" in line for line in cluster.history("job"))
+    assert any("try 1 of 3 failed: worker 1 exited with code 4" in line for line in cluster.history("job"))
 
 
 def test_the_last_try_ends_the_job_with_its_own_code() -> None:
@@ -346,7 +346,7 @@ def test_a_cleanup_command_that_fails_and_stores_output_ends_like_any_other() ->
     cluster.hosts.storing["job", 0] = 5
     cluster.hosts.scripts["job"] = runs_for(2, code=3)
     result(cluster, steps=60)
-    assert any("the cleanup command failed: worker 0 exited with 3" in line for line in cluster.history("job"))
+    assert any("the cleanup command failed: worker 0 exited with code 3" in line for line in cluster.history("job"))
 
 
 def test_the_daemon_looks_again_soon_while_hosts_are_about_to_end_and_not_for_the_whole_time_they_store_output() -> (

@@ -77,7 +77,7 @@ def test_a_line_that_broke_off_is_written_whole(cut: str) -> None:
     cluster.run_until(lambda: cluster.hosts.live("job"))
     day = utc_day(cluster.clock.now())
     files = [keys.job_history("job"), keys.log("job"), keys.project_history("a", day)]
-    for key in files:  # as a crash within the append of the last line, "is running on 2 hosts", leaves them
+    for key in files:  # as a crash within the append of the last line, "is running on 2 workers", leaves them
         stored = cluster.store.get(key)
         lines = stored.data.splitlines(keepends=True)
         last = lines[-1]
@@ -97,5 +97,5 @@ def test_a_line_that_broke_off_is_written_whole(cut: str) -> None:
         lines = cluster.store.get(key).data.decode().splitlines()
         found = whole(lines, uid)
         assert found == [*range(1, len(found) + 1)], (key, lines)
-        assert sum("is running on 2 hosts" in line for line in lines) == 1, (key, lines)
+        assert sum("is running on 2 workers" in line for line in lines) == 1, (key, lines)
         assert (cut == "another") == any(line.endswith("(this line was cut off)") for line in lines)

@@ -40,7 +40,7 @@ def test_every_host_of_a_slice_runs_once_and_the_failing_one_is_named() -> None:
     assert result is not None
     assert (result["exit_code"], result["failed_worker"]) == (5, 3)
     assert sorted(began.host for began in cluster.hosts.began) == [0, 1, 2, 3]
-    assert any("worker 3 exited with 5" in line for line in cluster.history("job"))
+    assert any("worker 3 exited with code 5" in line for line in cluster.history("job"))
 
 
 def test_replicas_are_one_gang_of_slices_with_hosts_counted_through() -> None:
@@ -122,7 +122,7 @@ def test_removing_the_spec_cancels_the_job() -> None:
     result = cluster.result("job")
     assert result is not None
     assert result["outcome"] == "cancelled"
-    assert "was removed" in result["message"]
+    assert "was deleted" in result["message"]
 
 
 def test_another_job_under_the_same_name_waits_until_the_old_one_is_cleaned() -> None:
@@ -219,7 +219,7 @@ def test_a_host_that_falls_silent_is_named_and_replaced() -> None:
     cluster.settle(3)
     cluster.hosts.deaf.add(("job", 2))
     cluster.run_until(lambda: len(cluster.slices.created) == 2, steps=300)
-    assert any("worker 2 has not been heard of" in line for line in cluster.history("job"))
+    assert any("worker 2 sent no heartbeat for" in line for line in cluster.history("job"))
 
 
 def test_an_invalid_spec_is_explained_to_its_owner_and_harms_nobody_else() -> None:

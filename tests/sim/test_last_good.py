@@ -131,7 +131,7 @@ def test_the_settings_in_force_outlive_their_daemon(damage: bytes | None) -> Non
     cluster.restart_daemon()
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
-    assert any("last good ones stay" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
+    assert any("using the last good ones" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
 
 
 def test_a_dry_run_does_not_end_because_a_daemon_starts_with_broken_options() -> None:

@@ -104,7 +104,7 @@ def test_alarms_name_a_hundred_unreadable_states_and_the_number_of_the_others() 
     cluster.settle(3)
     alarms = cluster.json(keys.STATUS)["alarms"]
     assert len(alarms) == limits.ALARMS_OF_JOBS_MAX + 1
-    assert "7 more jobs stand still: their states cannot be read" in alarms
+    assert "7 more jobs are frozen: their states cannot be read" in alarms
 
 
 # -- the budget of specs ----------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_broken_or_missing_settings_change_nothing_and_raise_an_alarm(damage: by
     cluster.run_until(lambda: cluster.hosts.live("after"))
     cluster.settle(40)
     assert cluster.hosts.live("before") == [f"{uid}-1"]
-    assert "last good ones stay" in alarms(cluster)
+    assert "using the last good ones" in alarms(cluster)
     cluster.write_settings(settings(NEAR))
     cluster.settle(40)
     assert alarms(cluster) == ""

@@ -139,7 +139,7 @@ def goes_on(scene: Scene) -> None:
     assert scene.untouched()
     for _ in range(20):
         scene.cluster.step(10)
-    assert "has not been heard of" in scene.record.attempts[0].message
+    assert "sent no heartbeat for" in scene.record.attempts[0].message
 
 
 def is_left_alone(scene: Scene) -> None:

@@ -133,7 +133,7 @@ def test_an_earlier_attempts_slice_is_told_with_its_job_and_an_unreadable_state_
     cluster.slices.create(request("bbbbbbbbbb-7"))
     assert [(each.status.run, each.why) for each in look(cluster).leftovers] == [
         (f"{uid}-cleanup", "the cleanup of job is over"),
-        ("bbbbbbbbbb-7", "its job is over or was removed"),
+        ("bbbbbbbbbb-7", "its job has ended or was deleted"),
     ]
     meta = cluster.store.head(keys.state("other"))
     assert meta is not None

@@ -1,1 +1,1 @@
-"""What lies in the bucket: keys, the documents of daemon and hosts, bundles and outputs."""
+"""Formats of the bucket: keys, documents of the daemon and the hosts, bundles, outputs."""

@@ -1,8 +1,7 @@
 """The worker agent as nodes fetch it: one tar file, named by its own digest.
 
-Layer: core, pure. In the file lie `manifest.json` and `wheels/`: bastion's own, and every package that the agent needs,
-for one Python or for several. Read by interpreters that have nothing but this package on their path, so it imports
-only the standard library.
+It holds `manifest.json` and `wheels/`: bastion and every package that the agent needs, for one or several Pythons.
+Imports only the standard library, because interpreters without any other package read it.
 """
 
 from __future__ import annotations
@@ -20,13 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel of the folder.
-
-    Attributes:
-        name: Of the package, in lower case and with hyphens.
-        file: In `wheels/`.
-        tags: What it can be used by; a wheel of the daemon's own install may have more than its file's name says.
-    """
+    """One wheel. `name`: in lower case, with hyphens; `file`: in `wheels/`; `tags`: may exceed those of its file name."""
 
     name: str
     version: str
@@ -36,12 +29,8 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What is in the file.
-
-    Attributes:
-        version: Of bastion.
-        needs: Names of the packages without which the agent does not run; further wheels are used if they fit.
-        wheels: Possibly several of one package, for different Pythons.
+    """The content of the file. `needs`: required packages; `wheels`: possibly several of one package, for different
+    Pythons.
     """
 
     version: str
@@ -50,12 +39,12 @@ class Manifest:
 
     @property
     def minors(self) -> tuple[int, ...]:
-        """The minor versions of Python 3 that it serves, on the platforms that its wheels are for."""
+        """The minor versions of Python 3 that it serves, on the platforms of its wheels."""
         minors = range(wheel_tags.OLDEST_MINOR, wheel_tags.NEWEST_MINOR + 1)
         return tuple(minor for minor in minors if not self.lacks(minor))
 
     def lacks(self, minor: int, platform: wheel_tags.Platform | None = None) -> tuple[str, ...]:
-        """What is needed and not there for that Python, on that platform if one is given."""
+        """Required packages without a wheel for that Python (and platform, if given)."""
         there = {wheel.name for wheel in self.wheels if _suits(wheel, minor, platform)}
         return tuple(name for name in self.needs if name not in there)
 
@@ -71,7 +60,6 @@ class Manifest:
 
     @staticmethod
     def read(data: bytes) -> Manifest:
-        """Reads what `to_bytes` wrote; the digest of the file has already proved that it did."""
         document = json.loads(data)
         wheels = tuple(Wheel(**{**wheel, "tags": tuple(wheel["tags"])}) for wheel in document["wheels"])
         return Manifest(version=document["version"], needs=tuple(document["needs"]), wheels=wheels)
@@ -85,17 +73,12 @@ def _suits(wheel: Wheel, minor: int, platform: wheel_tags.Platform | None) -> bo
 
 
 def pythons(minors: Sequence[int]) -> str:
-    """For people: `Python 3.10, 3.11`."""
     return "Python " + ", ".join(f"3.{minor}" for minor in minors) if minors else "no Python"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedAgent:
-    """The file and what is in it.
-
-    Attributes:
-        sha256: Digest of `archive`.
-    """
+    """The file and its manifest; `sha256` is the digest of `archive`."""
 
     sha256: str
     archive: bytes

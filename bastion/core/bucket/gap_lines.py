@@ -1,7 +1,4 @@
-"""Gap lines: what a log says where output is missing, whoever writes it.
-
-Layer: core, pure.
-"""
+"""Gap lines: mark missing output in a log."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ GAP = "gap"
 
 
 def missing(lost_bytes: int | None, reason: str) -> str:
-    """The text of a gap: how many bytes are missing (None: nobody knows) and why."""
+    """The text of a gap. `lost_bytes` None: unknown."""
     amount = "an unknown number of" if lost_bytes is None else str(lost_bytes)
     return f"{amount} bytes of output are missing here: {reason}"
 
@@ -21,7 +18,7 @@ def gap_line(text: str, *, at: float) -> bytes:
 
 
 def last_instant(text: bytes) -> float:
-    """The instant of the last line of a stored segment; 0 if that is not one of ours."""
+    """The instant of a segment's last line; 0 if the line is not ours."""
     line = text.rstrip(b"\n").rpartition(b"\n")[2]
     try:
         return from_rfc3339(line.split(b" ", 1)[0].decode("ascii"))

@@ -1,39 +1,35 @@
-"""Names of what can go wrong on a host, as its report's `error` gives them. The host writes them; the daemon decides by
-them, because who pays for a failure depends on whose it is.
-
-Layer: core, pure.
-"""
+"""Names of failures on a host, for a report's `error`. The daemon decides by them whose failure it is."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# The agent or the host started again after the command had begun; nothing runs twice.
+# The agent or the host restarted after the command had begun; nothing runs twice.
 HOST_RESTARTED: Final = "HostRestarted"
-# The host was shut down, by whoever: an operator, the cloud.
+# An operator or the cloud shut the host down.
 HOST_SHUT_DOWN: Final = "HostShutDown"
-# The host itself could not do its part: its disk refused, the command could not be started.
+# The host failed: a disk error, or the command could not be started.
 HOST_FAILED: Final = "HostFailed"
 # The cloud took the host away for another customer.
 PREEMPTED: Final = "Preempted"
 # The cloud takes the host away to maintain it.
 MAINTENANCE: Final = "Maintenance"
-# The order could not be read for so long that another machine may run the command by now.
+# The order was unreadable for so long that another machine may run the command now.
 ORDER_LOST: Final = "OrderLost"
 # The gate was closed, or belongs to another token.
 GATE_CLOSED: Final = "GateClosed"
 # The user's setup command failed.
 SETUP_FAILED: Final = "SetupFailed"
-# The user's code is not where the order says.
+# The bundle does not exist.
 BUNDLE_MISSING: Final = "BundleMissing"
-# It is there, and is not what the order says, or not what may be unpacked.
+# The bundle has another digest, or cannot be unpacked safely.
 BUNDLE_INVALID: Final = "BundleInvalid"
-# What the job says of the encrypting storage proxy makes no sense, or names a key that cannot be used.
+# The job's proxy settings are invalid, or name an unusable key.
 PROXY_REFUSED: Final = "ProxyRefused"
-# The encrypting storage proxy did not come up, or did not stay; without it nothing is stored.
+# The encrypting storage proxy did not start, or failed; without it nothing is stored.
 PROXY_FAILED: Final = "ProxyFailed"
 # The job's files filled the disk, or exceeded their limit.
 DISK_LIMIT: Final = "DiskLimit"
 
-# The user's own doing, with an exit code as a command has one. All others are the infrastructure's.
+# Failures of the user, with an exit code like a command's. All others are infrastructure failures.
 OF_THE_USER: Final = frozenset({SETUP_FAILED, BUNDLE_MISSING, BUNDLE_INVALID, PROXY_REFUSED, DISK_LIMIT})

@@ -1,6 +1,6 @@
-"""The keys of everything in the bucket (contract: `docs/reference/bucket-format.md`), relative to the bastion's ROOT.
+"""Keys of the bucket, relative to the bastion's ROOT (contract: `docs/reference/bucket-format.md`).
 
-Only this module spells a key. Names that arrive from outside are checked here before they become part of one.
+Only this module spells keys; it checks names from outside first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from bastion.core import limits
 from bastion.core.errors import InvalidSpec
 
-# Whose output it is: the job's own on a host, or the encrypting storage proxy's beside it.
+# The output of the job on a host, or of its encrypting storage proxy.
 LogSource: TypeAlias = Literal["worker", "proxy"]
 
 JOBS_ACTIVE = "jobs/active/"
@@ -32,40 +32,40 @@ DAEMON_SETTINGS = "config/daemon.toml"
 RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
 FORMER_QUOTAS = "project-quotas/former/"
-# What the daemon keeps of these files: the last good ones.
+# The daemon's copies of the last good files.
 QUOTAS_IN_FORCE = "project-quotas/in-force.config"
 SETTINGS_IN_FORCE = "config/in-force.toml"
 OPTIONS_IN_FORCE = "config/in-force-options.json"
 
-# What may be large, and can wait until there is room again.
+# Large data that can wait for free space.
 _BULK = ("logs/", "outputs/", "bundles/", "agents/")
 
-# What we create, and what we read: the ancestor's clients write any printable ASCII character but "/". Not read is what
-# a shell, a URL or gsutil takes for something else, and "~", which separates a name from a uid in our own keys.
+# Names that we create and read. The ancestor's clients write any printable ASCII character but "/". We refuse what is
+# special to a shell, a URL or gsutil, and "~", which separates a name from a uid in our keys.
 _NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _READ_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:,+=@-]*")
 # `logs/<job>.cleanup` is the log of that job's cleanup command.
 _TAKEN_ENDING = ".cleanup"
-# Endings that a reader of the logs folder takes for worker folders and rolled logs; no key of ours is equal to theirs.
+# Endings that look like worker folders and rolled logs in the logs folder.
 _MISLEADING_ENDING = re.compile(r"(?:\.d|[-.](?:19|20)\d{6}(?:\.\d+)?)\Z")
 _RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
 
 
 def is_vital(key: str) -> bool:
-    """Whether jobs cannot be started, ended or cancelled without writing this key: it may use a disk's last room."""
+    """Whether jobs cannot start, end or be cancelled without this key: it may use a disk's reserve."""
     return not key.startswith(_BULK)
 
 
 def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
-    """Refuses a name that could not be a key, a log and a folder without harming another.
+    """Refuses a name that is not safe as a key, a log and a folder.
 
     Args:
         name: The job's name, which is also its object's name.
-        bastion: The bastion's own name; its logs lie beside the jobs'.
-        new: Whether we create it, or read what another client wrote; more names are read than created.
+        bastion: The bastion's own name; its logs are beside the jobs'.
+        new: Whether we create it; more names are read than created.
 
     Raises:
-        InvalidSpec: with the rule that it breaks.
+        InvalidSpec: It breaks a rule.
     """
     if not isinstance(name, str) or not name:
         raise InvalidSpec("the job has no name; give it one with --name")
@@ -74,12 +74,12 @@ def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
         raise InvalidSpec(f"the job name {name[:80]!r} is {len(name)} characters long; the maximum is {most}")
     if new and not _NEW_NAME.fullmatch(name):
         raise InvalidSpec(
-            f"the job name {name!r} is not allowed; use lower-case letters, digits, '.', '_' and '-', "
+            f"{name!r} is not a valid job name; use lower-case letters, digits, '.', '_' and '-', "
             "with a letter or digit at both ends"
         )
     if not _READ_NAME.fullmatch(name):
         raise InvalidSpec(
-            f"the job name {name!r} is not allowed; use letters, digits and any of '_.:,+=@-', "
+            f"{name!r} is not a valid job name; use letters, digits and any of '_.:,+=@-', "
             "with a letter, a digit or '_' at the beginning"
         )
     if name.startswith(bastion):
@@ -94,12 +94,11 @@ def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether an object's name may appear in our own keys as it is."""
     return len(name) <= limits.NAME_MAX_CHARS and bool(_READ_NAME.fullmatch(name))
 
 
 def key_name(name: str) -> str:
-    """The name for a key about a job whose own name may be hostile: itself, or `sha256-<hex>`."""
+    """The name for keys about a job: its own if safe, otherwise `sha256-<hex>`."""
     if is_plain_name(name) and not name.startswith("sha256-"):
         return name
     return "sha256-" + hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
@@ -117,7 +116,7 @@ def job_uid(root: str, name: str, generation: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt of one job: `<uid>-<attempt>`; `attempt` is 0 for the run of the cleanup command."""
+    """One attempt of one job: `<uid>-<attempt>`; 0 is the run of the cleanup command."""
 
     uid: str
     attempt: int
@@ -127,7 +126,7 @@ class Run:
 
     @staticmethod
     def parse(text: str) -> Run | None:
-        """The run in a piece of a key, or None if it is none of ours."""
+        """The run in a part of a key; None if it is not one of ours."""
         match = _RUN.fullmatch(text)
         if match is None:
             return None
@@ -152,17 +151,17 @@ def complete(job: str) -> str:
 
 
 def former_result(job: str, uid: str) -> str:
-    """Where the result of an earlier job of that name lies. No job's name has the separator."""
+    """The key of an earlier job's result; no job name contains the separator."""
     return f"{JOBS_COMPLETE}{job}~{uid}"
 
 
 def former_result_before(job: str, uid: str) -> str:
-    """Where versions up to 0.1.0 put it; another job may have that very name."""
+    """Its key in versions up to 0.1.0; another job may have that name."""
     return f"{JOBS_COMPLETE}{job}.{uid}"
 
 
 def job_of_result(name: str) -> str:
-    """The job whose result, the newest or a former one, has that name under `jobs/complete/`."""
+    """The job of the result with that name under `jobs/complete/`, the newest or a former one."""
     return name.partition("~")[0]
 
 
@@ -187,7 +186,7 @@ def beat(run: str, host: int) -> str:
 
 
 def log(job: str) -> str:
-    """The log of a job as the bastion sees it; also the daemon's own, by the bastion's name."""
+    """The bastion's log of a job; also the daemon's own, by the bastion's name."""
     return f"logs/{job}"
 
 
@@ -204,7 +203,7 @@ def log_segments(job: str, run: str, host: int, *, source: LogSource = "worker")
 
 
 def log_segment(job: str, run: str, host: int, seq: int, *, source: LogSource = "worker") -> str:
-    """Ten digits, so that key order is the order of the lines."""
+    """The sequence number has ten digits, so that key order is line order."""
     return f"{log_segments(job, run, host, source=source)}{seq:010d}"
 
 
@@ -217,39 +216,33 @@ def project_history(project: str, day: str) -> str:
 
 
 def former_quota(written_at: float, generation: int) -> str:
-    """Of a quota file that another one replaced: since when it was there (seconds since the epoch), and its generation.
-
-    Both are the object's own, so that whoever keeps it a second time finds it kept.
-    """
+    """The key of a replaced quota file, from its creation time (seconds since the epoch) and its generation."""
     moment = datetime.fromtimestamp(written_at, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     return f"{FORMER_QUOTAS}{moment}-{generation}.config"
 
 
 def gang(run: str) -> str:
-    """`b-<run>`: the name of a run's gang at its provisioner."""
     return f"b-{run}"
 
 
 def agent_file(sha256: str) -> str:
-    """The worker agent with all it needs, as one tar file; the digest is the file's own."""
+    """The agent with its packages, as one tar file with that digest."""
     return f"agents/{sha256}/agent.tar"
 
 
 def agent_manifest(sha256: str) -> str:
-    """What is in that file, and which Pythons it serves."""
     return f"agents/{sha256}/manifest.json"
 
 
 def bundle(sha256: str) -> str:
-    """A user's code; the digest is the file's own."""
     return f"bundles/{sha256}.tar.gz"
 
 
 def outputs(job: str, uid: str, host: int) -> str:
-    """All that a host stored of its output folder; names of what lies there are of `bastion.core.bucket.outputs`."""
+    """A host's stored outputs; `bastion.core.bucket.outputs` defines the names below."""
     return f"outputs/{job}/{uid}/worker-{host}/"
 
 
 def output_shared(job: str, uid: str) -> str:
-    """For programs whose hosts write to one place by themselves."""
+    """A shared folder for programs whose hosts write to one place."""
     return f"outputs/{job}/{uid}/shared"

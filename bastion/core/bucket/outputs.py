@@ -1,12 +1,8 @@
-"""What a host has stored of its output folder: manifests, the objects they name, and which of them still count.
+"""A host's stored outputs: manifests, their objects, and which manifests are kept.
 
-Layer: core, pure. Under `keys.outputs(job, uid, host)` lie objects `<seq>/<name>` and, for each sync that was
-completed, `manifest-<seq>`; numbers have ten digits and only grow.
-
-Invariants:
-
-* No object is ever written a second time: a manifest that was complete stays so until it is deleted.
-* A manifest is written after everything that it names, and deleted before any of that.
+Below `keys.outputs(job, uid, host)` are objects `<seq>/<name>` and, for each completed sync, `manifest-<seq>`; numbers
+have ten digits and only grow. No object is written twice. A manifest is written after everything it names, and deleted
+before any of that.
 """
 
 from __future__ import annotations
@@ -25,9 +21,9 @@ from bastion.core.errors import InvalidDocument
 MANIFEST_PREFIX = "manifest-"
 _MANIFEST = re.compile(MANIFEST_PREFIX + r"(?P<seq>[0-9]{10})")
 _OBJECT = re.compile(r"(?P<seq>[0-9]{10})/[^\0\r\n]+")
-# Manifests that are kept: the one before the last is whole, whatever happens to the last.
+# Number of kept manifests: the one before the last stays complete whatever happens to the last.
 _KEPT = 2
-# A path of more bytes than this, or with characters that no key may have, is stored under its digest.
+# A longer path, or one with characters that no key may have, is stored under its digest.
 _NAME_MAX_BYTES = 512
 
 
@@ -39,7 +35,7 @@ def _check_path(path: str) -> str:
 
 def _check_object(name: str) -> str:
     if not _OBJECT.fullmatch(name):
-        raise ValueError("is no object of a sync")
+        raise ValueError("is not an object of a sync")
     return name
 
 
@@ -51,11 +47,7 @@ class _Model(BaseModel):
 
 
 class Part(_Model):
-    """Some bytes of a file.
-
-    Attributes:
-        object: Where they are, below the host's outputs.
-    """
+    """Some bytes of a file; `object` is relative to the host's outputs."""
 
     object: Annotated[str, AfterValidator(_check_object)]
     size: int = Field(ge=0)
@@ -63,12 +55,7 @@ class Part(_Model):
 
 
 class StoredFile(_Model):
-    """One file: its parts, in order, are its content.
-
-    Attributes:
-        mode: Permission bits.
-        mtime_ns: Of its last change, by the host's clock.
-    """
+    """One file: its parts in order. `mode`: permission bits; `mtime_ns`: last change, by the host's clock."""
 
     mode: int = Field(ge=0, le=0o777)
     mtime_ns: int
@@ -80,13 +67,7 @@ class StoredFile(_Model):
 
 
 class Manifest(_Model):
-    """An output folder as it was at one time.
-
-    Attributes:
-        run: During which it was written.
-        folders: All of them; those of files need no mention elsewhere.
-        links: Symbolic links, with their targets, which are below the folder.
-    """
+    """An output folder at one time. `folders`: all of them; `links`: symbolic links, with targets below the folder."""
 
     format: int = 1
     run: str
@@ -102,26 +83,23 @@ class Manifest(_Model):
         names = [*self.folders, *self.files, *self.links]
         taken = set(names)
         if len(taken) != len(names):
-            raise ValueError("a path stands there twice")
+            raise ValueError("a path appears twice")
         folders = set(self.folders)
         for path in names:
             parent = path.rpartition("/")[0]
             if parent and parent not in folders:
-                raise ValueError(f"{path[:200]!r} lies in a folder that is not there")
+                raise ValueError(f"{path[:200]!r} is in a folder that is not listed")
         return self
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files.values())
 
     def objects(self) -> Iterable[Part]:
-        """All that it needs."""
         for file in self.files.values():
             yield from file.parts
 
     def same_content(self, other: Manifest) -> bool:
-        """Whether the two describe the same folder."""
         return (self.files, self.links, sorted(self.folders)) == (other.files, other.links, sorted(other.folders))
 
     def to_bytes(self) -> bytes:
@@ -129,11 +107,7 @@ class Manifest(_Model):
 
 
 def read(data: bytes) -> Manifest:
-    """Parses a manifest.
-
-    Raises:
-        InvalidDocument: the bytes are none.
-    """
+    """Parses a manifest; raises InvalidDocument if it is not one."""
     try:
         documents.loads(
             data, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES, max_values=limits.OUTPUT_MANIFEST_MAX_VALUES
@@ -148,26 +122,23 @@ def manifest_name(seq: int) -> str:
 
 
 def seq_of_manifest(name: str) -> int | None:
-    """The number of a manifest of that name; None: it is none."""
+    """The number in a manifest's name; None if it is not one."""
     found = _MANIFEST.fullmatch(name)
     return int(found["seq"]) if found else None
 
 
 def seq_of_object(name: str) -> int | None:
-    """The number of the sync that stored it; None: no sync did."""
+    """The number of the sync that stored the object; None if no sync did."""
     found = _OBJECT.fullmatch(name)
     return int(found["seq"]) if found else None
 
 
 def object_name(folder: str, seq: int, path: str, part: int, parts: int) -> str:
-    """Where a sync stores a part of a file; unlike any other of the same sync.
-
-    Args:
-        folder: `keys.outputs`; with it, a key must not get too long.
-        part: From 0, of `parts`.
+    """The name of part `part` (from 0) of a file, unique within its sync. `folder`, of `keys.outputs`, limits its
+    length.
     """
     fits = len(f"{folder}{path}".encode()) <= _NAME_MAX_BYTES and not re.search(r"[\0\r\n]", path)
-    # Files of more than one part lie apart, so that no file's name can be that of another one's part.
+    # Files with several parts have their own folder, so that no file name equals a part's name.
     if parts == 1:
         return f"{seq:010d}/files/{path}" if fits else f"{seq:010d}/digests/{_digest(path)}"
     return f"{seq:010d}/parts/{path if fits else _digest(path)}/{part:06d}"
@@ -178,15 +149,12 @@ def _digest(path: str) -> str:
 
 
 def is_complete(manifest: Manifest, sizes: Mapping[str, int]) -> bool:
-    """Whether all is there, by the listed sizes of the host's objects."""
+    """Whether all objects exist, by the listed sizes."""
     return all(sizes.get(part.object) == part.size for part in manifest.objects())
 
 
 def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Which of the complete manifests still count: the newest ones, and the newest of an earlier run.
-
-    The last is what every host of a run begins with, also one that comes up late.
-    """
+    """The newest complete manifests, and the newest of an earlier run, with which every host of a run begins."""
     newest = sorted(manifests, key=lambda manifest: manifest.seq, reverse=True)
     if not newest:
         return []
@@ -196,12 +164,8 @@ def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 
 def of_run(run: str, job: str, host: int) -> str:
-    """The folder of a host's outputs, for any of the job's runs.
-
-    Raises:
-        ValueError: that is no run.
-    """
+    """The folder of a host's outputs, for any run of the job; raises ValueError if `run` is not a run."""
     parsed = keys.Run.parse(run)
     if parsed is None:
-        raise ValueError(f"{run!r} is no run")
+        raise ValueError(f"{run!r} is not a run")
     return keys.outputs(job, parsed.uid, host)

@@ -1,8 +1,7 @@
-"""What the daemon and the hosts of an attempt tell each other through the bucket: orders, claims, reports.
+"""The protocol between the daemon and the hosts of an attempt: orders, claims, reports.
 
-Writers: the daemon writes the order (and closes claims), worker 0 of slice 0 creates the claim, each host writes its
-own report. All are small JSON documents; unknown fields are ignored, so that an agent and a daemon of neighbouring
-versions understand each other.
+The daemon writes the order (and closes claims), worker 0 of slice 0 creates the claim, each host writes its report. All
+are small JSON documents; unknown fields are ignored, so that neighboring versions understand each other.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ D = TypeVar("D", bound=_Document)
 
 
 def read(kind: type[D], data: bytes) -> D:
-    """Parses an order, claim, report or agent arguments.
-
-    Raises:
-        InvalidDocument: the bytes are not such a document.
-    """
+    """Parses an order, claim, report or agent arguments; raises InvalidDocument if it is not such a document."""
     try:
         documents.loads(data)  # bounded, no duplicate keys; the model below then parses in JSON mode
         return kind.model_validate_json(data)
@@ -42,28 +37,24 @@ def read(kind: type[D], data: bytes) -> D:
 
 
 class AgentArguments(_Document):
-    """What an agent must know before it can read the bucket; travels in the node's metadata, or in a file.
+    """What an agent needs before it can read the bucket; comes in the node's metadata or in a file.
 
     Attributes:
         root: The bastion's ROOT as a URL.
-        bastion: The bastion's name.
         job: The job's name, for the log keys.
-        run: `<uid>-<attempt>`.
-        token: The attempt's run token; stands in the claim.
-        slice_index: Which replica this node is, from 0; None: all nodes of a gang get the same arguments, and each
-            asks its platform.
-        num_slices: How many replicas the job has.
+        token: The attempt's run token, written into the claim.
+        slice_index: Replica of this node, from 0; None: the agent asks its platform.
+        num_slices: Replicas of the job.
         hosts_per_slice: Hosts of one node; host i of the job is `slice_index * hosts_per_slice + worker`.
-        accelerator_type: For example `v4-32`; empty on the bastion's own host.
+        accelerator_type: `v4-32`; empty on the bastion's own host.
         devices_per_host: JAX devices of one host; 0 on the bastion's own host.
-        raw_log: Key of an object that gets the raw output as well (jobs without a slice), or empty.
-        poll_seconds: How often orders and claims are read.
-        beat_seconds: How often this host beats.
-        order_lost_seconds: Stop the command when the order could not be read for so long; 0 means never.
-        interpreter: Python for the commands of hosts that share our file system; else empty.
-        agent: Digest of the agent to fetch from the bucket (`keys.agent_file`); empty: none is fetched.
-        power_off_seconds: A node whose command has ended, and that has seen no life of the daemon for so long, powers
-            itself off; 0 means never.
+        raw_log: Key of an object that also gets the raw output (jobs without a slice), or empty.
+        poll_seconds, beat_seconds: Intervals for reading orders and claims, and for heartbeats.
+        order_lost_seconds: Stop the command after this long without reading the order; 0: never.
+        interpreter: Python for commands of hosts that share our file system; otherwise empty.
+        agent: Digest of the agent to fetch (`keys.agent_file`); empty: none.
+        power_off_seconds: A node whose command has ended powers itself off after this long without a sign of the
+            daemon; 0: never.
     """
 
     root: str
@@ -87,30 +78,27 @@ class AgentArguments(_Document):
 
 class OrderAction(str, Enum):
     RUN = "run"
-    # End the command if it still runs, report WAITING for the order's try, and run nothing: so no host begins a try
-    # while another is still at the one before.
+    # End the command if it runs and report WAITING for the order's try, so that no host begins a try while another is
+    # still in the last one.
     RESTART = "restart"
     STOP = "stop"
 
 
 class Order(_Document):
-    """`runs/<run>/order`: what the hosts of this attempt do now.
-
-    A stop order keeps the run's fields, so that a host that reads nothing else still knows what it was about.
+    """`runs/<run>/order`: what the hosts of this attempt do now. A stop order keeps the run's fields.
 
     Attributes:
         command: One bash command line, run as `bash -c`.
-        env: The spec's variables; names that the agent sets itself win over them.
+        env: The spec's variables; the agent's own take precedence.
         reason: Why to stop, for the logs and the report.
-        grace_seconds: Between SIGTERM and SIGKILL.
-        try_number: Which try of this attempt; an order of a lower one than was seen does not count, except to stop.
-        max_tries: How many there are at most.
-        code: URL of the user's code, a tar file; empty: there is none.
-        code_sha256: Its digest; empty: whatever lies there counts.
+        grace_seconds: From SIGTERM to SIGKILL.
+        try_number: Of this attempt; a lower one than seen is ignored, except to stop.
+        code: URL of the user's code, a tar file; empty: none.
+        code_sha256: Its digest; empty: not checked.
         setup: Command line to run once before the command; None: the default one, empty: none.
-        output_dir: Folder below the command's own whose content is stored; empty: none.
-        output_sync: Whose stored content a host begins with: "each" its own, or "worker0" that of host 0.
-        proxy: What the encrypting storage proxy beside the command encrypts; empty: there is no proxy.
+        output_dir: Folder below the working directory whose content is stored; empty: none.
+        output_sync: The stored content that a host begins with: "each" its own, "worker0" that of host 0.
+        proxy: What the encrypting storage proxy encrypts; empty: no proxy.
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
@@ -135,9 +123,9 @@ class Order(_Document):
 
 
 class Claim(_Document):
-    """`jobs/claims/<run>`: create-only. Either worker 0 may run (`token`), or the daemon closed the gate (`closed`).
+    """`jobs/claims/<run>`: create-only. Worker 0 may run (`token`), or the daemon closed the gate (`closed`).
 
-    `address` is `host:port` of worker 0, where the hosts of the job find their coordinator; empty without a slice.
+    `address`: `host:port` of worker 0, the hosts' coordinator; empty without a slice.
     """
 
     run: str
@@ -148,12 +136,12 @@ class Claim(_Document):
 
 
 class HostPhase(str, Enum):
-    """Where a host is; only EXITED, STOPPED, REFUSED and FAILED are final."""
+    """A host's progress; EXITED, STOPPED, REFUSED and FAILED are final."""
 
-    WAITING = "waiting"  # the agent is up and waits for the claim, or for the order of its next try
+    WAITING = "waiting"  # waits for the claim, or for the order of its next try
     PREPARING = "preparing"  # fetches the code, sets up, restores outputs
     RUNNING = "running"  # the command runs
-    ENDED = "ended"  # the command ended by itself, its exit code is known; output is still being uploaded
+    ENDED = "ended"  # the command ended by itself; its output is being uploaded
     EXITED = "exited"  # the command ended by itself; its output is uploaded
     STOPPED = "stopped"  # ended by a stop order, before or after the command began; its output is uploaded
     REFUSED = "refused"  # the gate was closed or belongs to another token: the command never ran here
@@ -165,18 +153,15 @@ class HostPhase(str, Enum):
 
 
 class Report(_Document):
-    """`runs/<run>/reports/<i>`: written by host i on every change; of a newer checkpoint alone, only now and then
+    """`runs/<run>/reports/<i>`: written by host i on every change, for a checkpoint alone less often
     (`limits.CHECKPOINT_REPORT_SECONDS`).
 
     Attributes:
-        token: The run token the host was given; a report with another one does not count.
-        exit_code: The command's, 128 + n for a signal n; None until it ended.
-        error: Name of what went wrong on the host, one of `bastion.core.bucket.host_errors`; empty otherwise.
-        message: The same for people.
-        started_at, ended_at: RFC 3339 by the host's clock; shown, never compared with another clock.
-        checkpointed_at: When the command last touched its checkpoint file, by the same clock and never before
-            `started_at`; empty if it never did.
-        try_number: Which try of the attempt this is about.
+        token: The run token of the host; the daemon ignores a report with another one.
+        exit_code: The command's, 128 + n for signal n; None until it ended.
+        error: One of `bastion.core.bucket.host_errors`, or empty.
+        started_at, ended_at: RFC 3339 by the host's clock; never compared with another clock.
+        checkpointed_at: Last touch of the checkpoint file, by the same clock, not before `started_at`; empty if none.
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")

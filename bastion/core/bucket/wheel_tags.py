@@ -1,7 +1,7 @@
-"""Which wheels an interpreter can use, by their tags (`cp311-abi3-manylinux_2_34_x86_64`).
+"""Wheel tags that an interpreter can use (`cp311-abi3-manylinux_2_34_x86_64`).
 
-Layer: core, pure. Also read by interpreters that have nothing but this package on their path, so it imports only the
-standard library. What it answers for Linux is what pip answers, for CPython with the usual ABI.
+Imports only the standard library, because interpreters without any other package read it. On Linux the answers equal
+pip's, for CPython with the usual ABI.
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ _OLD_MANYLINUX = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """What an interpreter runs on.
-
-    Attributes:
-        system: `linux` or `darwin`.
-        machine: For example `x86_64`.
-        glibc: Its version; None where there is another C library.
+    """An interpreter's platform. `system`: `linux` or `darwin`; `machine`: `x86_64`, ...; `glibc`: None for another C
+    library.
     """
 
     system: str
@@ -30,7 +26,7 @@ class Platform:
 
 
 def expand(tag: str) -> list[str]:
-    """The single tags of a compressed one: `py2.py3-none-any` is two. Empty if it is not a tag at all."""
+    """The single tags of a compressed one (`py2.py3-none-any` is two); empty if it is not a tag."""
     pieces = tag.split("-")
     if len(pieces) != 3:
         return []
@@ -39,12 +35,11 @@ def expand(tag: str) -> list[str]:
 
 
 def of_file_name(name: str) -> list[str]:
-    """The tags of a wheel by its file's name."""
     return expand("-".join(name.removesuffix(".whl").split("-")[-3:]))
 
 
 def suits_python(tag: str, minor: int) -> bool:
-    """Whether CPython 3.`minor` can use it, on the platform that it was made for."""
+    """Whether CPython 3.`minor` can use it, on its platform."""
     python, abi, _ = tag.split("-")
     if python == "py3" or re.fullmatch(r"py3\d+", python):
         return abi == "none" and int(python[3:] or 0) <= minor
@@ -57,7 +52,6 @@ def suits_python(tag: str, minor: int) -> bool:
 
 
 def suits_platform(tag: str, platform: Platform) -> bool:
-    """Whether it was made for a platform like this one."""
     made_for = tag.split("-")[2]
     if made_for == "any":
         return True

@@ -1,1 +1,1 @@
-"""What the encrypting proxy, its clients and the agent agree on."""
+"""Contracts between the encrypting proxy, its clients and the agent."""

@@ -1,7 +1,6 @@
-"""What storage clients read from their environment, so that they speak with the encrypting proxy and trust it.
+"""The environment with which storage clients use the encrypting proxy and trust it.
 
-Layer: core, pure. The worker sets these variables for a command, `bastion proxy run` prints them for a shell, and
-`bastion proxy doctor` checks them.
+The agent sets it for a command, `bastion proxy run` prints it for a shell, `bastion proxy doctor` checks it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-# The file of trusted authorities, by the variable that each client reads.
+# Variables for the file of trusted authorities, with the clients that read them.
 BUNDLES: Final[Mapping[str, str]] = {
     "REQUESTS_CA_BUNDLE": "google-cloud-storage",
     "SSL_CERT_FILE": "gcsfs and most others",
@@ -20,10 +19,10 @@ BUNDLES: Final[Mapping[str, str]] = {
     "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": "gcloud",
     "HTTPLIB2_CA_CERTS": "httplib2",
 }
-# Of these, what a shell need not have; a job's program may start the tool all the same.
+# Optional in a shell; a job's program may still start the tool.
 BUNDLES_OF_TOOLS: Final = ("CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "HTTPLIB2_CA_CERTS")
 METADATA_HOSTS: Final = ("metadata.google.internal", "169.254.169.254")
-# With one of them, clients speak with that endpoint, not with the storage hosts that the proxy stands for.
+# Any of them sends clients to another endpoint, around the proxy.
 EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 ELSEWHERE: Final = (
     EMULATOR,
@@ -31,11 +30,11 @@ ELSEWHERE: Final = (
     "API_ENDPOINT_OVERRIDE",
     "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE",
 )
-# gcsfs takes notice of a proxy only if it is told to; fsspec reads this as what `gs://` file systems are made with.
+# Makes gcsfs use a proxy; fsspec reads it as arguments of `gs://` file systems.
 FSSPEC: Final = "FSSPEC_GS"
-# gcsfs asks over gRPC which kind of bucket it has before it; no HTTP proxy answers that, and it waits for 90 s.
+# Otherwise gcsfs asks over gRPC for the bucket's type, gets no answer through an HTTP proxy, and waits for 90 s.
 GCSFS_GRPC: Final = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
-# TensorFlow's: behind a proxy on the same host, what fails once fails for good, and others do the repeating.
+# TensorFlow's retries: the proxy on the same host retries already.
 _RETRIES: Final = "GCS_RETRY_CONFIG_MAX_RETRIES"
 
 _HOSTS = ("storage.googleapis.com", "www.googleapis.com")
@@ -46,11 +45,7 @@ _OTHER_HOST = re.compile(
 
 
 def defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """Variables that a client gets besides the proxy's address and its bundle; what is given stays.
-
-    Args:
-        given: The client's environment without them.
-    """
+    """Variables besides the proxy's address and its bundle; values in `given`, the client's environment, stay."""
     return {
         _RETRIES: given.get(_RETRIES, "0"),
         FSSPEC: _trusting_environment(given.get(FSSPEC, "")),
@@ -59,13 +54,13 @@ def defaults(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def heeds_proxy(fsspec: str) -> bool:
-    """Whether gcsfs heeds `https_proxy` with that value of `FSSPEC_GS`."""
+    """Whether gcsfs uses `https_proxy` with that value of `FSSPEC_GS`."""
     settings = _settings(fsspec)
     return settings is not None and settings.get("session_kwargs", {}).get("trust_env") is True
 
 
 def is_storage_exempt(part: str) -> bool:
-    """Whether an entry of `no_proxy` takes in a storage host, by the widest reading of any client."""
+    """Whether an entry of `no_proxy` covers a storage host, by the widest reading of any client."""
     if part.count(":") > 1:
         return False  # an address
     name = part.lower().partition(":")[0].lstrip("*.").rstrip(".")
@@ -75,15 +70,14 @@ def is_storage_exempt(part: str) -> bool:
 
 
 def split_exemptions(value: str) -> list[str]:
-    """The entries of `no_proxy`."""
     return [part for part in re.split(r"[,\s]+", value) if part]
 
 
 def _trusting_environment(given: str) -> str:
-    """Settings of fsspec in which gcsfs heeds `https_proxy`, whatever else is set there."""
+    """The settings of fsspec plus the one that makes gcsfs use `https_proxy`."""
     settings = _settings(given)
     if settings is None:
-        return given  # fsspec says what is wrong with it
+        return given  # fsspec reports the error
     session = {**settings.get("session_kwargs", {}), "trust_env": True}
     return json.dumps({**settings, "session_kwargs": session})
 

@@ -1,7 +1,4 @@
-"""Names of keys that wrap keys, spelt as Cloud KMS spells them, wherever the keys lie.
-
-Layer: core, pure.
-"""
+"""Names of wrapping keys, in the spelling of Cloud KMS, for every key service."""
 
 from __future__ import annotations
 
@@ -18,26 +15,19 @@ FORM = "projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY"
 
 
 def is_key_name(name: str) -> bool:
-    """Whether it is the full name of a key (not of one of its versions)."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_version(version: str) -> bool:
-    """Whether it can be the number of a key's version."""
     return _VERSION.fullmatch(version) is not None
 
 
 def check_key_name(name: str) -> str:
-    """The name.
-
-    Raises:
-        Refused: it is not the full name of a key.
-    """
+    """Returns the name; raises Refused if it is not the full name of a key."""
     if not is_key_name(name):
-        raise Refused(f"{name[:300]!r} is not the name of a key; write {FORM}")
+        raise Refused(f"{name[:300]!r} is not a valid key name; write {FORM}")
     return name
 
 
 def version_name(key: str, version: str) -> str:
-    """The full name of a version, as Cloud KMS shows it."""
     return f"{key}/cryptoKeyVersions/{version}"

@@ -1,7 +1,4 @@
-"""What the worker and the encrypting storage proxy tell each other: variables, files, exit codes.
-
-Layer: core, pure. They are two programs, and neither imports the other.
-"""
+"""The contract between the agent and the encrypting storage proxy: variables, files, exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Final
 from bastion.core.encryption.key_mapping import MAPPING as MAPPING
 from bastion.core.errors import EXIT_INFRASTRUCTURE, EXIT_REFUSED
 
-# Variables that both know; the proxy's settings have more. Where it listens and what its folders are, the worker says.
+# Shared variables; the proxy's settings have more. The agent sets the address and the folders.
 PREFIX: Final = "GCS_PROXY_"
 DEBUG: Final = "DEBUG_LEVEL"
 CERT_PATH: Final = "PROXY_CERT_PATH"
@@ -18,14 +15,14 @@ LISTEN: Final = "GCS_PROXY_LISTEN"
 STATE_PATH: Final = "GCS_PROXY_STATE_PATH"
 UPSTREAM: Final = "GCS_PROXY_UPSTREAM"
 
-# In the folder `CERT_PATH`: the public certificate, which appears only once the proxy listens (its name is the one that
-# other launchers wait for), and the same with all authorities that the host trusts anyway.
+# In the folder `CERT_PATH`: the public certificate, which appears when the proxy listens (other launchers wait for this
+# name), and the certificate together with the host's own authorities.
 CA_FILE: Final = "mitmproxy-ca-cert.pem"
 BUNDLE_FILE: Final = "ca-bundle.pem"
 
 PORT: Final = 9080
 LOOPBACK: Final = "127.0.0.1"
 
-# With which the proxy ends when it cannot begin: what it was told makes no sense, or the key service does not answer.
+# Exit codes of a proxy that cannot start: invalid settings, or no answer from the key service.
 EXIT_CONFIGURATION: Final = EXIT_REFUSED
 EXIT_OUT_OF_REACH: Final = EXIT_INFRASTRUCTURE

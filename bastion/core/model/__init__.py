@@ -1,1 +1,1 @@
-"""Jobs, attempts, gangs and places as plain values."""
+"""Values: jobs, attempts, gangs, places, settings."""

@@ -1,7 +1,4 @@
-"""How much of each kind of trouble a job bears, besides what its own spec says.
-
-Layer: core, pure. `World.settings.budgets` are those in force.
-"""
+"""Budgets: how much of each class of failure a job may have, besides its own spec (`World.settings.budgets`)."""
 
 from __future__ import annotations
 
@@ -12,17 +9,17 @@ from bastion.core import limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """What an operator may set; the defaults are the limits of the same names.
+    """The operator's budgets; the defaults are the limits of the same names.
 
     Attributes:
-        eviction_grace_seconds: Between SIGTERM and SIGKILL of a cancelled job; of one that is stopped otherwise, too,
-            if there is no quota file with its project's own `grace_seconds`.
-        failure_grace_seconds: The same for the other hosts of a job of which one host failed.
+        eviction_grace_seconds: From SIGTERM to SIGKILL of a cancelled job, and of a job stopped for another reason if
+            no quota file gives its project's `grace_seconds`.
+        failure_grace_seconds: The same for the other hosts of a job after one host failed.
         infrastructure_attempts: Attempts lost to infrastructure before the job fails.
-        zone_wait_seconds: A gang that waits for capacity in one zone for so long is given up for the next zone.
-        provision_seconds: Hosts that do not come up within this time are given up.
-        power_off_seconds: A node whose command has ended and that sees no life of the daemon for so long powers itself
-            off; 0: never.
+        zone_wait_seconds: How long a gang waits for capacity in one zone before it moves to the next.
+        provision_seconds: How long hosts may take to come up.
+        power_off_seconds: A node whose command has ended powers itself off after this long without a sign of the
+            daemon; 0: never.
     """
 
     eviction_grace_seconds: float = limits.EVICTION_GRACE_SECONDS

@@ -1,7 +1,7 @@
-"""`jobs/user_states/<job>`: a user asks for a job's end.
+"""`jobs/user_states/<job>`: a user's request to cancel a job.
 
-Layer: core, pure. `status` and `metadata` are the contract: other clients write the bare status or both keys, and build
-an object from exactly these two. Ours adds who asked, when, and for which job of that name, under `metadata`.
+`status` and `metadata` are the contract: other clients write the bare status or both keys, and build an object from
+exactly these two. Ours adds who asked, when, and for which uid, under `metadata`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BY_MAX_CHARS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequest:
-    """What such an object says. `cancel` is false if it asks for something else; `uid` and `by` are empty if absent."""
+    """The content of a request. `cancel` is false for any other request; `uid` and `by` are empty if absent."""
 
     cancel: bool
     uid: str = ""
@@ -27,16 +27,16 @@ class CancelRequest:
 
 
 def to_bytes(*, by: str, at: str, uid: str = "") -> bytes:
-    """A request to cancel; without `uid`, the job of that name that was queued before `at` (RFC 3339)."""
+    """A cancel request; without `uid`, for the job of that name that was queued before `at` (RFC 3339)."""
     metadata = {"by": by, "at": at} | ({"uid": uid} if uid else {})
     return documents.dumps({"status": Status.CANCELLING.value, "metadata": metadata})
 
 
 def read(data: bytes) -> CancelRequest:
-    """Reads a request: ours, that of a version that wrote its keys at the top level, another client's, or a plain word.
+    """Reads a request: ours, one with its keys at the top level (older versions), another client's, or a plain status.
 
     Raises:
-        InvalidDocument: none of them.
+        InvalidDocument: It is none of them.
     """
     text = data.strip().decode("utf-8", "replace")
     if text.upper() == Status.CANCELLING.value:
@@ -46,7 +46,7 @@ def read(data: bytes) -> CancelRequest:
     except documents.DocumentError as error:
         raise InvalidDocument(str(error)) from error
     if not isinstance(document, dict):
-        raise InvalidDocument("a request to cancel is a JSON object")
+        raise InvalidDocument("a cancel request must be a JSON object")
     metadata = document.get("metadata")
     ours = {**document, **metadata} if isinstance(metadata, dict) else document
     uid, by = ours.get("uid"), ours.get("by")

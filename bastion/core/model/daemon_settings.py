@@ -1,7 +1,7 @@
-"""`config/daemon.toml`: from an operator's bytes to `Provisioning`, or to everything that is wrong with them.
+"""`config/daemon.toml`: from an operator's bytes to `Provisioning`, or to a list of all problems.
 
-Layer: core, pure. What is missing is named with the command that finds its value. Unknown keys are problems: a
-misspelt one would silently mean its default.
+A missing value is reported with the command that finds it. Unknown keys are problems: a misspelled one would silently
+get its default.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Zone = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9
 _Zones = Annotated[list[_Zone], Field(min_length=1, max_length=32)]
 _Seconds = Annotated[float, Field(ge=0, le=7 * _DAY, allow_inf_nan=False)]
 
-# What finds the value of a key, by its last word. `{project}` is the file's own, if it has one.
+# The command that finds a key's value, by the last part of the key. `{project}` is the file's own, if present.
 FINDERS = {
     "project": "gcloud config get project",
     "zones": "gcloud compute tpus locations list --project={project}",
@@ -43,7 +43,7 @@ FINDERS = {
 }
 
 
-# Python reads such a number, and refuses to write it in any message.
+# Python reads such a number but cannot format it in a message.
 _LONG_NUMBER = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 
 
@@ -93,12 +93,7 @@ class _File(_Table):
 
 @dataclass(frozen=True, slots=True)
 class SettingsProblem:
-    """One thing that is wrong.
-
-    Attributes:
-        line: From 1; None if it has no place.
-        find: The command that finds the right value; empty if there is none.
-    """
+    """One problem. `line`: from 1, or None; `find`: the command that finds the right value, or empty."""
 
     line: int | None
     message: str
@@ -110,19 +105,13 @@ class SettingsProblem:
 
 
 class SettingsError(InvalidDocument):
-    """The settings cannot be used; `problems` are all that were found."""
-
     def __init__(self, problems: tuple[SettingsProblem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
 
 def load(data: bytes) -> Provisioning:
-    """Reads and checks a settings file.
-
-    Raises:
-        SettingsError: with every problem that could be found.
-    """
+    """Reads and checks a settings file; raises SettingsError if it has problems."""
     text, document = _parse(data)
     reader = _Reader(document, Lines(text))
     file = reader.file()
@@ -137,28 +126,27 @@ def _refuse(message: str) -> SettingsError:
 
 def _parse(data: bytes) -> tuple[str, dict[str, Any]]:
     if len(data) > limits.DOCUMENT_MAX_BYTES:
-        raise _refuse(f"the file has more than {limits.DOCUMENT_MAX_BYTES} bytes")
+        raise _refuse(f"the file is larger than the maximum of {limits.DOCUMENT_MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
         if _LONG_NUMBER.search(text):
             raise _refuse("a number is too long; correct it")
         return text, tomli.loads(text)
     except UnicodeDecodeError as error:
-        raise _refuse("this is not UTF-8 text; save the file as UTF-8") from error
-    except (ValueError, RecursionError) as error:  # tomli's own error is a ValueError, and so is that of huge integers
-        raise _refuse(f"this is not TOML: {str(error)[:300] or 'it nests too deeply'}; correct the syntax") from error
+        raise _refuse("the file is not UTF-8 text; save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:  # tomli's error is a ValueError, as is that of huge integers
+        raise _refuse(
+            f"the file is not valid TOML: {str(error)[:300] or 'it nests too deeply'}; correct the syntax"
+        ) from error
 
 
 class _Reader:
-    """Checks one parsed document and gathers problems."""
-
     def __init__(self, document: Mapping[str, Any], lines: Lines) -> None:
         self._document = document
         self._lines = lines
         self.problems: list[SettingsProblem] = []
 
     def file(self) -> _File | None:
-        """The document's meaning, as far as its form goes; None if even that is wrong."""
         try:
             file = _File.model_validate(self._document)
         except ValidationError as error:
@@ -182,7 +170,7 @@ class _Reader:
         )
 
     def _add_form(self, kind: str, place: tuple[str | int, ...], message: str) -> None:
-        """One finding of the form's check, in words of ours."""
+        """Adds one finding of the schema check, in our terms."""
         path = _in_the_file(place, self._document, missing=kind == "missing")
         name = _shown(path)
         last = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
@@ -191,20 +179,19 @@ class _Reader:
         elif kind == "extra_forbidden":
             known = _known_keys(path)
             near = difflib.get_close_matches(last, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            self._problem(f"{name} is not a key of the settings; {hint}", *path)
+            hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(known)}"
+            self._problem(f"{name} is not a valid key; {hint}", *path)
         elif not any(problem.message.startswith(f"{name} ") for problem in self.problems):
-            # A value that may be of two forms is told once.
+            # A value with two possible forms is reported once.
             self._problem(f"{name} is not valid: {message[0].lower()}{message[1:]}", *path, find=last)
 
     def _tables(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """`[defaults]` under "", and the tables of families, as far as they are tables."""
+        """`[defaults]` under "", and the tables of the resource types."""
         types = self._document.get("types")
         entries = {"": self._document.get("defaults"), **(types if isinstance(types, dict) else {})}
         return ((name, table) for name, table in entries.items() if isinstance(table, dict))
 
     def _families(self) -> None:
-        """What each family needs: zones, and whom its hosts act as."""
         tables = dict(self._tables())
         defaults = tables.pop("", {})
         served = instance_types.served_families()
@@ -212,13 +199,13 @@ class _Reader:
             if family in served:
                 continue
             meant = instance_types.family_of(family)
-            hint = f"did you mean {meant}?" if meant in served else f"those served are {', '.join(served)}"
-            self._problem(f"types.{family} is no family that is served; {hint}", "types", family)
+            hint = f"did you mean {meant}?" if meant in served else f"served: {', '.join(served)}"
+            self._problem(f"types.{family} is not a served resource type; {hint}", "types", family)
         if not tables and "zones" not in defaults:
             self._problem("defaults.zones is missing", "defaults", find="zones")
         wanted: list[tuple[str, Mapping[str, Any]]] = [(f"types.{family}", tables[family]) for family in tables]
         if not tables or "zones" in defaults:
-            wanted = [("defaults", defaults)]  # every family is provisioned, with what stands there at least
+            wanted = [("defaults", defaults)]  # every type is provisioned, with at least these
         for key in ("zones", "service_account"):
             for name, table in wanted:
                 if key not in table and key not in defaults and (key, name) != ("zones", "defaults"):
@@ -233,21 +220,20 @@ class _Reader:
                 self._problem(f"tiers[{number}].reservation is missing", "tiers", number, find="reservation")
             elif tier.get("reservation") and tier.get("model") in ("on-demand", "spot"):
                 self._problem(
-                    f"tiers[{number}].reservation is there, and its model is {tier['model']}; only a reserved tier has "
-                    "a reservation",
+                    f'tiers[{number}].reservation requires model "reserved", not "{tier["model"]}"; remove one of them',
                     *("tiers", number, "reservation"),
                 )
             for key in ("reservation", "zones"):
                 for family in tier[key] if isinstance(tier.get(key), dict) else ():
                     if family not in instance_types.served_families():
-                        self._problem(f"tiers[{number}].{key}.{family} is no family that is served", "tiers", number)
+                        self._problem(f"tiers[{number}].{key}.{family} is not a served resource type", "tiers", number)
 
 
 _PROBLEMS_MAX = 100
 
 
 def _in_the_file(place: tuple[str | int, ...], document: Any, *, missing: bool) -> tuple[str | int, ...]:
-    """The part of a finding's place that leads through the document: the check adds names of alternatives to it."""
+    """The part of a finding's path that exists in the document, without the schema's names of alternatives."""
     path: list[str | int] = []
     for part in place:
         in_list = isinstance(document, list) and isinstance(part, int) and part < len(document)
@@ -269,7 +255,6 @@ def _shown(path: tuple[str | int, ...]) -> str:
 
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
-    """The keys of the table in which the last of the path stands."""
     tables: dict[str, type[_Table]] = {
         "defaults": _Family,
         "types": _Family,
@@ -282,7 +267,7 @@ def _known_keys(path: tuple[str | int, ...]) -> list[str]:
 
 
 def known_keys() -> list[str]:
-    """Every key there is, for the reference: `defaults.zones`, `tiers.model`, ..."""
+    """Every key, for the reference: `defaults.zones`, `tiers.model`, ..."""
     return [
         *(name for name in _File.model_fields),
         *(f"defaults.{name}" for name in _Family.model_fields),
@@ -335,7 +320,7 @@ def _provisioning(file: _File) -> Provisioning:
 
 
 def _warnings(file: _File, families: Mapping[str, FamilySettings]) -> Iterator[str]:
-    """What the table of instance types knows better, or did not know yet when it was made."""
+    """Values that contradict the table of instance types; the table may be outdated."""
     if file.endpoint:
         yield f"slices come from {file.endpoint}, not from the cloud"
         return

@@ -1,7 +1,4 @@
-"""Slices as the scheduler's side sees them: what to create and where, and what a provisioner says of it.
-
-Layer: core, pure. The unit is the gang: all the slices of one run (its replicas), created and deleted as one.
-"""
+"""Gangs: all slices (replicas) of one run, created and deleted together."""
 
 from __future__ import annotations
 
@@ -13,20 +10,18 @@ from bastion.core.errors import ProvisionerRefused, Stockout
 
 
 class GangState(str, Enum):
-    """What a provisioner says of a gang, or of one of its nodes."""
-
-    WAITING = "waiting"  # accepted, and there is no capacity for it yet
+    WAITING = "waiting"  # accepted; no capacity yet
     CREATING = "creating"
     READY = "ready"
     DELETING = "deleting"
-    # Gone bad for a reason outside of the job (pre-empted, maintenance, failed repair); must still be deleted.
+    # Lost for a reason outside the job (preemption, maintenance, failed repair); must still be deleted.
     LOST = "lost"
-    # It was never created as a whole and never will be; what there is of it must still be deleted.
+    # Never fully created and never will be; existing nodes must still be deleted.
     FAILED = "failed"
 
 
 class CapacityModel(str, Enum):
-    """What a gang's capacity costs, and how sure it is."""
+    """The price and reliability class of a gang's capacity."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -35,14 +30,14 @@ class CapacityModel(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a gang is created, and as what. A run's intent stores it: settings may change while it lives.
+    """Where and as what a gang is created. A run's intent stores it, because settings may change later.
 
     Attributes:
         zone: Empty: the provisioner's own.
         reservation: Name of the reservation of a `RESERVED` gang.
         network, subnetwork: Empty for the project's defaults.
-        external_ips: Whether hosts get addresses of their own; without, the subnetwork needs Private Google Access.
-        service_account: E-mail address the hosts act as; empty for the project's default.
+        external_ips: Whether hosts get external addresses; without them the subnetwork needs Private Google Access.
+        service_account: E-mail address of the hosts' identity; empty for the project's default.
         runtime_version: Software version of the nodes; empty for the instance type's own.
     """
 
@@ -58,12 +53,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRef:
-    """Which gang: all that a provisioner must know to look for it or to delete it, also after a restart.
+    """What a provisioner needs to look up or delete a gang, also after a restart.
 
     Attributes:
-        name: `b-<run>`; at most 63 characters, with what a provisioner adds for each node.
+        name: `b-<run>`; at most 63 characters, including a node's suffix.
         zone: Empty: the provisioner's own.
-        num_slices: How many slices it has; a gang is gone only when it is certain that none of them exists.
+        num_slices: A gang is gone only when none of its slices exists.
     """
 
     name: str
@@ -71,7 +66,7 @@ class GangRef:
     num_slices: int = 1
 
     def node(self, slice_index: int) -> str:
-        """The name of one slice's node: the gang's, and with several slices `<name>-<index>`."""
+        """The node name of a slice: the gang's name, with `-<index>` if there are several slices."""
         return self.name if self.num_slices == 1 else f"{self.name}-{slice_index}"
 
 
@@ -80,15 +75,13 @@ class GangRequest:
     """One gang to create.
 
     Attributes:
-        bastion: The bastion's name; becomes a label, and only what has it is ever listed or deleted.
-        run: `<uid>-<attempt>`; becomes a label.
-        token: The attempt's random run token; proves that a gang found under this name is ours.
-        accelerator_type: Of each slice, as the Cloud TPU API spells it, for example `v4-32`; empty for the bastion's
-            own host.
-        place: Its zone is the ref's, and its runtime version is not empty for a gang of slices.
-        valid_until_seconds: For how long the request may wait for capacity; None: for ever.
-        agent_arguments: JSON for the worker agents, the same for all hosts, see
-            `bastion.core.bucket.protocol.AgentArguments`.
+        bastion: The bastion's name, a label; only gangs with it are listed or deleted.
+        run: `<uid>-<attempt>`, a label.
+        token: The attempt's random run token; proves that a gang of this name is ours.
+        accelerator_type: Of each slice in the Cloud TPU API's spelling, `v4-32`; empty for the bastion's own host.
+        place: Its zone is the ref's; its runtime version is not empty for slices.
+        valid_until_seconds: How long the request may wait for capacity; None: no limit.
+        agent_arguments: JSON for the agents of all hosts (`bastion.core.bucket.protocol.AgentArguments`).
     """
 
     ref: GangRef
@@ -103,13 +96,13 @@ class GangRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangStatus:
-    """One gang as the provisioner sees it.
+    """One gang as the provisioner reports it.
 
     Attributes:
-        waiting: While it waits: the API's own word for it, for example `WAITING_FOR_RESOURCES`.
-        failure: If it is `FAILED`: the cause (a value of `bastion.core.model.job_record.Cause`) and the API's words.
-        message: For people: state of health, why it was lost.
-        nodes: State of each node that exists, by name (`GangRef.node`); empty where a gang is one piece.
+        waiting: If it waits: the API's state name, for example `WAITING_FOR_RESOURCES`.
+        failure: If it is `FAILED`: the cause (a `bastion.core.model.job_record.Cause` value) and the API's message.
+        message: For people: health, or why it was lost.
+        nodes: State of each existing node by name (`GangRef.node`); empty if the gang is one piece.
     """
 
     ref: GangRef
@@ -124,7 +117,6 @@ class GangStatus:
 
 
 def failure_of(error: Exception) -> tuple[str, str]:
-    """The cause and the words of a creation that failed, for `GangStatus.failure`."""
     match error:
         case Stockout():
             return "capacity", str(error)

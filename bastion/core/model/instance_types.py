@@ -1,8 +1,8 @@
-"""Instance types: what `tpu-v4-32` means in hosts, chips, JAX devices and units of quota.
+"""Instance types: `tpu-v4-32` in hosts, chips, JAX devices and units of quota.
 
-The table `accelerators.csv` holds every type of the Cloud TPU API (v2 to v6e), and TPU7x and GPUs, which are known by
-name so that the refusal can say why. A resource type is the family's name; its unit is the number in the type's name
-(TensorCores for v2-v4 and v5p, chips for v5litepod and v6e).
+`accelerators.csv` lists every type of the Cloud TPU API (v2 to v6e). It also lists TPU7x and GPUs, so that a refusal
+can name them. A resource type is the prefix of the type's name; its unit is the number in the name (TensorCores for
+v2-v4 and v5p, chips for v5litepod and v6e).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from bastion.core.errors import UnknownInstanceType
 
-# What people put before a family's name; taken off in this order.
+# Prefixes that users put before a resource type; removed in this order.
 _PREFIXES = ("tpu-", "gpu-", "nvidia-")
-# Other tools' and documents' names of families.
+# Names of resource types in other tools and documents.
 _ALIASES = {
     "v5e": "v5litepod",
     "v5lite": "v5litepod",
@@ -36,13 +36,13 @@ class InstanceType:
     """One row of the table.
 
     Attributes:
-        accelerator_type: As the Cloud TPU API spells it, `v4-32`.
-        resource_type: What quota files count, `v4`.
+        accelerator_type: In the Cloud TPU API's spelling, `v4-32`.
+        resource_type: The quota file's name, `v4`.
         amount: Units of quota of one slice, 32.
         hosts: VMs of one slice.
-        devices_per_host: JAX devices each VM sees.
-        runtime_version: Software image that Cloud TPU boots for it.
-        zones: Where the type was offered when the table was made; empty where nobody noted it.
+        devices_per_host: JAX devices per VM.
+        runtime_version: Software image that Cloud TPU boots.
+        zones: Where it was offered when the table was made; empty if unknown.
         served: Whether the Cloud TPU API offers it.
     """
 
@@ -60,7 +60,6 @@ class InstanceType:
 
     @property
     def name(self) -> str:
-        """As users type it: `tpu-v4-32`."""
         return f"tpu-{self.accelerator_type}" if self.served else self.accelerator_type
 
 
@@ -84,16 +83,16 @@ def table() -> dict[str, InstanceType]:
             zones=tuple(row["zones"].split()),
             served=row["cloud_tpu_api"] == "yes",
         )
-        # Some sizes come in several topologies; the first row is the default one.
+        # Some sizes have several topologies; the first row is the default.
         types.setdefault(kind.accelerator_type, kind)
     return types
 
 
 def lookup(name: str) -> InstanceType:
-    """The type a user names as `tpu-v4-32`.
+    """The type with that name, such as `tpu-v4-32`.
 
     Raises:
-        UnknownInstanceType: with the sizes of that family, or the nearest names.
+        UnknownInstanceType: No such type; the message lists sizes or similar names.
     """
     known = table()
     kind = known.get(name.removeprefix("tpu-"))
@@ -105,30 +104,26 @@ def lookup(name: str) -> InstanceType:
     sizes = sorted((t for t in known.values() if t.resource_type == family), key=lambda t: t.amount)
     if sizes and not sizes[0].served:
         raise UnknownInstanceType(
-            f"{name} is of a family that is known ({family}), but the Cloud TPU API does not offer it and this bastion "
-            f"provisions through that API; choose a type of {', '.join(served_families())}"
+            f"the Cloud TPU API does not offer {name} ({family}); choose a type of {', '.join(served_families())}"
         )
     meant = known.get(f"{family}-{name.rpartition('-')[2]}")
     if meant is not None:
         raise UnknownInstanceType(f"{name} is not an instance type; did you mean {meant.name}?")
     if sizes:
-        raise UnknownInstanceType(
-            f"{name} is not a size that exists; {family} comes as {', '.join(t.name for t in sizes)}"
-        )
+        raise UnknownInstanceType(f"{name} is not a valid size; {family} has {', '.join(t.name for t in sizes)}")
     near = difflib.get_close_matches(name, [t.name for t in known.values() if t.served], n=3, cutoff=0.5)
     families = sorted(f"tpu-{each}-N" for each in served_families())
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the families are {', '.join(families)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"valid resource types: {', '.join(families)}"
     raise UnknownInstanceType(f"{name} is not an instance type; {hint}")
 
 
 @functools.cache
 def served_families() -> tuple[str, ...]:
-    """What the provisioner can create."""
     return tuple(sorted({kind.resource_type for kind in table().values() if kind.served}))
 
 
 def family_of(text: str) -> str:
-    """The table's name for a family as people write it (`tpu-v5e`, `v7x`, `h100`); empty if it is none."""
+    """The resource type of a name as people write it (`tpu-v5e`, `v7x`, `h100`); empty if unknown."""
     word = text.lower()
     for prefix in _PREFIXES:
         word = word.removeprefix(prefix)

@@ -1,8 +1,8 @@
-"""What the daemon knows of a job: the document `jobs/states/<job>`, its only memory.
+"""Job records: the document `jobs/states/<job>`, the daemon's only memory of a job.
 
 `status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is one value
-of `metadata`, next to its `format` number; only this module knows where. Records are frozen; every change is a new
-record that is written by compare-and-swap before anything that depends on it is done.
+of `metadata`, next to its `format` number; only this module knows where. Records are frozen. A change is a new record,
+written by compare-and-swap before anything that depends on it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bastion.core.packed_document import PackedDocument
 from bastion.core.plain_text import plain_line
 
 FORMAT = 2
-# Our fields beside `status` and `metadata`, at the top level. Such states are read, and rewritten at their next change.
+# Our fields beside `status` and `metadata`, at the top level: read, and rewritten in the new format when they change.
 _FLAT_FORMAT = 1
-# 9999-12-31T23:59:59Z: what a calendar can write.
+# 9999-12-31T23:59:59Z, the last instant that a calendar can write.
 LAST_INSTANT = 253_402_300_799.0
-# The accepted spec lies three levels down: in `metadata`, `record`, `spec`.
+# The accepted spec is three levels down: `metadata`, `record`, `spec`.
 _MAX_DEPTH = limits.JSON_MAX_DEPTH + 3
 
 
@@ -44,7 +44,7 @@ Instant = Annotated[
     PlainSerializer(to_rfc3339, when_used="json"),
 ]
 
-# A record lives as long as its job waits; what its spec holds is needed when it starts.
+# Packed: records of waiting jobs stay in memory, and their specs are needed only at the start.
 PackedSpec = Annotated[
     PackedDocument,
     PlainValidator(PackedDocument.of),
@@ -53,18 +53,16 @@ PackedSpec = Annotated[
 
 
 class Cause(str, Enum):
-    """Why an attempt ends."""
-
-    SUCCEEDED = "succeeded"  # every host's command ended with 0
-    FAILED = "failed"  # a host's command ended with another code
-    EVICTED = "evicted"  # an owner wanted its share back
-    OVERTIME = "overtime"  # it ran longer than its project allows
-    CANCELLED = "cancelled"  # its owner's wish, or its spec was removed or replaced
-    UPDATED = "updated"  # a new version of the same job replaces the command
+    SUCCEEDED = "succeeded"  # the command exited with 0 on all hosts
+    FAILED = "failed"  # the command exited with another code on a host
+    EVICTED = "evicted"  # a project needs its share
+    OVERTIME = "overtime"  # exceeded its project's maximum runtime
+    CANCELLED = "cancelled"  # by a cancel request, or its spec was deleted or replaced
+    UPDATED = "updated"  # a new version of the same job
     INFRASTRUCTURE = "infrastructure"  # a node or host was lost
-    CAPACITY = "capacity"  # the zone had none; nobody's failure
+    CAPACITY = "capacity"  # the zone has no capacity
     REFUSED = "refused"  # the provisioning API will never accept it
-    SUPERSEDED = "superseded"  # a daemon without the lease decided it, and its write landed late; it never counted
+    SUPERSEDED = "superseded"  # a daemon without the lease started it, and the write arrived late; it never counted
 
 
 class _Part(BaseModel):
@@ -72,12 +70,12 @@ class _Part(BaseModel):
 
 
 class Ending(_Part):
-    """A decision to end an attempt, made once and then carried through.
+    """A decision to end an attempt, made once.
 
     Attributes:
-        evicted_for: The job whose owner wants the room; kept so that a restart does not evict twice for it.
+        evicted_for: The job that needs the capacity; stored so that a restart does not evict twice for it.
         exit_code, failed_worker: Of the first host that failed.
-        provisional: A failure of which it is open whose it was: its hosts have not all given their last word.
+        provisional: A failure whose class is not settled: some hosts have not sent their last report.
     """
 
     cause: Cause
@@ -91,12 +89,7 @@ class Ending(_Part):
 
 
 class Waiting(_Part):
-    """A gang that is accepted and waits for capacity.
-
-    Attributes:
-        state: The API's own word, for example `WAITING_FOR_RESOURCES`.
-        since: Since when it has been waiting, in this state or another.
-    """
+    """The wait of an accepted gang for capacity. `state`: the API's name; `since`: the start, across states."""
 
     state: str
     zone: str
@@ -104,11 +97,7 @@ class Waiting(_Part):
 
 
 class PastTry(_Part):
-    """A try of an attempt that failed and was followed by another one in the same place.
-
-    Attributes:
-        exit_code, failed_worker: Of the first host that failed.
-    """
+    """A failed try that another one followed. `exit_code`, `failed_worker`: of the first host that failed."""
 
     number: int
     exit_code: int | None = None
@@ -118,35 +107,29 @@ class PastTry(_Part):
 
 
 class Restart(_Part):
-    """Hosts of an attempt that are told to end one try and to wait for the next.
-
-    Attributes:
-        failed: The try that failed; it counts once all hosts wait for the next one.
-        since: When it was decided.
-    """
+    """The change to the next try. `failed`: the failed try; it counts once all hosts wait for the next one."""
 
     failed: PastTry
     since: Instant
 
 
 class Attempt(_Part):
-    """One attempt, from the intent until its last node is confirmed gone; its resources are charged all the while.
+    """One attempt, from the intent until its last node is confirmed gone; its units are charged all that time.
 
     Attributes:
         number: From 1, never reused; 0 is the run of the cleanup command.
-        token: Random; proves that nodes and claims are this attempt's.
+        token: Random; proves that nodes and claims belong to this attempt.
         charged: Units by resource type.
-        host_identity: For a job without a slice: the bastion VM, boot and process namespace that runs it.
+        host_identity: For a job without a slice: its bastion VM, boot and process namespace.
         place: Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
-        agent: Digest of the agent that its hosts began with; empty: none is fetched from the bucket.
-        try_number: The present try, counted over all attempts of the job; a user's failure with tries left restarts
-            the command in place, as the next one.
-        tries: Tries of this attempt that failed before the present one.
-        try_since: When the present try began, if it is not the attempt's first.
-        restart: The present try has failed and another one follows, once all hosts are ready for it.
-        waiting: The gang waits for capacity; None: it does not, or not any more.
-        up_since: When the gang was first seen not to wait: what has to come up counts its time from here.
-        epoch: Epoch of the daemon that started it, or of the last one that adopted it; 0 in older records.
+        agent: Digest of its hosts' agent; empty: they fetch none from the bucket.
+        try_number: The present try, counted over all attempts of the job.
+        tries: Failed tries of this attempt before the present one.
+        try_since: Start of the present try, if it is not the attempt's first.
+        restart: Set after the present try failed, until all hosts are ready for the next one.
+        waiting: The gang's wait for capacity; None if it does not wait.
+        up_since: When the gang was first seen not to wait: the time to come up counts from here.
+        epoch: Of the daemon that started it or adopted it last; 0 in older records.
     """
 
     number: int = Field(ge=0)
@@ -169,12 +152,9 @@ class Attempt(_Part):
 
 
 class PastAttempt(_Part):
-    """An attempt that is over, for the result and the history.
+    """An ended attempt, for the result and the history. `tries`: without the last, which ended with the attempt.
 
-    Attributes:
-        zone: Where it was; empty on the bastion, and in older records.
-        tries: Its tries but the last, whose end is the attempt's own.
-        checkpointed_at: Up to when its work was saved; None: nothing was, or nothing is known of it (older records).
+    `zone` is empty on the bastion; older records have neither `zone` nor `checkpointed_at`.
     """
 
     number: int
@@ -201,7 +181,7 @@ class Outcome(_Part):
 
 
 class HistoryLine(_Part):
-    """One transition that is not known to be appended to the history yet; numbered, so none is lost or doubled."""
+    """One transition that the history may lack; numbered, so that no line is lost or doubled."""
 
     number: int
     at: Instant
@@ -215,21 +195,19 @@ class JobRecord(_Part):
     Attributes:
         metadata: Contract: what the ancestor's tools show (`tier`), without our own keys.
         uid: Identity of the job among others of the same name.
-        generation: The spec object's generation that `spec` was read from.
-        spec: The accepted document. Kept here, so that an overwritten object
-            changes nothing behind our back.
-        started_spec: The document that the last attempt ran, if an update has replaced it since. The cleanup command
-            comes from it: what was never admitted never runs.
-        queued_at: Server time of the first accepted object: its place in the queue.
-        not_before: Backoff after a lost attempt.
+        generation: Of the spec object that `spec` was read from.
+        spec: The accepted document; stored, so that overwriting the object has no effect here.
+        started_spec: The document of the last attempt, if an update has replaced it. The cleanup command comes from it:
+            only admitted specs run.
+        queued_at: Server time of the first accepted object: the order of the queue.
+        not_before: End of the pause after a lost attempt.
         infrastructure_failures: Attempts lost to infrastructure so far.
-        failed_tries: Tries that failed by the user's own doing and were followed by another one.
-        capacity_failures: Attempts in a row that ended for want of capacity.
-        zone_turn: Which of the places that its type may have comes next, counted on without end.
-        waited_seconds: For how long it had no capacity, all together: its past attempts while they waited for it, and
-            the pauses between them.
+        failed_tries: Tries that failed by the user's doing and were followed by another.
+        capacity_failures: Consecutive attempts that ended for lack of capacity.
+        zone_turn: Number of the next place for its type, modulo the number of places.
+        waited_seconds: Total time without capacity: past waits and the pauses between them.
         cleanup: The run of the cleanup command, while it is under way.
-        cleanup_done: The cleanup command has had its run.
+        cleanup_done: Whether the cleanup command has had its run.
     """
 
     status: Status = Status.PENDING
@@ -258,20 +236,16 @@ class JobRecord(_Part):
 
     @cached_property
     def job(self) -> job_spec.JobSpec:
-        """The accepted spec, validated (once: a tick reads it many times)."""
+        """The accepted spec, validated once."""
         return job_spec.from_document(self.spec, name=self.name)
 
     @property
     def had_attempt(self) -> bool:
-        """Whether the scheduler ever admitted it, as far as this record knows.
-
-        The number of the next attempt does not tell: what others may write can raise that.
-        """
+        """Whether the scheduler ever admitted the job; `next_attempt` does not show it, because others can raise it."""
         return self.attempt is not None or bool(self.attempts)
 
     @property
     def started_job(self) -> job_spec.JobSpec:
-        """The spec that the present or last attempt ran."""
         if self.started_spec is None:
             return self.job
         return job_spec.from_document(self.started_spec, name=self.name)
@@ -280,11 +254,7 @@ class JobRecord(_Part):
         return Run(self.uid, attempt.number)
 
     def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
-        """A new record with `changes`; a `text` becomes a line of history.
-
-        Raises:
-            AssertionError: the change of status is not in the lifecycle's table.
-        """
+        """A new record with `changes`; `text` becomes a history line. Checks the change of status (`lifecycle.check`)."""
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:
@@ -294,7 +264,7 @@ class JobRecord(_Part):
             changes["spec"] = PackedDocument.of(changes["spec"])
         evolved = self.model_copy(update=changes)
         if "spec" in changes:
-            evolved.__dict__.pop("job", None)  # the copy remembers the former spec's
+            evolved.__dict__.pop("job", None)  # cached for the former spec
         return evolved
 
     def to_bytes(self) -> bytes:
@@ -304,12 +274,10 @@ class JobRecord(_Part):
 
 
 def read(data: bytes, *, name: str) -> JobRecord | Status:
-    """Reads a state of the present or the former format.
-
-    A plain-text status, or a document with a status and nothing of ours, gives just its status.
+    """Reads a state of the present or the former format; one without our record gives just its status.
 
     Raises:
-        InvalidDocument: neither of them.
+        InvalidDocument: It is neither.
     """
     text = data.strip()
     if text.upper() in {status.value.encode() for status in Status}:
@@ -336,11 +304,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
 
 
 def _fields(document: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours.
-
-    Raises:
-        InvalidDocument: its format is neither of them, or its record is not an object.
-    """
+    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours."""
     if "format" in document:
         if document["format"] != _FLAT_FORMAT:
             raise InvalidDocument(_unknown_format(name, document["format"]))
@@ -366,29 +330,24 @@ def _unknown_format(name: str, found: object) -> str:
 
 def _unreadable(name: str, problem: str) -> str:
     return (
-        f"the state of {name} cannot be ours: {problem[:300]}; nothing is done with this job until "
-        f"{keys.state(name)} is restored, or deleted once nothing of the job runs any more"
+        f"the state of {name} is not valid: {problem[:300]}; the job is frozen until you restore "
+        f"{keys.state(name)}, or delete it after all processes of the job have stopped"
     )
 
 
 def _contradiction(record: JobRecord, spec: dict[str, Any]) -> str:
-    """What no record of ours says; a foreign hand wrote it, and nothing may be derived from it.
-
-    Args:
-        record: What was read.
-        spec: The record's, as it was parsed; the record remembers the job that it describes.
-    """
+    """The rule that the record breaks, so that it is not ours; empty if none. `spec`: the record's, parsed."""
     status, attempt = record.status, record.attempt
     if not keys.is_uid(record.uid):
         return f"its uid is {record.uid[:40]!r}"
     if attempt is not None and not 0 < attempt.number < record.next_attempt:
-        return f"its attempt is number {attempt.number}, and the next one is {record.next_attempt}"
+        return f"its attempt has number {attempt.number}, but the next one is {record.next_attempt}"
     if attempt is None and status is Status.ACTIVE:
         return "it is ACTIVE without an attempt"
     if attempt is not None and status not in (Status.ACTIVE, Status.CANCELLING):
         return f"it is {status.value} with an attempt"
     if record.cleanup is not None and (status is not Status.CLEANING or record.cleanup.number != 0):
-        return f"it is {status.value} with a cleanup run of number {record.cleanup.number}"
+        return f"it is {status.value} with a cleanup run with number {record.cleanup.number}"
     if record.outcome is None and status not in (Status.PENDING, Status.ACTIVE):
         return f"it is {status.value} without an outcome"
     try:

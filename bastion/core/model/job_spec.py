@@ -1,7 +1,7 @@
 """JobSpec version 1 (contract): read strictly, written so that the ancestor's clients understand it.
 
-`parse` is the only way in. What it returns keeps the document as it came, unknown fields included, because the result
-under `jobs/complete/` is that document plus `result`.
+`parse` is the only way in. A spec keeps its document unchanged, unknown fields included, because `jobs/complete/` holds
+that document plus `result`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bastion.core.model import instance_types
 from bastion.core.packed_document import PackedDocument
 
 _CREATION_TIME = "%Y-%m-%d %H:%M:%S.%f"
-# Ids are shown in terminals and logs: no control characters.
+# Terminals and logs show ids: no control characters.
 _Id = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 _Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 _Amount = Annotated[int, Field(ge=limits.RESOURCE_MIN, le=limits.RESOURCE_MAX)]
@@ -34,10 +34,10 @@ _EnvName = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00=]+$"
 
 
 def _check_output_dir(text: str) -> str:
-    """Hosts may share a machine, and what a command runs in is all that is its own."""
+    """Accepts only folders below the working directory, because hosts may share a machine."""
     parts = text.split("/")
     if not parts[0] or ".." in parts or not set(parts) - {"", "."} or not text.isprintable():
-        raise ValueError("must name a folder below the one that the command runs in, such as 'out'")
+        raise ValueError("must be a folder below the command's working directory, such as 'out'")
     return text
 
 
@@ -96,20 +96,18 @@ class _Spec(_Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """How a job with a slice runs: `num_replicas` slices of one type, all or none of them.
+    """How a job with a slice runs: `num_replicas` slices of one type, all or none.
 
-    Texts are read from the packed document when they are asked for: most jobs wait.
+    Texts are read from the packed document on access: most jobs wait.
 
     Attributes:
-        expected_duration_seconds: How long its owner thinks that it holds its slices. Others' estimated starts follow
-            from it; nothing is decided by it.
-        max_tries: How often the command is run before its failure counts as the job's.
+        expected_duration_seconds: The owner's estimate; used for other jobs' estimated starts, not for decisions.
+        max_tries: Runs of the command before its failure counts as the job's.
         setup: Command line to run once on each node before the command; None: the default one, empty: none.
-        output_dir: Folder below the one that the command runs in, whose content is stored; empty: none.
-        output_sync: Whose stored content a host begins with: "each" its own, or "worker0" that of host 0.
-        max_wait_seconds: For how long, all together, the job may wait for capacity; None: for ever.
-        proxy: What the encrypting storage proxy beside the command encrypts (`encryption.key_mapping`); empty: there
-            is no proxy.
+        output_dir: Folder below the working directory whose content is stored; empty: none.
+        output_sync: The stored content that a host begins with: "each" its own, "worker0" that of host 0.
+        max_wait_seconds: Total time that the job may wait for capacity; None: no limit.
+        proxy: What the encrypting storage proxy encrypts (`encryption.key_mapping`); empty: no proxy.
     """
 
     instance_type: instance_types.InstanceType
@@ -143,15 +141,15 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A valid spec. What only its start needs is read from the packed document when it is asked for.
+    """A valid spec. Fields needed only at the start are read from the packed document on access.
 
     Attributes:
-        resources: What the quota charges, by type; with scaling specs the sum of minimum x per replica.
+        resources: Units that the quota charges, by type; with scaling specs the sum of minimum x per replica.
         version: `metadata.version`; one higher than the accepted one marks an update of the same job.
-        creation_time: As the client wrote it; shown, never used for the order.
+        creation_time: The client's text; for display only.
         runner: None: the command runs on the bastion itself.
         has_cleanup: Whether it has a cleanup command.
-        packed: The JSON document it was read from, unknown fields included.
+        packed: Its JSON document, unknown fields included.
     """
 
     name: str
@@ -166,7 +164,6 @@ class JobSpec:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The JSON document it was read from, as a new dictionary."""
         return self.packed.unpack()
 
     @property
@@ -197,7 +194,7 @@ class JobSpec:
         return documents.dumps(self.document)
 
     def updates(self, accepted: JobSpec) -> bool:
-        """Whether it is the next version of the same job; any other spec of that name is another job."""
+        """Whether it is the next version of the same job; otherwise it is another job of that name."""
         return self.version is not None and self.version == (accepted.version or 0) + 1
 
 
@@ -207,15 +204,17 @@ def _explain(error: ValidationError) -> str:
         where = ".".join(str(part) for part in item["loc"])
         problems.append(f"{where[:120]}: {item['msg'].removeprefix('Value error, ')[:200]}")
     more = error.error_count() - len(problems)
-    return "; ".join(problems) + (f"; and {more} more" if more > 0 else "")
+    return "; ".join(problems) + (f"; {more} more" if more > 0 else "")
 
 
 def _check_creation_time(text: str) -> None:
-    # The ancestor writes str(datetime), which drops the fraction when it is zero.
+    # The ancestor writes str(datetime), which omits a zero fraction.
     try:
         datetime.strptime(text, _CREATION_TIME if "." in text else "%Y-%m-%d %H:%M:%S")
     except ValueError as error:
-        problem = f"metadata.creation_time: {text[:40]!r} is not like 2026-01-02 03:04:05.000006 (UTC)"
+        problem = (
+            f"metadata.creation_time: {text[:40]!r} is not a valid time; write it like 2026-01-02 03:04:05.000006 (UTC)"
+        )
         raise InvalidSpec(problem) from error
 
 
@@ -227,7 +226,7 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
     if model.runner is None:
         return None
     kind = instance_types.lookup(model.runner.instance_type)
-    # One replica more than declared would be hardware that nobody was charged for.
+    # An undeclared replica would be capacity without a charge.
     owed = _owed(kind, model.runner.num_replicas)
     if dict(resources) != owed:
         raise InvalidSpec(
@@ -245,25 +244,25 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
 
 
 def from_document(document: Any, *, name: str, packed: PackedDocument | None = None) -> JobSpec:
-    """Validates a parsed document; `name` is its object's name.
+    """Validates a parsed document.
 
     Args:
-        document: A parsed JSON document, or one that is packed.
+        document: A JSON document, parsed or packed.
         name: Its object's name.
-        packed: The same document, packed; None: it is packed here.
+        packed: The same document, packed; None: packed here.
 
     Raises:
-        InvalidSpec: every rule it breaks (up to five), for its owner to read.
-        UnknownInstanceType: the runner names a type that does not exist, with those that do.
+        InvalidSpec: It breaks rules; the message lists up to five.
+        UnknownInstanceType: The runner's type does not exist.
     """
     try:
         model = _Spec.model_validate(document.unpack() if isinstance(document, PackedDocument) else document)
     except ValidationError as error:
-        raise InvalidSpec(f"not a job spec of version 1: {_explain(error)}") from error
+        raise InvalidSpec(f"not a valid job spec (version 1): {_explain(error)}") from error
     if model.name != name:
         raise InvalidSpec(f"the spec's name is {model.name[:80]!r}, but its object is named {name!r}; make them equal")
     if not re.search(r"\S", model.command):
-        raise InvalidSpec("command: is blank; write the bash command line to run")
+        raise InvalidSpec("command: must not be blank; write the bash command line to run")
     _check_creation_time(model.metadata.creation_time)
     resources = dict(model.metadata.resources)
     if model.metadata.scaling_specs:
@@ -271,16 +270,18 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
         for scaling in model.metadata.scaling_specs:
             if scaling.max_replicas < scaling.min_replicas:
                 raise InvalidSpec(
-                    f"metadata.scaling_specs: max_replicas {scaling.max_replicas} is below min_replicas "
+                    f"metadata.scaling_specs: max_replicas {scaling.max_replicas} must be at least min_replicas "
                     f"{scaling.min_replicas}"
                 )
             for kind, amount in scaling.resources_per_replica.items():
                 resources[kind] = resources.get(kind, 0) + scaling.min_replicas * amount
         if any(amount > limits.RESOURCE_MAX for amount in resources.values()):
-            raise InvalidSpec(f"metadata.scaling_specs: the sum exceeds {limits.RESOURCE_MAX} units of one type")
+            raise InvalidSpec(
+                f"metadata.scaling_specs: the sum of one type must be at most {limits.RESOURCE_MAX} units"
+            )
         if len(resources) > limits.RESOURCE_TYPES_MAX:
             raise InvalidSpec(
-                f"metadata.scaling_specs: names {len(resources)} resource types; "
+                f"metadata.scaling_specs: has {len(resources)} resource types; "
                 f"the maximum is {limits.RESOURCE_TYPES_MAX}"
             )
     packed = packed or PackedDocument.of(document)
@@ -300,10 +301,7 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
     """Reads `spec` as the overwrite of an accepted spec: an update without `runner` keeps the accepted one.
 
-    The ancestor's client reads a spec into its own classes, which have no runner, and writes it back.
-
-    Raises:
-        InvalidSpec: it is an update, and its resources do not fit the runner that it keeps.
+    The ancestor's client drops the runner. Raises InvalidSpec if the resources of the update do not match it.
     """
     runner = accepted.runner
     if spec.runner is not None or runner is None:
@@ -314,23 +312,23 @@ def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
     owed = _owed(runner.instance_type, runner.num_replicas)
     if dict(spec.resources) != owed:
         raise InvalidSpec(
-            f"this update has no runner and keeps the present one, {runner.num_replicas} x "
-            f"{runner.instance_type.name}, which needs metadata.resources {owed}, not {dict(spec.resources)}; "
-            "write these resources, or a runner that fits yours, or cancel the job and submit it again"
+            f"the update has no runner, and the present one ({runner.num_replicas} x {runner.instance_type.name}) "
+            f"needs metadata.resources {owed}, not {dict(spec.resources)}; "
+            "use these resources, add a matching runner, or cancel the job and submit it again"
         )
     return from_document(document, name=spec.name)
 
 
 def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
-    """Reads the spec that the object `name` of bastion `bastion` holds.
+    """Reads the spec in the object `name` of bastion `bastion`.
 
     Raises:
-        InvalidSpec: too large, not JSON, or breaking a rule; the message is for its owner.
-        UnknownInstanceType: the runner names a type that does not exist.
+        InvalidSpec: It is too large, not JSON, or breaks a rule.
+        UnknownInstanceType: The runner's type does not exist.
     """
     keys.check_job_name(name, bastion=bastion)
     if len(data) > limits.SPEC_MAX_BYTES:
-        raise InvalidSpec(f"the spec has {len(data)} bytes; {limits.SPEC_MAX_BYTES} are the most")
+        raise InvalidSpec(f"the spec is {len(data)} bytes long; the maximum is {limits.SPEC_MAX_BYTES}")
     try:
         document = documents.loads(data, max_bytes=limits.SPEC_MAX_BYTES, max_values=limits.SPEC_MAX_VALUES)
     except documents.DocumentError as error:
@@ -361,15 +359,15 @@ def new(
     proxy: str | None = None,
     code_asset_path: str | None = None,
 ) -> JobSpec:
-    """A new spec, with every field that the ancestor's clients expect to find.
+    """A new spec, with every field that the ancestor's clients expect.
 
     Args:
         expected_duration_seconds, max_tries, setup, output_dir, output_sync, max_wait_seconds, proxy: Of the `Runner`;
-            None: not written. Kept for jobs with an `instance_type` only.
+            None: omitted. Ignored without `instance_type`.
         code_asset_path: URL of the user's code, a tar file.
 
     Raises:
-        InvalidSpec, UnknownInstanceType: as `parse` would, so that a bad job is refused before it is written.
+        InvalidSpec, UnknownInstanceType: As `parse`.
     """
     keys.check_job_name(name, bastion=bastion, new=True)
     document: dict[str, Any] = {

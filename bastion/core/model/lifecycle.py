@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Status(str, Enum):
-    """A job's status, spelled as the bucket's contract wants it."""
+    """A job's status, in the bucket contract's spelling."""
 
     PENDING = "PENDING"
     ACTIVE = "ACTIVE"
@@ -23,23 +23,23 @@ class Status(str, Enum):
 
 TRANSITIONS: dict[tuple[Status, Status], str] = {
     (Status.PENDING, Status.ACTIVE): "the scheduler starts it: an attempt begins",
-    (Status.PENDING, Status.CANCELLING): "its owner cancels it, or its spec is removed or replaced",
+    (Status.PENDING, Status.CANCELLING): "its owner cancels it, or its spec is deleted or replaced",
     (
         Status.ACTIVE,
         Status.PENDING,
     ): "the attempt ended and another may follow: evicted, updated, or infrastructure lost",
-    (Status.ACTIVE, Status.CANCELLING): "its owner cancels it, or its spec is removed or replaced",
+    (Status.ACTIVE, Status.CANCELLING): "its owner cancels it, or its spec is deleted or replaced",
     (Status.ACTIVE, Status.CLEANING): "its last attempt ended: succeeded, failed or refused",
-    (Status.CANCELLING, Status.CLEANING): "nothing of it runs any more",
-    (Status.CLEANING, Status.COMPLETED): "the cleanup command, if any, has ended",
+    (Status.CANCELLING, Status.CLEANING): "all processes have stopped",
+    (Status.CLEANING, Status.COMPLETED): "its cleanup command, if any, has ended",
 }
 
 
 def check(before: Status, after: Status) -> None:
-    """Stays on in production: an impossible transition is a bug that must not reach the bucket.
+    """Checks a transition, in production too: a wrong one is a bug that must not reach the bucket.
 
     Raises:
-        AssertionError: the table has no such transition.
+        AssertionError: The table has no such transition.
     """
     if before is not after and (before, after) not in TRANSITIONS:
         raise AssertionError(f"a job cannot go from {before.value} to {after.value}")

@@ -1,7 +1,4 @@
-"""Where slices may be created, and as what.
-
-Layer: core, pure; `bastion.core.model.daemon_settings` reads it from the operator's file.
-"""
+"""Where and as what slices may be created; `bastion.core.model.daemon_settings` reads it from the operator's file."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySettings:
-    """How the nodes of a family are made.
+    """Settings of the nodes of one resource type.
 
     Attributes:
-        zones: Where, in the order in which they are tried; never empty. An empty name: the provisioner's own zone.
+        zones: In the order in which they are tried; never empty. An empty name: the provisioner's own zone.
         network, subnetwork, external_ips, service_account, runtime_version: As in `bastion.core.model.gangs.Place`.
     """
 
@@ -39,12 +36,7 @@ class FamilySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """What a tier of the quota file is made of.
-
-    Attributes:
-        reservations: Name of the reservation by family; under "" that of all others.
-        zones: Instead of the family's own, by family; under "" those of all others.
-    """
+    """The capacity of a tier. `reservations` (names) and `zones` are by resource type; "" for all others."""
 
     model: CapacityModel = CapacityModel.ON_DEMAND
     reservations: Mapping[str, str] = field(default_factory=dict)
@@ -56,13 +48,13 @@ class Provisioning:
     """The settings in force.
 
     Attributes:
-        project: The cloud project that slices live in and are paid by.
+        project: The cloud project of the slices.
         endpoint: `host:port` of an emulator of the Cloud TPU API; empty: the real one.
         token_file: File on the daemon's machine with the emulator's token.
-        families: How nodes are made, by family; a family that is not there is not provisioned.
-        tiers: By number; the last one stands for all that come after it. Never empty.
-        warnings: What is probably a mistake, for people.
-        record_ticks: How many of its last ticks the daemon keeps as files; 0: none.
+        families: Node settings by resource type; a missing type is not provisioned.
+        tiers: By number; the last one also covers higher numbers. Never empty.
+        warnings: Probable mistakes, for people.
+        record_ticks: Number of ticks that the daemon keeps as files; 0: none.
     """
 
     project: str = ""
@@ -75,9 +67,8 @@ class Provisioning:
     record_ticks: int = 0
 
     def places(self, kind: InstanceType, tier: int | None) -> tuple[Place, ...]:
-        """Where a gang of that type and tier may be, best first; empty if its family is not provisioned.
-
-        A reservation lies in one zone: without zones of its own, a reserved tier takes the family's first one.
+        """Places for a gang, best first; empty if its type is not provisioned. Without zones of its own, a reserved
+        tier uses only the type's first zone, because a reservation is in one zone.
         """
         nodes = self.families.get(kind.resource_type)
         if nodes is None:
@@ -100,27 +91,26 @@ class Provisioning:
         )
 
     def zones(self) -> frozenset[str]:
-        """Every zone in which there may be slices of ours."""
         return frozenset(zone for nodes in self.families.values() for zone in nodes.zones) | {
             zone for tier in self.tiers for zones in tier.zones.values() for zone in zones
         }
 
 
 def why_not_placed(provisioning: Provisioning | None, spec: JobSpec) -> str:
-    """Why no slices can be created for such a job, whatever is free; empty if they can, or if it needs none."""
+    """Why no slices can be created for such a job at all; empty if they can, or if it needs none."""
     if spec.runner is None:
         return ""
     if provisioning is None:
-        return f"no valid settings {keys.DAEMON_SETTINGS} were ever read, so no slices are created"
+        return f"there are no valid settings in {keys.DAEMON_SETTINGS}, so no slices are created"
     family = spec.runner.instance_type.resource_type
     if family in provisioning.families:
         return ""
     served = ", ".join(provisioning.families) or "none"
-    return f"the settings {keys.DAEMON_SETTINGS} name no zones for {family}, only for {served}"
+    return f"{keys.DAEMON_SETTINGS} has no zones for {family}, only for {served}"
 
 
 def tiers_without_settings(provisioning: Provisioning, policy: Policy) -> str:
-    """What to tell when the quota file has tiers that the settings do not describe; empty if all is well."""
+    """The alarm if the quota file has tiers that the settings do not describe; empty otherwise."""
     most, known = len(policy.tiers), len(provisioning.tiers)
     if most <= known:
         return ""
@@ -134,5 +124,5 @@ def _of_family(table: Mapping[str, _T], family: str) -> _T | None:
     return table.get(family, table.get(""))
 
 
-# On a machine with emulated slices, until an operator writes settings: everything, in the provisioner's own zone.
+# For emulated slices, until an operator writes settings: every type, in the provisioner's own zone.
 BUILT_IN = Provisioning(families={family: FamilySettings(zones=("",)) for family in instance_types.served_families()})

@@ -1,7 +1,7 @@
-"""How many jobs may wait in the queue: by user of a project, by project, and of all who are members of nothing.
+"""Limits on queued jobs: per user of a project, per project, and for all users without a project.
 
-Layer: core, pure. A job that waits costs memory in the daemon, time in each scheduling pass and bytes in the status,
-and whoever may write to the bucket can submit any number. What is over a limit is not refused: its spec stays there.
+A queued job costs the daemon memory, time in each pass and bytes in the status, and anyone who can write to the bucket
+can submit any number. A spec over a limit stays in the bucket and is not refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PER_PROJECT = "max_queued_jobs"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose job it is, as far as the limits tell users apart; both are empty for members of nothing."""
+    """Whose limit a job counts for; both fields are empty for users without a project."""
 
     project_id: str
     user_id: str
@@ -32,12 +32,9 @@ OUTSIDERS = Owner("", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimit:
-    """The limit that an owner reaches first.
+    """The limit that an owner reaches first. `rule`: the quota file's key, empty for users without a project.
 
-    Attributes:
-        rule: The quota file's key; empty for members of nothing, whose limit is not in the file.
-        queued: Jobs that count for it now; more than `limit` once that was lowered.
-        limit: How many may.
+    `queued` may exceed a lowered `limit`.
     """
 
     rule: str
@@ -50,10 +47,10 @@ class QueueLimit:
 
 
 class QueueRoom:
-    """What each owner has in the queue, counted while jobs are let in."""
+    """The queued jobs of each owner, updated while jobs are accepted."""
 
     def __init__(self, policy: Policy | None, records: Iterable[JobRecord]) -> None:
-        """`policy`: the quota file in force; without one nobody is a member of anything."""
+        """`policy`: the quota file in force; without one nobody is a member."""
         self._policy = policy
         self._by_owner: Counter[Owner] = Counter()
         self._by_project: Counter[str] = Counter()
@@ -62,18 +59,15 @@ class QueueRoom:
                 self.take(self.owner(record.job.project_id, record.job.user_id))
 
     def owner(self, project_id: str, user_id: str) -> Owner:
-        """The owner that a job of that project and user counts for."""
         if self._policy is None or not self._policy.is_member(user_id, project_id):
             return OUTSIDERS
         return Owner(project_id, user_id)
 
     def take(self, owner: Owner) -> None:
-        """Counts one more job."""
         self._by_owner[owner] += 1
         self._by_project[owner.project_id] += 1
 
     def limit(self, owner: Owner) -> QueueLimit:
-        """The limit that decides about the owner's next job."""
         queued = self._by_owner[owner]
         if owner == OUTSIDERS or self._policy is None:
             return QueueLimit(rule="", queued=queued, limit=limits.OUTSIDERS_QUEUED_JOBS_MAX)

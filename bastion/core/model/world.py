@@ -1,7 +1,7 @@
-"""What the daemon observed in one tick, as plain data: the input of the reconciler.
+"""The world: what the daemon observed in one tick, as plain data for the reconciler.
 
-Everything here is what a read *said*; nothing is inferred. Absence is recorded only where a lookup of that very name
-confirmed it (`spec_gone`, `gang_gone`): a listing that lacks a thing proves nothing.
+It holds what reads returned, without inference. Absence is recorded only after a lookup of that name (`spec_gone`,
+`gang_gone`): a listing without an object proves nothing.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class UserRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """What is known of one run (an attempt, or the cleanup command).
+    """What was observed of one run (an attempt, or the cleanup command).
 
     Attributes:
-        order, order_generation: What the hosts were told; None and 0 if there is no order yet.
-        claim: None if nobody has decided the gate yet.
+        order, order_generation: The hosts' order; None and 0 if there is none.
+        claim: None while the gate is undecided.
         reports: By host index; only those with the run's own token.
-        reported_at: When the daemon first saw each of them, by host index.
-        gang: This run's gang, as the provisioner lists it or told when asked; None if it did neither.
-        gang_gone: A lookup says that nothing of the gang exists.
-        failure: Why its creation failed, at once or after it was accepted: (cause, message).
-        silent_seconds: For how long each host's beat has not moved, by host index, on our own clock.
+        reported_at: When the daemon first saw each report, by host index.
+        gang: This run's gang, from a listing or a lookup; None if neither has it.
+        gang_gone: A lookup says that no part of the gang exists.
+        failure: Why its creation failed, at once or later: (cause, message).
+        silent_seconds: Time since each host's last heartbeat, by host index, on our own clock.
     """
 
     order: Order | None = None
@@ -63,7 +63,7 @@ NOTHING_SEEN = RunView()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanGang:
-    """A gang that no current run owns: left over by a crash, or created late by a request thought lost."""
+    """A gang that no current run owns: left by a crash, or created late."""
 
     status: GangStatus
     on_bastion: bool
@@ -71,29 +71,29 @@ class OrphanGang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """One name's objects as they were read.
+    """The objects of one job name.
 
     Attributes:
-        spec_meta: The spec object in the listing; None if it is not listed.
+        spec_meta: The listed spec object; None if it is not listed.
         spec: The valid spec in that object, if its generation is not the accepted one.
-        spec_problem: Why that object is refused; empty if it is not.
+        spec_problem: Why that object is refused; empty if it is valid.
         spec_gone: A lookup says that the object does not exist.
         record, record_generation: Our state; None and 0 if there is none.
-        frozen: Our state cannot be read (its problem): nothing is done with this job until someone mends it.
-        invalid_generation: Generation of the spec that `jobs/invalid/` already explains; 0 if none.
-        invalid_object_generation: Generation of that explanation itself; 0 if there is none.
-        history_done: Number of the last history line known to be appended everywhere it belongs.
-        history_own: The same for the job's own history; later ones than `history_done` are not in their project's yet,
-            because the quota file in force does not have it.
-        orphan_gangs: Gangs of this uid that belong to no current run; without a readable state, all that may be its.
-        attempts_seen: Highest number of an attempt of which a gang, a claim or an order lies there, of a spec without
-            a state: somebody removed the state of a job that had started.
-        gangs_unknown: The provisioner did not answer, for the zone of a past attempt at least.
-        unread: The present content of the state could not be downloaded; `record` is what was read before, if anything.
-        doubt: A start of ours whose write got no answer: it may land at any time, until the state is written again.
-        late: The attempt was started by a daemon of an earlier epoch, and its write landed too late to count.
-        current: `record` is the present content of the state.
-        ghost: The job has its result already; the state's creation landed after the job's end.
+        frozen: Why our state cannot be read; the job is left alone until someone repairs it.
+        invalid_generation: Generation of the spec that `jobs/invalid/` explains; 0 if none.
+        invalid_object_generation: Generation of that explanation; 0 if there is none.
+        history_done: Number of the last line that all histories have.
+        history_own: Number of the last line in the job's own history; may be higher while the quota file lacks its
+            project.
+        orphan_gangs: Gangs of this uid without a current run; without a readable state, all that may be its.
+        attempts_seen: For a spec without a state: highest attempt number among its gangs, claims and orders. The state
+            of a started job was deleted.
+        gangs_unknown: The provisioner did not answer for the zone of some attempt.
+        unread: The newest state could not be downloaded; `record` is the last one read, if any.
+        doubt: A start without a reply; it may land until the state is written again.
+        late: A daemon of an earlier epoch started the attempt, and its write landed too late to count.
+        current: `record` is the newest content of the state.
+        ghost: The job already has its result; the state was created after the job's end.
     """
 
     name: str
@@ -123,13 +123,13 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What the reconciler needs to know of this installation.
+    """Facts about this installation for the reconciler.
 
     Attributes:
-        root, bastion: Where the bucket is, for the agents.
-        host_identity: This bastion VM's, boot's and process namespace's name.
-        poll_seconds, beat_seconds: How often agents read orders, and beat.
-        interpreter: Python for the commands of nodes that share our file system; empty where nodes bring their own.
+        root, bastion: The bucket's location, for the agents.
+        host_identity: Name of this bastion VM, boot and process namespace.
+        poll_seconds, beat_seconds: Intervals at which agents read orders and send heartbeats.
+        interpreter: Python for commands on nodes that share our file system; empty if nodes bring their own.
         budgets: The operator's, or the defaults.
     """
 
@@ -144,12 +144,12 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """Objects and gangs of this tick by name, whether or not a job owns them: what the sweep looks at.
+    """Objects and gangs of this tick by name, with or without a job: the input of the sweep.
 
     Attributes:
         claims: By run.
         run_objects: Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
-        heartbeat_runs: Runs of which a host has sent a heartbeat.
+        heartbeat_runs: Runs with a heartbeat.
         orphan_gangs: Gangs of no known job.
     """
 
@@ -165,15 +165,15 @@ class World:
     """One tick's observations.
 
     Attributes:
-        entropy: Fresh random bytes; run tokens are drawn from it, so a tick replays.
+        entropy: Fresh random bytes; the source of run tokens, so that a tick can be replayed.
         policy: The quota file in force; None if there never was one.
-        provisioning: Where slices may be created; None if that was never known: none are.
-        silent_zones: Zones of it that did not answer in this tick: no gang is created there.
-        epoch: Of the daemon that observes; each attempt that it finds becomes one of this epoch.
-        no_room: Why no job may be started or evicted now; empty if that is allowed.
-        agent: Digest of the agent that new attempts on slices begin with; empty: their nodes fetch none; None: it is
-            not in the bucket yet, and such attempts wait for it.
-        listed: What the sweep looks at.
+        provisioning: Where slices may be created; None (never known): nowhere.
+        silent_zones: Its zones without an answer in this tick: no gang is created there.
+        epoch: Of this daemon; every attempt it finds gets it.
+        no_room: Why no job may start or be evicted now; empty if allowed.
+        agent: Digest of the agent for new attempts on slices; empty: nodes fetch none; None: not uploaded yet, so such
+            attempts wait.
+        listed: The input of the sweep.
     """
 
     jobs: Mapping[str, JobView]
@@ -190,13 +190,13 @@ class World:
 
 
 def next_place(world: World, kind: InstanceType, tier: int | None, turn: int) -> Place | None:
-    """Where the next gang of that type and tier is created: the place whose turn it is, or the next that answers.
+    """Where the next gang of that type and tier is created: the next place in rotation whose zone answers.
 
     Args:
         turn: `JobRecord.zone_turn`.
 
     Returns:
-        None if there is no place, or none whose zone answers.
+        None if there is no place, or no zone answers.
     """
     places = world.provisioning.places(kind, tier) if world.provisioning is not None else ()
     begin = turn % len(places) if places else 0

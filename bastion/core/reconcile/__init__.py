@@ -1,1 +1,1 @@
-"""What to do about each job, given what was seen and what was decided. Pure."""
+"""The action to take on each job, from what was observed and decided. Pure."""

@@ -1,7 +1,4 @@
-"""Accepting specs: a valid one becomes a state, the others get an explanation for their owner to read.
-
-Layer: core, pure.
-"""
+"""Accepting specs: a valid spec becomes a state; an invalid one gets an explanation for its owner."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from bastion.core.reconcile.effects import AppendHistory, DropInvalid, DropUserR
 
 
 def _describe(record: JobRecord) -> str:
-    needs = ", ".join(f"{n} {kind}" for kind, n in sorted(record.job.resources.items())) or "no quota"
+    needs = ", ".join(f"{n} {kind}" for kind, n in sorted(record.job.resources.items())) or "no slice"
     return f"project {record.job.project_id}, user {record.job.user_id}, needs {needs}"
 
 
 def accept(view: JobView, world: World, now: float) -> list[Effect]:
-    """What to do about a name without a state: accept its spec, or say what is wrong with it."""
+    """Accepts the spec of a name without a state, or explains what is wrong with it."""
     if view.spec is None or view.spec_meta is None:
         return quarantine(view)
     uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation)
@@ -26,7 +23,7 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
     if user_request is not None and (
         user_request.uid != uid if user_request.uid else user_request.written_at < view.spec_meta.updated
     ):
-        # A request for a namesake that has ended. It goes first: any that comes later is for this job.
+        # A request for an earlier job of this name. Delete it first: any later request is for this job.
         return [DropUserRequest(name=view.name, generation=user_request.generation)]
     record = JobRecord(
         name=view.name,
@@ -35,20 +32,20 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
         spec=view.spec.packed,
         queued_at=view.spec_meta.updated,
         next_attempt=view.attempts_seen + 1,
-        # Behind the lines that a lost state has written: a history takes no number twice.
+        # Continue after the lines of a lost state: history numbers are unique.
         history_next=view.attempts_seen * limits.HISTORY_LINES_OF_AN_ATTEMPT_MAX + 1,
     )
     record.__dict__["job"] = view.spec  # validated already
     record = record.evolve(at=now, text=f"queued: {_describe(record)}")
     if view.attempts_seen:
-        text = f"its state was lost after attempt {view.attempts_seen}; what is left of that is stopped first"
+        text = f"the job's state was lost after attempt {view.attempts_seen}; stopping what is left of it first"
         record = record.evolve(at=now, text=text)
     put = PutRecord(record=record, generation=view.record_generation)
     return [put, AppendHistory(record=record), *quarantine(view)]
 
 
 def quarantine(view: JobView) -> list[Effect]:
-    """Keeps `jobs/invalid/<job>` telling what is wrong with the present object, and only that."""
+    """Keeps `jobs/invalid/<job>` in line with the present object."""
     if view.spec_problem and view.spec_meta is not None:
         if view.invalid_generation == view.spec_meta.generation:
             return []

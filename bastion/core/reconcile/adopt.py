@@ -1,7 +1,4 @@
-"""How a daemon takes over the attempts of its predecessors: it writes its own epoch into their states.
-
-Layer: core, pure. `daemon.fence` says when all of them are adopted.
-"""
+"""Adoption: a new daemon writes its epoch into the attempts of its predecessors; `daemon.fence` says when all are."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from bastion.core.reconcile.effects import Effect, PutRecord
 
 
 def adopted_attempt(view: JobView, record: JobRecord, world: World) -> Attempt | None:
-    """The attempt as one of this epoch; None if it is one already, or never counted."""
+    """The attempt with this epoch; None if it has it already, or never counted."""
     attempt = record.attempt
     if attempt is None or view.late or attempt.epoch == world.epoch:
         return None
@@ -19,7 +16,7 @@ def adopted_attempt(view: JobView, record: JobRecord, world: World) -> Attempt |
 
 
 def adopt(view: JobView, world: World, now: float) -> list[Effect]:
-    """Adopts the attempt of a job for which nothing else can be done now, so that no other job waits for that."""
+    """Adopts the attempt of a job that needs nothing else now, so that no other job waits for it."""
     record = view.record
     if record is None or not view.current or (adopted := adopted_attempt(view, record, world)) is None:
         return []

@@ -1,8 +1,8 @@
-"""How an attempt ends: what its run's observations mean.
+"""The end of an attempt, from what was observed of its run.
 
-Layer: core, pure. Whose failure it was decides who pays for it, and with several hosts the first news may mislead: the
-peers of a lost host fail at once, because it is gone, and the loss itself is seen only later. So a failure is
-provisional while a host has not given its last word, and nothing is deleted before it is settled (`classify`).
+The class of a failure decides who pays for it. With several hosts the first report may mislead: when one host is lost,
+its peers fail at once, and the loss shows only later. A failure is therefore provisional until every host has sent its
+last report, and nothing is deleted before it is settled (`classify`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from bastion.core import limits
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import EXIT_NO_CODE
+from bastion.core.exit_codes import exit_text
 from bastion.core.instants import from_rfc3339
 from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import LAST_INSTANT, Cause, Ending, PastTry
@@ -22,25 +23,23 @@ from bastion.core.reconcile.runs import RunPlan
 
 
 def _failed_by_itself(report: Report) -> bool:
-    """Whether the user's own doing failed on this host."""
     if report.phase is HostPhase.FAILED:
         return report.error in host_errors.OF_THE_USER
     return report.phase in (HostPhase.ENDED, HostPhase.EXITED) and report.exit_code != 0
 
 
 def _of_this_try(plan: RunPlan, view: RunView) -> dict[int, Report]:
-    """A report of an earlier try says that its host has not begun with this one."""
+    """Whether the report is of the present try; otherwise the host has not begun it."""
     return {host: r for host, r in view.reports.items() if r.try_number == plan.attempt.try_number}
 
 
 def first_failure(plan: RunPlan, view: RunView) -> Report | None:
-    """The report of the host that failed first in the present try, by the hosts' own clocks; None: none has."""
+    """The report of the host that failed first in the present try, by the hosts' own clocks; None if none failed."""
     bad = [report for report in _of_this_try(plan, view).values() if _failed_by_itself(report)]
     return min(bad, key=lambda r: (r.ended_at or "~", r.host), default=None)
 
 
 def past_try(plan: RunPlan, view: RunView, report: Report, now: float) -> PastTry:
-    """The present try as one that failed on that host."""
     began = [_instant(r.started_at) for r in _of_this_try(plan, view).values() if r.started_at]
     ended_at = _instant(report.ended_at)
     return PastTry(
@@ -56,7 +55,7 @@ def _instant(text: str) -> float | None:
     try:
         return min(max(0.0, from_rfc3339(text)), LAST_INSTANT)  # a state must hold it
     except (ValueError, OverflowError):
-        return None  # it is shown, and nothing is decided by it
+        return None  # for display only
 
 
 def _ending(
@@ -71,7 +70,7 @@ def _ending(
 ) -> Ending:
     return Ending(
         cause=cause,
-        message=plain_line(message)[: limits.MESSAGE_MAX_CHARS],  # hosts and APIs wrote it, and every attempt keeps it
+        message=plain_line(message)[: limits.MESSAGE_MAX_CHARS],  # hosts and APIs wrote it; every attempt stores it
         at=now,
         grace_seconds=plan.settings.budgets.failure_grace_seconds,
         exit_code=exit_code,
@@ -86,33 +85,28 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
         text = f"worker {report.host} {report.error}: {report.message}".rstrip(": ")
         code = code or EXIT_NO_CODE
     else:
-        text = f"worker {report.host} exited with {code}"
+        text = f"worker {report.host} {exit_text(code)}"
     return _ending(plan, Cause.FAILED, text, now, exit_code=code, failed_worker=report.host, provisional=provisional)
 
 
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
-    """Whether the run's gang was never created, or is not what it was."""
     node, name = view.gang, plan.ref.name
     claimed = view.claim is not None and view.claim.token == plan.attempt.token
     if view.failure is not None and (node is None or node.state is GangState.FAILED):
         cause, message = view.failure
-        # What has run was created, whatever the API calls its end.
+        # A gang that ran was created, whatever the API reports.
         return _ending(plan, Cause.INFRASTRUCTURE if claimed else Cause(cause), f"{name}: {message}", now)
     if plan.foreign_host:
-        return None  # it is not seen from here
+        return None  # another machine cannot see it
     if node is not None and node.state in (GangState.LOST, GangState.DELETING, GangState.FAILED):
         return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {node.message or node.state.value}", now)
     if claimed and view.gang_gone:
-        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} is gone though nobody here deleted it", now)
+        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} disappeared; the scheduler did not delete it", now)
     return None
 
 
 def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) -> Ending | None:
-    """Whether a host is lost by its own word, or by its silence.
-
-    Args:
-        told_to_stop: Hosts that stop do as they were told.
-    """
+    """The ending if a host reports its own loss or is silent. `told_to_stop`: hosts that stop follow an order."""
     for report in sorted(view.reports.values(), key=lambda r: (r.ended_at or "~", r.host)):
         if report.error in host_errors.OF_THE_USER:
             continue
@@ -126,28 +120,25 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
     if lost is not None:
         return lost
     if view.gang is not None and view.gang.token != plan.attempt.token:
-        return _ending(plan, Cause.INFRASTRUCTURE, f"a node named {plan.ref.name} exists that is not ours", now)
+        return _ending(plan, Cause.INFRASTRUCTURE, f"a node named {plan.ref.name} already exists and is not ours", now)
     patience = limits.BASTION_HOST_BEAT_LOST_SECONDS if plan.foreign_host else limits.BEAT_LOST_SECONDS
     for host, silent in sorted(view.silent_seconds.items()):
         said = view.reports.get(host)
-        # A host that has given its last word may well be silent.
+        # A host that sent its last report may be silent.
         if silent >= patience and not (told_to_stop and said is not None and said.phase.final):
-            text = f"worker {host} has not been heard of for {patience:.0f} s"
+            text = f"worker {host} sent no heartbeat for {patience:.0f} s"
             return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=host)
     return None
 
 
 def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
-    """Whether the run has ended by itself, and why; None while it goes on.
-
-    What every host reported comes before what became of their nodes: hosts may report and vanish.
-    """
+    """How the run ended by itself; None while it goes on. Reports take precedence over the state of nodes."""
     reports = _of_this_try(plan, view)
     restart = plan.attempt.restart
     if restart is None and len(reports) == plan.hosts and _all_exited(reports):
         failed = first_failure(plan, view)
         if failed is None:
-            return _ending(plan, Cause.SUCCEEDED, "every worker exited with 0", now, exit_code=0)
+            return _ending(plan, Cause.SUCCEEDED, "all workers exited with code 0", now, exit_code=0)
         return _failed(plan, failed, now, provisional=False)
     lost = _lost_host(plan, view, now, told_to_stop=False)
     if lost is not None:
@@ -158,7 +149,7 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
             return _failed(plan, hopeless, now, provisional=True)
         overdue = _overdue(plan, view, restart.since, now, agents_live=True)
         if overdue is not None:
-            text = f"worker {overdue} did not end its try {restart.failed.number}"
+            text = f"worker {overdue} did not end try {restart.failed.number} in time"
             return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=overdue)
     failed = first_failure(plan, view) if restart is None else None
     if failed is not None:
@@ -168,9 +159,9 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     patience = plan.provision_seconds
     came_up = len(view.reports) == plan.hosts
     if not (came_up and view.claim is not None) and not waits and now - since >= patience:
-        text = f"only {len(view.reports)} of {plan.hosts} hosts came up within {patience:.0f} s"
+        text = f"only {len(view.reports)} of {plan.hosts} workers came up within {patience:.0f} s"
         if came_up:
-            text = f"no host passed the gate within {patience:.0f} s, though all came up"
+            text = f"all workers came up, but none passed the gate within {patience:.0f} s"
         elif view.gang is not None and view.gang.message:
             text = f"{text}: {view.gang.message}"
         return _ending(plan, Cause.INFRASTRUCTURE, text, now)
@@ -178,10 +169,9 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
 
 
 def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending | None:
-    """What a provisional failure turns out to be; None while a host may still say something that matters.
+    """The settled ending for a provisional failure; None while a host may still report something that matters.
 
-    Infrastructure, if a host or the gang is lost, or if a host never gives its last word. The first that failed is
-    named, as far as it is known by then.
+    It is an infrastructure failure if a host or the gang is lost, or if a host never sends its last report.
     """
     failed = first_failure(plan, view)
     first = _failed(plan, failed, ending.at, provisional=False) if failed is not None else ending
@@ -195,19 +185,18 @@ def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending
         overdue = _overdue(plan, view, ending.at, now)
         if overdue is None:
             return None
-        if view.reports[overdue].phase is not HostPhase.ENDED:  # else only its last output is missing
-            text = f"worker {overdue} never said how it ended"
+        if view.reports[overdue].phase is not HostPhase.ENDED:  # otherwise only its last output is missing
+            text = f"worker {overdue} did not report how it ended"
             return _beside(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=overdue), settled)
     missing = next((host for host in range(plan.hosts) if host not in view.reports), None)
     if missing is not None and failed is not None and _ran_seconds(failed) >= limits.MISSING_HOST_SECONDS:
-        text = f"worker {missing} never came up"
+        text = f"worker {missing} did not come up"
         return _beside(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=missing), settled)
     return settled
 
 
 def _beside(lost: Ending, failed: Ending) -> Ending:
-    """A loss with the failure that it brought about, or that came at the same time."""
-    text = f"{lost.message}; {failed.message} beside it"[: limits.MESSAGE_MAX_CHARS]
+    text = f"{lost.message}; also: {failed.message}"[: limits.MESSAGE_MAX_CHARS]
     return lost.model_copy(update={"cause": Cause.INFRASTRUCTURE, "message": text})
 
 
@@ -221,17 +210,14 @@ def _all_exited(reports: Mapping[int, Report]) -> bool:
 
 
 def _all_final(view: RunView) -> bool:
-    """Of the hosts that came up."""
     return all(report.phase.final for report in view.reports.values())
 
 
 def _overdue(plan: RunPlan, view: RunView, since: float, now: float, *, agents_live: bool = False) -> int | None:
-    """A host that was told to end at `since`, and had time enough to do so; None if there is none.
+    """A host that should have ended since the order at `since`; None if there is none. Storing outputs gives it more
+    time.
 
-    One that stores what its command left behind has more of it.
-
-    Args:
-        agents_live: A final report of this try is not enough: the host should be waiting for the next one.
+    `agents_live`: the host should be waiting for the next try; a final report is not enough.
     """
     told = plan.settings.budgets.failure_grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
     found = None
@@ -241,6 +227,6 @@ def _overdue(plan: RunPlan, view: RunView, since: float, now: float, *, agents_l
         ended = report.phase is HostPhase.ENDED
         if now - since >= told + (limits.OUTPUT_FINAL_SECONDS if ended else limits.BEAT_LOST_SECONDS):
             if not ended:
-                return host  # it weighs more than one of which the end is known
+                return host  # outranks a host whose end is known
             found = host if found is None else found
     return found

@@ -1,7 +1,4 @@
-"""Waiting for capacity: since when, for how long altogether, and when another zone is asked or the job gives up.
-
-Layer: core, pure. Only time without capacity counts: what a job waits for its project's share is no part of it.
-"""
+"""Waiting for capacity: when a gang moves to another zone or its job gives up. The wait for a share does not count."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from bastion.core.model.world import RunView
 
 
 def seen(attempt: Attempt, view: RunView, now: float) -> Attempt:
-    """The attempt with what its gang waits for; the same object if nothing of that is new."""
+    """The attempt with what its gang waits for; the same object if nothing changed."""
     node = view.gang
     if node is None or attempt.running_since is not None:
         return attempt
@@ -31,9 +28,8 @@ def seen(attempt: Attempt, view: RunView, now: float) -> Attempt:
 
 
 def told(before: Attempt, after: Attempt) -> str:
-    """What the history says of such news; empty for a mere change of the API's word."""
     if before.waiting is None and after.waiting is not None:
-        return f"attempt {after.number} waits for capacity{_where(after.waiting)}: {after.waiting.state}"
+        return f"attempt {after.number} is waiting for capacity{_where(after.waiting)}: {after.waiting.state}"
     if before.waiting is not None and after.waiting is None and after.up_since is not None:
         waited = duration(after.up_since - before.waiting.since)
         return f"attempt {after.number} got capacity{_where(before.waiting)} after {waited}"
@@ -45,27 +41,26 @@ def _where(waiting: Waiting) -> str:
 
 
 def waited_seconds(record: JobRecord, attempt: Attempt | None, now: float) -> float:
-    """For how long the job has had no capacity until now, this attempt included."""
+    """Seconds that the job has been without capacity, this attempt included."""
     present = now - attempt.waiting.since if attempt is not None and attempt.waiting is not None else 0.0
     return record.waited_seconds + max(0.0, present)
 
 
 def spent_seconds(attempt: Attempt, ending: Ending) -> float:
-    """What an attempt adds, once it is over, to the time without capacity."""
     if attempt.waiting is not None:
         return max(0.0, ending.at - attempt.waiting.since)
-    # One that was told only in the end that there is none has been waiting all the while.
+    # A gang that learns of the shortage only at its end has waited all along.
     return max(0.0, ending.at - attempt.started_at) if ending.cause is Cause.CAPACITY else 0.0
 
 
 def max_wait(record: JobRecord) -> int | None:
-    """For how long the job's owner lets it wait for capacity; None: for ever."""
+    """Seconds that the owner lets the job wait for capacity; None: no limit."""
     runner = record.job.runner
     return runner.max_wait_seconds if runner is not None else None
 
 
 def valid_until_seconds(record: JobRecord, attempt: Attempt) -> float | None:
-    """How long a request of this attempt may wait: longer than the daemon lets it, which gives the better reason."""
+    """Seconds that the API may keep this request; longer than the daemon's own limit, which gives the better reason."""
     most = max_wait(record)
     if most is None:
         return None
@@ -73,19 +68,15 @@ def valid_until_seconds(record: JobRecord, attempt: Attempt) -> float | None:
 
 
 def given_up(record: JobRecord, attempt: Attempt, zones: int, budgets: Budgets, now: float) -> Ending | None:
-    """Whether a gang has waited long enough, here or altogether.
-
-    Args:
-        zones: How many places its type may have.
-    """
+    """The ending of a gang that has waited too long, here or in total. `zones`: number of places for its type."""
     waiting = attempt.waiting
     if waiting is None:
         return None
     most = max_wait(record)
     if most is not None and waited_seconds(record, attempt, now) >= most:
-        text = f"it was {waiting.state}{_where(waiting)} for {duration(now - waiting.since)}"
+        text = f"{waiting.state}{_where(waiting)} for {duration(now - waiting.since)}"
     elif zones > 1 and now - waiting.since >= budgets.zone_wait_seconds:
-        text = f"{waiting.state}{_where(waiting)} for {duration(now - waiting.since)}; another zone is asked"
+        text = f"{waiting.state}{_where(waiting)} for {duration(now - waiting.since)}; trying another zone"
     else:
         return None
     return Ending(cause=Cause.CAPACITY, message=text, at=now, grace_seconds=budgets.failure_grace_seconds)

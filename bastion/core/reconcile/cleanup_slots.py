@@ -1,7 +1,4 @@
-"""Who may run a cleanup command on the bastion's host.
-
-Layer: core, pure.
-"""
+"""Slots for cleanup commands on the bastion's host."""
 
 from __future__ import annotations
 
@@ -12,16 +9,12 @@ from bastion.core import limits
 
 
 class CleanupSlots:
-    """Whose cleanup commands run. A user may have another one run only while more slots are free than the user holds.
-
-    So nobody takes them all, however long these commands run (`scheduler.decide.ledger` does the same for jobs).
-    """
+    """Slots by user. A user may take another one only while more are free than the user holds."""
 
     def __init__(self, users: Iterable[str] = ()) -> None:
         self._held = Counter(users)
 
     def take(self, user: str) -> bool:
-        """Takes a slot for the user, if the user may have one."""
         may = limits.CLEANUP_COMMANDS_MAX - self._held.total() > self._held[user]
         self._held[user] += may
         return may

@@ -1,5 +1,4 @@
-"""What the reconciler wants done. Each effect is guarded by a generation or is idempotent; one job's are done in order,
-and the first that fails ends that job's turn: the next tick looks again."""
+"""Effects, each guarded by a generation or idempotent. A job's effects run in order; a failure skips the rest of them."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from bastion.core.bucket.protocol import Order
 from bastion.core.model.gangs import GangRef, GangRequest
 from bastion.core.model.job_record import JobRecord
 
-# In place of a generation: the one that this turn's own `PutRecord` was given.
+# Stands for the generation that this tick's own `PutRecord` returned.
 JUST_WRITTEN: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutRecord:
-    """Writes the state by compare-and-swap; generation 0 creates it."""
+    """Write the state by compare-and-swap; generation 0 creates it."""
 
     record: JobRecord
     generation: int
@@ -24,7 +23,7 @@ class PutRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRecord:
-    """Deletes the state: the last step of a job's end."""
+    """Delete the state: the last step of a job's end."""
 
     name: str
     generation: int
@@ -32,15 +31,14 @@ class DropRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendHistory:
-    """Appends the record's lines that are not in the history yet."""
+    """Append the record's lines that the history lacks."""
 
     record: JobRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellLogGap:
-    """Ends the log of a host that did not live to end it with a gap line; carried out before the record is written,
-    which forgets of whom it must be told."""
+    """Write a gap line for a host that died before its log was complete; precedes the record that drops it."""
 
     job: str
     run: str
@@ -51,7 +49,7 @@ class TellLogGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutOrder:
-    """Tells the hosts of a run what to do; generation 0 creates the order."""
+    """Write the order of a run; generation 0 creates it."""
 
     order: Order
     generation: int
@@ -59,7 +57,7 @@ class PutOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseGate:
-    """Creates the run's claim as closed. If a host was first, nothing happens and the next tick sees its claim."""
+    """Create the run's claim as closed. If a host was first, nothing happens; the next tick sees its claim."""
 
     run: str
     reason: str
@@ -67,7 +65,7 @@ class CloseGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateGang:
-    """Asks for a run's gang; `on_bastion` picks the provisioner of the bastion's own host."""
+    """Request a run's gang; `on_bastion` selects the provisioner of the bastion's own host."""
 
     request: GangRequest
     on_bastion: bool
@@ -75,7 +73,7 @@ class CreateGang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGang:
-    """Deletes a gang; one that is gone already is fine."""
+    """Delete a gang; a missing one counts as success."""
 
     ref: GangRef
     on_bastion: bool
@@ -83,7 +81,7 @@ class DeleteGang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutComplete:
-    """Writes `jobs/complete/<job>`, after moving one of another uid aside."""
+    """Write `jobs/complete/<job>`; an older result of another uid moves aside first."""
 
     record: JobRecord
     document: bytes
@@ -91,7 +89,7 @@ class PutComplete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropSpec:
-    """Deletes the spec if it is still the accepted object; a newer one stays: it is the next job."""
+    """Delete the spec if it is still the accepted object; a newer one is the next job."""
 
     name: str
     generation: int
@@ -105,10 +103,10 @@ class DropUserRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRuns:
-    """Deletes reports and beats of all runs of a uid.
+    """Delete reports and heartbeats of all runs of a uid.
 
-    Claims and orders stay for an hour (`DropRun`): without them, an order that lands late and a gang that returns would
-    run the command again.
+    Claims and orders stay for an hour (`DropRun`): without them, a late order and a returning gang would run the
+    command again.
     """
 
     uid: str
@@ -116,14 +114,14 @@ class DropRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRun:
-    """Deletes the claim, order, reports and beats of one run that has long been over."""
+    """Delete the claim, order, reports and heartbeats of one run that ended long ago."""
 
     run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutInvalid:
-    """Writes why a spec is refused, for its owner to read."""
+    """Write why a spec is refused."""
 
     name: str
     spec_generation: int

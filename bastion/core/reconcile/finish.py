@@ -1,7 +1,6 @@
-"""The end of a job, in the only safe order: history, result, spec, wish, runs, and the state last.
+"""The end of a job, in the only safe order: history, result, spec, user request, runs, state.
 
-The other order would run the job again: as long as the state exists and says COMPLETED, a spec that is still there is
-known to be done.
+While the state exists and says COMPLETED, a remaining spec counts as done. Any other order would run the job again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from bastion.core.reconcile.effects import (
 
 
 def result_document(record: JobRecord) -> dict[str, Any]:
-    """The spec plus a top-level `result` (contract of `jobs/complete/`)."""
     assert record.outcome is not None  # decided before CLEANING
     result: dict[str, Any] = {
         "uid": record.uid,
@@ -41,11 +39,7 @@ def result_document(record: JobRecord) -> dict[str, Any]:
 
 
 def whose_result(data: bytes) -> tuple[str, str]:
-    """Name and uid of the job whose result a `jobs/complete/` object holds.
-
-    Returns:
-        Each empty where it does not say so, or where it could be no part of a key.
-    """
+    """Name and uid of the job in a `jobs/complete/` object. Returns each empty if missing or not valid in a key."""
     try:
         document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
         name, uid = str(document["name"]), str(document["result"]["uid"])
@@ -57,7 +51,7 @@ def whose_result(data: bytes) -> tuple[str, str]:
 
 
 def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:
-    """Every step is idempotent, so that a crash between any two is mended by doing all of them again."""
+    """The effects that end a job. Each is idempotent; after a crash all are repeated."""
     effects: list[Effect] = [
         PutComplete(record=record, document=documents.dumps(result_document(record))),
         DropSpec(name=record.name, generation=record.generation),

@@ -1,8 +1,7 @@
-"""What is done about a slice, in every state that the Cloud TPU API has and every phase of its job, as one table.
+"""The action on a gang, by state of the Cloud TPU API and phase of its job, as one table.
 
-Layer: core, pure data. Nothing is decided here: `reconcile` decides, one test for each cell holds the table against it,
-and `docs/reference/slice-states.md` is rendered from it. The adapter's words for the API's states are held against
-`NODE_STATES` and `QUEUED_STATES` by another test.
+`reconcile` decides; a test holds each cell against it. `docs/reference/slice-states.md` is rendered from this table.
+Another test holds the adapter's state names against `NODE_STATES` and `QUEUED_STATES`.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from bastion.core.model.gangs import GangState
 
 
 class Phase(str, Enum):
-    """How far a job's attempt is, as its state says."""
-
     STARTING = "starting"
     WAITING = "waiting"
     RUNNING = "running"
@@ -25,11 +22,11 @@ class Phase(str, Enum):
 
 
 PHASES: Final[Mapping[Phase, str]] = {
-    Phase.STARTING: "the intent is written, the gang asked for, and no host has passed the gate",
-    Phase.WAITING: "the same, and the API has said that there is no capacity yet",
+    Phase.STARTING: "the intent is written, the gang is requested, and no host has passed the gate",
+    Phase.WAITING: "the same, and the API reported no capacity yet",
     Phase.RUNNING: "worker 0 has passed the gate",
-    Phase.STOPPING: "the end is decided: the command ended, or it is evicted, cancelled, given up",
-    Phase.OVER: "no attempt owns the gang: a crash left it, or a request that was thought lost came late",
+    Phase.STOPPING: "the end is decided: the command ended, or the attempt was evicted, cancelled or given up",
+    Phase.OVER: "no attempt owns the gang: a crash left it, or a lost request arrived late",
 }
 
 
@@ -47,19 +44,19 @@ class Seen(str, Enum):
 
 
 class Action(str, Enum):
-    """What is done; the value is how the docs tell it."""
+    """The action; its value is the text of the docs."""
 
-    ASK = "ask for it"
+    ASK = "request it"
     RECORD_WAIT = "record the wait"
     NOTE_CAPACITY = "note the capacity"
-    AWAIT_HOSTS = "await its hosts"
+    AWAIT_HOSTS = "wait for its hosts"
     GO_ON = "go on"
-    NOT_NOW = "nothing now"
+    NOT_NOW = "nothing yet"
     LOST = "lost"
     BY_CAUSE = "end by cause"
     STOP_FIRST = "stop, then delete"
     DELETE = "delete"
-    AWAIT_END = "await its end"
+    AWAIT_END = "wait for its end"
     END = "over"
     SWEEP = "close and delete"
     KEEP_AWAY = "no new attempt"
@@ -67,28 +64,28 @@ class Action(str, Enum):
 
 
 ACTIONS: Final[Mapping[Action, str]] = {
-    Action.ASK: "It is asked for, again if need be: the name is the run's, so there is never a second one. Only if the "
-    "API has said why its creation failed, the attempt ends by that cause.",
-    Action.RECORD_WAIT: "The API's word, the zone and since when are recorded and shown. After `zone_wait_seconds` the "
-    "next zone is asked, if there is one; after the job's `max_wait_seconds` the job fails with 75.",
-    Action.NOTE_CAPACITY: "The wait is over; its hosts have `provision_seconds` from now on.",
+    Action.ASK: "The gang is requested, again if necessary: its name is the run's, so there is never a second one. "
+    "If the API reports why its creation failed, the attempt ends with that cause.",
+    Action.RECORD_WAIT: "The API's state, the zone and the start of the wait are recorded and shown. "
+    "After `zone_wait_seconds` the next zone is tried, if there is one; after the job's `max_wait_seconds` the job fails with 75.",
+    Action.NOTE_CAPACITY: "The wait is over; its hosts have `provision_seconds` from now.",
     Action.AWAIT_HOSTS: "Its hosts have `provision_seconds` (twice that from 64 hosts on, three times from 256 on) to "
-    "come up and to pass the gate; then it is lost.",
-    Action.GO_ON: "Nothing: what its hosts report, and whether they beat, decides.",
-    Action.NOT_NOW: "Nothing in this tick; the job stays as it is and is charged.",
-    Action.LOST: "The attempt ends as lost to the infrastructure; what is left of the gang is deleted, and after a "
-    "pause another attempt follows, so often as the budget allows.",
-    Action.BY_CAUSE: "The attempt ends by what the API gives as the cause: capacity (the next zone, or a pause), "
-    "refused (the job ends with the API's words and what to do), or infrastructure; what is left is deleted.",
-    Action.STOP_FIRST: "If no host has passed the gate, it is closed; else the hosts are told to stop and given their "
-    "grace. Then the gang is deleted. While it is open whose failure it was, nothing is deleted.",
-    Action.DELETE: "Its gate is closed or its hosts are told to stop, and it is deleted without waiting for them; "
-    "asked for again in every tick as long as it lasts, because it holds quota.",
-    Action.AWAIT_END: "It is waited for, and charged until a look at its very name says that it is gone.",
-    Action.END: "The attempt is over, and what it held is free.",
-    Action.SWEEP: "Its gate is closed, then it is deleted; no new attempt of the job begins before it is gone.",
-    Action.KEEP_AWAY: "No new attempt of the job begins until that is known to be over.",
-    Action.NOTHING: "Nothing: the job's next attempt may begin.",
+    "come up and to pass the gate; then the gang counts as lost.",
+    Action.GO_ON: "Nothing: the hosts' reports and heartbeats decide.",
+    Action.NOT_NOW: "Nothing in this tick; the job keeps its state and its charge.",
+    Action.LOST: "The attempt ends as an infrastructure failure. The rest of the gang is deleted. After a "
+    "pause another attempt follows, as often as the budget allows.",
+    Action.BY_CAUSE: "The attempt ends with the API's cause: capacity (the next zone, or a pause), "
+    "refused (the job ends with the API's message and what to do), or infrastructure. The rest of the gang is deleted.",
+    Action.STOP_FIRST: "If no host has passed the gate, it is closed; otherwise the hosts get an order to stop "
+    "and their grace. Then the gang is deleted. Until the class of a failure is settled, nothing is deleted.",
+    Action.DELETE: "Its gate is closed or its hosts get an order to stop. The gang is deleted without waiting "
+    "for them, again in every tick while it exists, because it holds quota.",
+    Action.AWAIT_END: "The gang stays charged until a lookup of its name says that it is gone.",
+    Action.END: "The attempt has ended; its units are free.",
+    Action.SWEEP: "Its gate is closed, then it is deleted. No new attempt of the job begins before it is gone.",
+    Action.KEEP_AWAY: "No new attempt of the job begins until it is gone.",
+    Action.NOTHING: "Nothing: the next attempt of the job may begin.",
 }
 
 _LOST_ALL: Final = {
@@ -144,8 +141,7 @@ TABLE: Final[Mapping[Seen, Mapping[Phase, Action]]] = {
     },
 }
 
-# As `google.cloud.tpu_v2.Node.State` names them. Whatever interrupts a node interrupts its run: its hosts come back, if
-# at all, as another boot.
+# Names of `google.cloud.tpu_v2.Node.State`. An interrupted node ends its run: its hosts return, if at all, after a boot.
 NODE_STATES: Final[Mapping[str, Seen]] = {
     "CREATING": Seen.CREATING,
     "READY": Seen.READY,
@@ -164,7 +160,7 @@ NODE_STATES: Final[Mapping[str, Seen]] = {
     "UNKNOWN": Seen.LOST,
 }
 
-# As `google.cloud.tpu_v2.QueuedResourceState.State` names them.
+# Names of `google.cloud.tpu_v2.QueuedResourceState.State`.
 QUEUED_STATES: Final[Mapping[str, Seen]] = {
     "CREATING": Seen.WAITING,
     "ACCEPTED": Seen.WAITING,
@@ -179,7 +175,6 @@ QUEUED_STATES: Final[Mapping[str, Seen]] = {
 
 
 def rows() -> list[tuple[str, Seen]]:
-    """Every row of the rendered table, by what people see."""
     return [
         ("not found", Seen.ABSENT),
         ("the zone does not answer", Seen.SILENT),

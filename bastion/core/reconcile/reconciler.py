@@ -1,8 +1,8 @@
-"""`reconcile(world, plan, now) -> effects`: what to do about each job, given what was seen and what was decided.
+"""`reconcile(world, plan, now) -> effects`: the action on each job, from what was observed and decided.
 
-Pure. Per job it makes one new record at most, and lists effects in the order they must happen: the record first (intent
-before effect), everything that depends on it after. A crash between any two of them is mended by the next tick, because
-every tick derives what to do from the record and from what exists.
+Pure. Each job gets at most one new record. Its effects are in execution order: the record first (intent before effect),
+then everything that depends on it. The next tick repairs a crash between any two, because every tick starts from the
+record and from what exists.
 """
 
 from __future__ import annotations
@@ -35,16 +35,10 @@ from scheduler import Decision, Plan, Verdict
 
 
 def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
-    """What to do, by job. A dry run decides and publishes, and does nothing.
-
-    Args:
-        world: One tick's observations.
-        plan: The scheduler's decisions on the same observations.
-        now: Seconds since the epoch.
-    """
+    """The effects of one tick, by job; none in a dry run. `plan`: the scheduler's decisions on the same observations."""
     if world.dry_run:
         return {}
-    # Who starts and who is evicted depends on what is in use; the rest does not.
+    # Only starts and evictions depend on usage.
     decisions = {} if world.no_room else {decision.name: decision for decision in plan.acting}
     work: dict[str, list[Effect]] = {}
     cleaning = CleanupSlots(
@@ -62,7 +56,7 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
 def reconcile_job(
     view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
 ) -> list[Effect]:
-    """One job's turn. `cleaning`: who holds the slots for cleanup commands."""
+    """The effects for one job. `cleaning`: who holds the slots for cleanup commands."""
     if view.ghost:
         return [DropRecord(name=view.name, generation=view.record_generation)]
     if view.frozen:
@@ -87,7 +81,7 @@ def reconcile_job(
 
 
 def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
-    """Whether a queued job goes on waiting with nothing to do about it: nearly every turn, so it is short."""
+    """Whether a queued job keeps waiting and needs nothing; short, because it holds for nearly every job."""
     return (
         record.status is Status.PENDING
         and (decision is None or decision.verdict is not Verdict.START)
@@ -103,23 +97,22 @@ def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bo
 
 
 def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...]:
-    """Lines that are not appended everywhere yet. Those that only lack a project which may never be known are few."""
+    """Lines that some history still lacks. The number that waits for an unknown project is bounded."""
     lines = [line for line in record.history if line.number > view.history_done]
     shared_later = sum(line.number <= view.history_own for line in lines)
     return tuple(lines[max(0, shared_later - limits.HISTORY_KEPT_FOR_PROJECT) :])
 
 
 def cancel_requested(view: JobView) -> bool:
-    """Whether a valid wish asks for this very job's end."""
     user_request, record = view.user_request, view.record
     if user_request is None or record is None or not user_request.cancel:
         return False
-    # A wish without uid comes from an older client. One for a namesake was dropped before this job was accepted.
+    # A request without a uid comes from an older client. Acceptance deletes requests for earlier jobs of the name.
     return user_request.uid == record.uid if user_request.uid else True
 
 
 class _JobReconciler:
-    """One job's way through this tick: `advance` steps the record until nothing more can be decided now."""
+    """One job in this tick: `advance` steps the record until nothing more can be decided."""
 
     def __init__(
         self, view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
@@ -133,7 +126,7 @@ class _JobReconciler:
         self.world = world
         self.entropy = world.entropy
         self.now = now
-        # Once the state is written again, a start in doubt cannot land any more.
+        # After the next write of the state, a start in doubt can no longer land.
         self.changed = view.doubt is not None
         self.effects: list[Effect] = []
 
@@ -164,7 +157,7 @@ class _JobReconciler:
             by = view.user_request.by if view.user_request else ""
             return self._cancel(record, f"cancelled{' by ' + by if by else ''}", by)
         if view.spec_gone:
-            return self._cancel(record, f"its spec {keys.active(record.name)} was removed", "")
+            return self._cancel(record, f"its spec {keys.active(record.name)} was deleted", "")
         if view.spec is not None and view.spec_meta is not None:
             return self._overwritten(record)
         return record
@@ -175,13 +168,13 @@ class _JobReconciler:
         if spec.packed == record.spec:  # touched or uploaded again, not changed
             return self._evolve(record, generation=meta.generation)
         if not spec.updates(record.job):
-            return self._cancel(record, "its spec was replaced by another job of the same name", spec.user_id)
+            return self._cancel(record, "another job with the same name replaced its spec", spec.user_id)
         if record.status is Status.PENDING:
             changes = {"generation": meta.generation, "spec": spec.packed, "failed_tries": 0}
             if record.had_attempt and record.started_spec is None:
                 changes["started_spec"] = record.spec
             return self._evolve(record, f"updated to version {spec.version}", **changes)
-        return self._end(record, Cause.UPDATED, f"a new spec, version {spec.version}")
+        return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
 
     def _cancel(self, record: JobRecord, message: str, by: str) -> JobRecord:
         outcome = Outcome(outcome="cancelled", exit_code=143, message=message, by=plain(by))
@@ -197,7 +190,6 @@ class _JobReconciler:
         *,
         exit_code: int | None = None,
     ) -> JobRecord:
-        """Decides that the attempt ends, unless that was decided before."""
         attempt = record.attempt
         assert attempt is not None  # only called for a job with an attempt
         if attempt.ending is not None:
@@ -210,22 +202,19 @@ class _JobReconciler:
             exit_code=exit_code,
             evicted_for=evicted_for,
         )
-        text = "" if cause is Cause.CANCELLED else f"attempt {attempt.number} is stopped: {cause.value}: {message}"
+        text = "" if cause is Cause.CANCELLED else f"stopping attempt {attempt.number}: {cause.value}: {message}"
         if cause is Cause.EVICTED and (saved_at := saved_until(attempt, self.view.attempt)) is not None:
             text += f"; last checkpoint {duration(self.now - saved_at)} ago"
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _grace(self, record: JobRecord, cause: Cause) -> float:
-        """What the project's rules give a job that is stopped against its owner's will, or to go on as another version.
-
-        A cancel is the owner's own wish: nothing has to be saved, and its chips are wanted soon.
-        """
+        """The grace period by the project's rules; the shorter one for a cancelled job, which has nothing to save."""
         if cause is Cause.CANCELLED or self.policy is None:
             return self.settings.budgets.eviction_grace_seconds
         return self.policy.rules(record.job.project_id).grace_seconds
 
     def _overtime(self, record: JobRecord, attempt: Attempt) -> str:
-        """Why the attempt has run for too long; empty if it has not."""
+        """The message if the attempt exceeds its maximum runtime; empty otherwise."""
         if self.policy is None or attempt.running_since is None:
             return ""
         project = record.job.project_id
@@ -250,11 +239,11 @@ class _JobReconciler:
                 return record
 
     def _pending(self, record: JobRecord) -> JobRecord:
-        # Rule 4: no new attempt while a listing still shows a node of an old one, or while there is no listing.
+        # No new attempt while a node of an old one is listed, or while no listing is available.
         if self._orphan_gangs() or self.view.gangs_unknown:
             return record
         if self.view.record is None or record.spec != self.view.record.spec:
-            return record  # updated in this very turn: what was decided was about another size
+            return record  # updated in this tick: the decision was about another size
         if self.view.doubt is not None:
             return record
         if self.decision is None or self.decision.verdict is not Verdict.START:
@@ -262,9 +251,9 @@ class _JobReconciler:
         runner = record.job.runner
         place = next_place(self.world, runner.instance_type, self.decision.tier, record.zone_turn) if runner else None
         if runner and place is None:
-            return record  # the settings changed, or none of its zones answers
+            return record  # the settings changed, or no zone answers
         if runner and self.world.agent is None:
-            return record  # its nodes would find no agent to run
+            return record  # its nodes would find no agent
         number = record.next_attempt
         attempt = Attempt(
             number=number,
@@ -297,7 +286,6 @@ class _JobReconciler:
         return record
 
     def _zones(self, record: JobRecord, attempt: Attempt) -> tuple[str, ...]:
-        """Where the attempt's gang could be as well, in the order in which zones are asked."""
         runner, provisioning = record.job.runner, self.world.provisioning
         if runner is None or provisioning is None:
             return ()
@@ -308,11 +296,11 @@ class _JobReconciler:
         assert attempt is not None  # a job is ACTIVE from its attempt's intent on
         plan = runs.plan_attempt(record, attempt, self.settings)
         if self.view.record is None or self.view.record.attempt is None:
-            return record  # started in this very turn: nothing was observed of it yet
+            return record  # started in this tick: not observed yet
         if attempt.ending is not None:
             return self._stop(record, attempt)
         if self.view.late:
-            text = "a daemon that no longer held the lease decided it, and the write landed late"
+            text = "a daemon without the lease started it, and the write arrived late"
             return self._end(record, Cause.SUPERSEDED, text)
         if attempt.restart is not None and runs.restarts_late(plan, self.view.attempt, self.now):
             restart = attempt.restart.model_copy(update={"since": self.now})
@@ -331,7 +319,6 @@ class _JobReconciler:
         return self._goes_on(record, attempt, plan)
 
     def _ended(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
-        """Whether the attempt, or a try of it, has ended by itself."""
         view, budgets = self.view.attempt, self.settings.budgets
         ending = attempt_end.verdict(plan, view, self.now)
         if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
@@ -342,15 +329,14 @@ class _JobReconciler:
             ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), budgets, self.now)
         if ending is None:
             return record
-        what = "is over, its hosts are stopped" if ending.provisional else ending.cause.value
+        what = "ended; stopping its workers" if ending.provisional else ending.cause.value
         text = f"attempt {attempt.number} {what}: {ending.message}"
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _goes_on(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
-        """What is new of an attempt that has not ended."""
         view = self.view.attempt
         if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
-            text = f"attempt {attempt.number} is running on {plan.hosts} host{'s' * (plan.hosts > 1)}"
+            text = f"attempt {attempt.number} is running on {plan.hosts} worker{'s' * (plan.hosts > 1)}"
             up_since = attempt.up_since if attempt.waiting is None else self.now
             running = attempt.model_copy(
                 update={"running_since": self.now, "waiting": None, "up_since": up_since},
@@ -359,7 +345,7 @@ class _JobReconciler:
             return self._evolve(record, text, attempt=running, waited_seconds=waited, capacity_failures=0)
         moved = tries.go_on(plan, view, self.now) if attempt.restart is not None else attempt
         if moved.try_number > attempt.try_number:
-            text = f"try {moved.try_number} begins"
+            text = f"try {moved.try_number} is starting"
             return self._evolve(record, text, attempt=moved, failed_tries=moved.try_number - 1)
         moved = capacity.seen(moved, view, self.now)
         if moved is not attempt:
@@ -413,19 +399,19 @@ class _JobReconciler:
             if record.attempt.ending is None:
                 return self._end(record, Cause.CANCELLED, "cancelled")
             return self._stop(record, record.attempt)
-        return self._evolve(record, "nothing of it runs any more", status=Status.CLEANING)
+        return self._evolve(record, "all processes have stopped", status=Status.CLEANING)
 
     def _cleaning(self, record: JobRecord) -> JobRecord:
         if self._orphan_gangs():
             return record
         has_cleanup = record.started_job.has_cleanup
-        # It runs as the daemon, so only what the scheduler once admitted may run.
+        # It runs as the daemon's user, so only a spec that the scheduler admitted may run.
         if not (has_cleanup and record.had_attempt) or record.cleanup_done:
             outcome = record.outcome
             assert outcome is not None  # decided before CLEANING
             text = f"completed: {outcome.outcome}"
             if has_cleanup and not record.had_attempt:
-                text += "; its cleanup command does not run, because the job never started"
+                text += "; skipping its cleanup command: the job never started"
             return self._evolve(record, text, status=Status.COMPLETED)
         if record.cleanup is None and not self.cleaning.take(record.started_job.user_id):
             return record
@@ -437,19 +423,19 @@ class _JobReconciler:
                 started_at=self.now,
                 host_identity=self.settings.host_identity,
             )
-            record = self._evolve(record, "the cleanup command starts", cleanup=attempt)
+            record = self._evolve(record, "the cleanup command is starting", cleanup=attempt)
             self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
             return record
         return self._cleanup_run(record, record.cleanup)
 
     def _cleanup_run(self, record: JobRecord, attempt: Attempt) -> JobRecord:
         if self.view.record is None or self.view.record.cleanup is None:
-            return record  # started in this very turn
+            return record  # started in this tick
         plan, view = runs.plan_attempt(record, attempt, self.settings), self.view.cleanup
         if attempt.ending is None:
             ending = attempt_end.verdict(plan, view, self.now)
             if ending is None and self.now - attempt.started_at >= limits.CLEANUP_TIMEOUT_SECONDS:
-                text = f"the cleanup command was still running after {limits.CLEANUP_TIMEOUT_SECONDS:.0f} s"
+                text = f"the cleanup command exceeded {limits.CLEANUP_TIMEOUT_SECONDS:.0f} s"
                 ending = Ending(cause=Cause.FAILED, message=text, at=self.now, grace_seconds=5.0)
             if ending is None:
                 self.effects += runs.keep_going(plan, view)
@@ -466,17 +452,17 @@ class _JobReconciler:
         return self._evolve(record, text, cleanup=None, cleanup_done=True)
 
     def _orphan_gangs(self) -> bool:
-        """Closes the gates of gangs that no current run owns and deletes them; True while there are any."""
-        if not self.effects:  # once a turn, however often the record steps
+        """Closes the gates of orphaned gangs and deletes them; True while there are any."""
+        if not self.effects:  # once a tick, however often the record changes
             for stray in self.view.orphan_gangs:
                 if stray.status.state is not GangState.DELETING:
-                    self.effects.append(CloseGate(run=stray.status.run, reason="its attempt is over"))
+                    self.effects.append(CloseGate(run=stray.status.run, reason="its attempt has ended"))
                     self.effects.append(DeleteGang(ref=stray.status.ref, on_bastion=stray.on_bastion))
         return bool(self.view.orphan_gangs)
 
 
 def _has_ended(record: JobRecord) -> bool:
-    """Whether the job's own end is decided already: a cancel that comes now changes nothing any more."""
+    """Whether the job's own end is decided: a later cancel changes nothing."""
     ending = record.attempt.ending if record.attempt else None
     return ending is not None and ending.cause in (
         Cause.SUCCEEDED,

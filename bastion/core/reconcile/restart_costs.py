@@ -1,7 +1,7 @@
-"""What a restart costs, by resource type: how long attempts of late took from their decision to their command.
+"""Restart cost by resource type: the recent time from an attempt's decision to its command.
 
-Layer: core, pure. It says for how long units that a project gave back are kept for its next job, where the quota file
-does not (`quota.rules.ProjectRules.keep_idle_seconds`): a loan that is called back costs a restart.
+A recalled loan costs a restart. Units that a project gave back are kept for its next job that long, unless the quota
+file says otherwise (`quota.rules.ProjectRules.keep_idle_seconds`).
 """
 
 from __future__ import annotations
@@ -13,23 +13,19 @@ from collections.abc import Iterable, Mapping
 from bastion.core.model.job_record import JobRecord
 from scheduler.decide.capacity import amounts_of
 
-# So many attempts of a type, the last ones, tell what a restart costs.
+# The cost is the median of this many recent attempts.
 _ATTEMPTS = 15
 
 
 class RestartCosts:
-    """Remembers, over ticks, how long attempts took to start. A restart of the daemon forgets it."""
+    """Remembers how long attempts took to start. A restart of the daemon forgets it."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, int]] = set()
         self._took: dict[str, deque[float]] = {}
 
     def note(self, records: Iterable[JobRecord]) -> Mapping[str, float]:
-        """Takes in which attempts run now.
-
-        Returns:
-            Seconds by resource type, the median; a type of which none was seen to start is absent.
-        """
+        """Records the attempts that run now; returns the median seconds by resource type, where known."""
         running = set()
         for record in records:
             attempt = record.attempt

@@ -1,11 +1,9 @@
-"""What becomes of a job whose attempt is over. Each kind of trouble has its budget, and none is charged to another.
+"""Retry policy: the future of a job whose attempt has ended. Each class of failure has its own budget.
 
-Layer: core, pure.
-
-* The user's: the job fails with the command's exit code. (Tries in place come before: `bastion.core.reconcile.tries`.)
-* Infrastructure: another attempt after a pause that doubles, `Budgets.infrastructure_attempts` times in a row.
-* Capacity: the next zone at once; when each was asked, a pause that doubles, without end or for `max_wait_seconds`.
-* Permanent: the job is refused at once, with the words of the API and what to do about them.
+* The user's: the job fails with the command's exit code. (Tries come before: `bastion.core.reconcile.tries`.)
+* Infrastructure: another attempt after a doubling pause, up to `Budgets.infrastructure_attempts` times in a row.
+* Capacity: the next zone at once; after the last zone a doubling pause, until `max_wait_seconds` if set.
+* Permanent: the job is refused at once, with the API's message and what to do.
 """
 
 from __future__ import annotations
@@ -25,18 +23,14 @@ from bastion.core.reconcile import capacity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedAttempt:
-    """An attempt that is over.
-
-    Attributes:
-        zones: Where its gang could have been as well, in the order in which zones are asked.
-    """
+    """An ended attempt. `zones`: zones for its gang, in the order in which they are tried."""
 
     attempt: Attempt
     ending: Ending
     zones: tuple[str, ...] = ()
 
     def following_turn(self, turn: int) -> int:
-        """The turn after the zone it was in: another than `turn`'s if that one did not answer."""
+        """The `zone_turn` after the zone it was in, which differs from `turn`'s if that zone did not answer."""
         zone = self.attempt.place.zone if self.attempt.place is not None else ""
         if zone not in self.zones:
             return turn + 1
@@ -44,20 +38,15 @@ class EndedAttempt:
 
 
 def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float:
-    """The pause after so many failures in a row: doubled with each, at most `most`, and up to a quarter less by `salt`,
-    so that jobs that were lost together do not all come back at the same instant."""
-    # Beyond some sixty doublings floats are no longer exact, and every pause is the longest anyway.
+    """Seconds to wait after consecutive failures: doubling up to `most`, with up to a quarter less by `salt` as jitter."""
+    # After sixty doublings every pause is the longest anyway, and floats lose precision.
     longest = min(base * 2.0 ** min(failures - 1, 60), most)
     draw = int.from_bytes(hashlib.sha256(salt.encode()).digest()[:4], "big") / 2**32
     return longest * (1 - draw / 4)
 
 
 def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
-    """What becomes of a job whose attempt is over.
-
-    Returns:
-        The line for its history, and the record's fields that change.
-    """
+    """The future of a job whose attempt has ended. Returns the history line, and the changed fields of the record."""
     ending = over.ending
     waited = record.waited_seconds + capacity.spent_seconds(over.attempt, ending)
     match ending.cause:
@@ -75,7 +64,7 @@ def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Bu
         case Cause.UPDATED:
             text = f"queued again: {ending.cause.value}: {ending.message}"
             return text, {"status": Status.PENDING, "waited_seconds": waited, "failed_tries": 0}
-        case Cause.SUPERSEDED:  # it held nothing, and waited for nothing
+        case Cause.SUPERSEDED:  # it held and awaited nothing
             return f"queued again: {ending.cause.value}: {ending.message}", {"status": Status.PENDING}
         case Cause.EVICTED | Cause.CANCELLED:
             text = f"queued again: {ending.cause.value}: {ending.message}"
@@ -101,20 +90,20 @@ def _no_capacity(record: JobRecord, over: EndedAttempt, waited: float, now: floa
     changes: dict[str, Any] = {"capacity_failures": failures, "zone_turn": over.following_turn(record.zone_turn)}
     most = capacity.max_wait(record)
     if most is not None and waited >= most:
-        message = f"no capacity for {duration(most)}, as long as it may wait (--max_wait): {ending.message}"
+        message = f"no capacity for {duration(most)}, the limit set by --max_wait: {ending.message}"
         ending = ending.model_copy(update={"message": message[: limits.MESSAGE_MAX_CHARS]})
         text, outcome = _outcome("failed", EXIT_INFRASTRUCTURE, ending)
         return text, {**changes, **outcome, "waited_seconds": waited}
     changes |= {"status": Status.PENDING, "stockout": True}
     rounds, left = divmod(failures, max(1, len(over.zones)))
     if left:
-        return f"asks for capacity elsewhere: {ending.message}", {**changes, "waited_seconds": waited}
+        return f"requesting capacity in another zone: {ending.message}", {**changes, "waited_seconds": waited}
     base, longest = limits.CAPACITY_BACKOFF_SECONDS, limits.CAPACITY_BACKOFF_MAX_SECONDS
     wait = backoff_seconds(base, longest, rounds, f"{record.uid}-{over.attempt.number}")
     if most is not None:
-        wait = min(wait, most - waited)  # one last time, then
+        wait = min(wait, most - waited)  # one last request
     changes |= {"not_before": now + wait, "waited_seconds": waited + wait}
-    return f"waits for capacity, asks again in {wait:.0f} s: {ending.message}", changes
+    return f"waiting for capacity; requesting again in {wait:.0f} s: {ending.message}", changes
 
 
 def _outcome(outcome: str, exit_code: int, ending: Ending) -> tuple[str, dict[str, Any]]:

@@ -1,8 +1,7 @@
-"""Carrying one run through: what to create for it, and how to end it safely.
+"""Runs: what to create for a run, and how to end it safely.
 
-A run is an attempt of a job, or the run of its cleanup command. The rules of DESIGN §4 that keep a command from running
-twice live here: the gate is closed before anything is deleted, and a run is over only when its whole gang is
-confirmed gone.
+A run is an attempt of a job, or the run of its cleanup command. Two rules keep a command from running twice: the gate
+is closed before anything is deleted, and a run has ended only when its whole gang is confirmed gone.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from bastion.core.reconcile.effects import CloseGate, CreateGang, DeleteGang, Ef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Everything that follows from a record, an attempt and the settings: names, hosts, order, gang.
+    """What follows from a record, an attempt and the settings: names, hosts, order, gang.
 
     Attributes:
         run: `<uid>-<attempt>`.
         hosts: Over all slices.
-        on_bastion: It runs on the bastion's own host.
-        foreign_host: It runs on a bastion VM (or boot) that is not ours: its processes cannot be seen from here.
-        valid_until_seconds: How long its request may wait for capacity; None: for ever.
+        on_bastion: Whether it runs on the bastion's own host.
+        foreign_host: Whether it runs on another bastion VM or boot, whose processes are invisible here.
+        valid_until_seconds: How long its request may wait for capacity; None: no limit.
     """
 
     run: str
@@ -64,19 +63,18 @@ class RunPlan:
 
     @property
     def provision_seconds(self) -> float:
-        """How long its hosts may take to come up. Of a large gang some host is always late."""
+        """How long its hosts may take to come up; longer for large gangs."""
         large, very_large = limits.LARGE_GANG_HOSTS, limits.VERY_LARGE_GANG_HOSTS
         factor = 3 if self.hosts >= very_large else 2 if self.hosts >= large else 1
         return self.settings.budgets.provision_seconds * factor
 
     def objects(self) -> Iterator[str]:
-        """The names under `runs/` of what the run's daemon and hosts write: the order, and each host's report."""
+        """Names under `runs/` that the daemon and the hosts write: the order and each host's report."""
         yield f"{self.run}/order"
         for host in range(self.hosts):
             yield f"{self.run}/reports/{host}"
 
     def node_of(self, host: int) -> str:
-        """The name of the node that a host belongs to."""
         return self.ref.node(host * self.slices // self.hosts)
 
     def order(self, *, stop: Ending | None = None) -> Order:
@@ -98,12 +96,12 @@ class RunPlan:
             else self.settings.budgets.failure_grace_seconds
             if restarts
             else 0.0,
-            # Hosts that were told of the next try do not listen to an order of this one any more.
+            # Hosts with an order for the next try ignore an order for this one.
             try_number=self.attempt.try_number + restarts,
             max_tries=runner.max_tries if runner else 1,
             code=code,
             code_sha256=bundles.digest_in(code),
-            # On the bastion itself nothing is installed for a job that says nothing about it: it is shared.
+            # The bastion is shared: by default nothing is installed on it.
             setup=runner.setup if runner else "",
             output_dir=runner.output_dir if runner else "",
             output_sync=runner.output_sync if runner else "each",
@@ -164,27 +162,27 @@ def plan_attempt(record: JobRecord, attempt: Attempt, settings: Installation) ->
 
 
 def draw_token(entropy: bytes, run: str) -> str:
-    """The run token: 128 bits from this tick's entropy."""
+    """A run token: 128 bits from this tick's entropy."""
     return hashlib.sha256(entropy + run.encode()).hexdigest()[:32]
 
 
 def begin(plan: RunPlan) -> list[Effect]:
-    """What follows the intent: the order first, so that the first host to boot finds it."""
+    """The effects after the intent: the order first, so that the first host to boot finds it."""
     return [PutOrder(order=plan.order(), generation=0), plan.create()]
 
 
 def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
-    """Completes what a crash or a lost reply cut short, and leads from try to try; nothing in the steady state."""
+    """Completes what a crash or a lost reply cut short, and moves from try to try; empty in the steady state."""
     effects: list[Effect] = []
     if view.order is None or _behind(plan, view.order):
-        effects.append(PutOrder(order=plan.order(), generation=view.order_generation))  # not 0 if it is garbage
+        effects.append(PutOrder(order=plan.order(), generation=view.order_generation))  # not 0 if it is unreadable
     if view.claim is None and view.gang_gone and not plan.foreign_host:
         effects.append(plan.create())
     return effects
 
 
 def _behind(plan: RunPlan, order: Order) -> bool:
-    """Whether the hosts were told of an earlier try, or of this one only to wait for it."""
+    """Whether the hosts' order is of an earlier try, or of this one only to wait."""
     if order.action is OrderAction.STOP:
         return False
     waits = order.action is OrderAction.RESTART
@@ -194,7 +192,7 @@ def _behind(plan: RunPlan, order: Order) -> bool:
 
 
 def restarts_late(plan: RunPlan, view: RunView, now: float) -> bool:
-    """Whether hosts were not told of the next try for long: the time they have for getting ready begins anew."""
+    """Whether the order for the next try was long overdue: the hosts' time to prepare starts anew."""
     restart = plan.attempt.restart
     if restart is None or now - restart.since < limits.STOP_REPORT_SLACK_SECONDS:
         return False
@@ -204,9 +202,8 @@ def restarts_late(plan: RunPlan, view: RunView, now: float) -> bool:
 def stopped(plan: RunPlan, view: RunView) -> bool:
     """Whether nothing of the run can be alive, now or later.
 
-    The gate is closed, or the hosts are told to stop *and then* the gang is confirmed gone. The order of the two
-    matters: a creation whose request seemed lost may still happen, and its hosts (all but the one that claims) would
-    find a valid claim; what they find as well is an order to stop that is older than they are.
+    The gate is closed, or the hosts have an order to stop, *and after that* the gang is confirmed gone. The order
+    matters: a creation thought lost may still happen, and its hosts must then find the older order to stop.
     """
     if view.claim is None or not (view.claim.closed or _told_to_stop(view)):
         return False
@@ -221,9 +218,9 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
 
 
 def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effect]:
-    """The next step of ending a run: close the gate, tell the hosts, wait for them, delete the gang.
+    """The next step of ending a run: close the gate, order the hosts to stop, wait for them, delete the gang.
 
-    As long as it is open whose failure it was, nothing is deleted: a gang that is gone tells nothing.
+    Nothing is deleted until the class of a failure is settled.
     """
     if view.claim is None:
         return [CloseGate(run=plan.run, reason=f"{ending.cause.value}: {ending.message}")]
@@ -239,23 +236,22 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
 
 
 def lost_logs(plan: RunPlan, view: RunView, now: float) -> list[TellLogGap]:
-    """For a run that is over: the hosts whose output may not be stored, because they never said that it is."""
+    """Hosts of an ended run whose output may be incomplete, because they did not confirm its upload."""
     if view.claim is None or view.claim.closed:
         return []  # no command ever ran
     unsaid = [host for host, report in sorted(view.reports.items()) if not report.phase.final]
-    reason = "the host went away before it said that its log was stored"
+    reason = "the host stopped before it confirmed that its log was uploaded"
     return [TellLogGap(job=plan.spec.name, run=plan.run, host=host, at=now, reason=reason) for host in unsaid]
 
 
 def tells_late(view: RunView, ending: Ending, now: float) -> bool:
-    """Whether hosts that pass the gate were not told of the end for long, by a crash or an outage: their grace, which
-    counts from the ending, begins anew."""
+    """Whether the order to stop was delayed by a crash or an outage: the hosts' grace starts anew."""
     open_gate = view.claim is not None and not view.claim.closed
     return open_gate and not _told_to_stop(view) and now - ending.at >= limits.STOP_REPORT_SLACK_SECONDS
 
 
 def _patience(view: RunView, ending: Ending) -> float:
-    """How long hosts may take. Those whose command has ended store its outputs, unless somebody wants the room."""
+    """How long hosts may take. Hosts whose command has ended store its outputs, unless their capacity is wanted."""
     patience = ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
     storing = any(
         report.phase is HostPhase.ENDED and view.silent_seconds.get(host, 0.0) < limits.BEAT_LOST_SECONDS
@@ -267,7 +263,7 @@ def _patience(view: RunView, ending: Ending) -> float:
 
 
 def pressing(attempt: Attempt, now: float) -> bool:
-    """Whether its hosts are on their way to the end of the attempt or of a try, and others wait for them."""
+    """Whether other jobs wait for the end of the attempt or try that its hosts are carrying out."""
     if attempt.restart is not None:
         return True
     ending = attempt.ending
@@ -279,14 +275,14 @@ def _told_to_stop(view: RunView) -> bool:
 
 
 def _hosts_done(plan: RunPlan, view: RunView) -> bool:
-    """Whether no host has anything left to say: it gave its last report, or its node cannot run any more."""
+    """Whether no host has anything left to report: it sent its last report, or its node cannot run again."""
     if view.gang_gone:
         return True
     for host in range(plan.hosts):
         report = view.reports.get(host)
         if report is not None and report.phase.final:
             continue
-        # A node that its gang lacks is as the gang is.
+        # A missing node has the state of its gang.
         state = view.gang.nodes.get(plan.node_of(host), view.gang.state) if view.gang else None
         if state not in (GangState.LOST, GangState.FAILED):
             return False

@@ -1,4 +1,4 @@
-"""From the records to the scheduler's snapshot: who waits, who runs, and what everyone still holds."""
+"""The scheduler's snapshot, from the records: who waits, who runs, and what each job holds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from scheduler import Job, JobStatus, Snapshot
 
 
 class SchedulingView:
-    """The snapshots of one daemon. A job that did not change is the same object in the next one: its scheduler relies
-    on that to look at what changed only.
-    """
+    """The snapshots of one daemon. An unchanged job stays the same object, which lets the scheduler skip it."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[JobView, float | None, bool, str, Job | None]] = {}
@@ -36,14 +34,14 @@ class SchedulingView:
         promised: frozenset[str] = frozenset(),
         provisioning: Provisioning | None = BUILT_IN,
     ) -> Snapshot:
-        """What `scheduler.schedule` decides on.
+        """The input of `scheduler.schedule`.
 
         Args:
             views: The observed jobs.
             policy: The last good quota file; None if there never was one.
-            waiting_since: Since when each waiting job has had its present reason.
-            promised: Jobs for which room was ordered in an earlier pass and that have not started since.
-            provisioning: The operator's settings; jobs that they have no place for are held.
+            waiting_since: Start of each waiting job's present reason.
+            promised: Jobs with capacity ordered in an earlier pass that have not started since.
+            provisioning: The operator's settings; a job without a place in them is held.
         """
         since = waiting_since or {}
         everywhere = provisioning is not None and len(provisioning.families) == len(served_families())
@@ -56,7 +54,7 @@ class SchedulingView:
             made = before.get(name)
             if made is None or made[0] is not view or made[1:4] != given[1:]:
                 job = _job_of(*given)
-                # Most of what changes in a view is nothing to the scheduler.
+                # Most changes of a view do not concern the scheduler.
                 made = (*given, made[4] if made is not None and made[4] == job else job)
             self._made[name] = made
             if made[4] is not None:
@@ -66,7 +64,7 @@ class SchedulingView:
 
 def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Job | None:
     if view.ghost or (view.late and view.attempt.gang is None and not _claimed(view)):
-        return None  # it is over, or never counted
+        return None  # it has ended, or never counted
     if view.unread and view.record is not None:
         return _unread(view, view.record, _job(view, view.record, since, promised, hold))
     record = view.doubt or view.record
@@ -74,17 +72,12 @@ def _job_of(view: JobView, since: float | None, promised: bool, hold: str) -> Jo
 
 
 def _claimed(view: JobView) -> bool:
-    """Whether hosts may run the present attempt."""
     claim = view.attempt.claim
     return claim is not None and not claim.closed
 
 
 def _unread(view: JobView, record: JobRecord, known: Job | None) -> Job:
-    """A job whose state moved on and could not be read since: whatever it may hold is in use.
-
-    Args:
-        known: The job as it was read before; None: it held nothing then, and did not wait.
-    """
+    """A job whose newest state cannot be read: all it may hold counts as in use. `known`: the job as last read."""
     units = dict(record.job.resources)
     for others in (known.charged if known is not None else {}, view.spec.resources if view.spec is not None else {}):
         units |= {kind: max(count, units.get(kind, 0)) for kind, count in others.items()}
@@ -108,13 +101,13 @@ def _blank(name: str, spec: JobSpec, queued_at: float) -> Job:
         demand=spec.resources,
         status=JobStatus.RUNNING,
         charged=spec.resources,
-        started_at=0.0,  # nobody can stop it now: the last that is worth evicting
+        started_at=0.0,  # it cannot be stopped now: evict it last
         on_bastion=spec.runner is None,
     )
 
 
 def _unreadable(view: JobView) -> Job | None:
-    """A job without a state that was read: what its spec asks for is in use, if its nodes exist or may exist."""
+    """A job without a readable state: the demand of its spec counts as in use if its nodes exist or may exist."""
     if not (view.spec and view.spec_meta and (view.orphan_gangs or (view.frozen and view.unread))):
         return None
     return _blank(view.name, view.spec, view.spec_meta.updated)
@@ -124,12 +117,12 @@ def _job(view: JobView, record: JobRecord, since: float | None, promised: bool, 
     spec = record.job
     attempt = record.attempt
     if attempt is None and view.orphan_gangs:
-        # Its nodes are there although its state knows no attempt: somebody removed or replaced the state.
+        # It has nodes but no attempt: its state was deleted or replaced.
         return replace(_blank(record.name, spec, record.queued_at), status=JobStatus.STOPPING)
     if attempt is None and (
         record.status is not Status.PENDING or cancel_requested(view) or view.spec_gone or view.frozen
     ):
-        return None  # holds nothing and will not run
+        return None  # holds nothing and does not run
     ending = attempt.ending if attempt else None
     if attempt is None:
         status = JobStatus.PENDING
@@ -171,7 +164,6 @@ _NEVER_EVICTED = _Evictions(evictions=0, futile_evictions=0, evicted_at=None, ev
 
 
 def past_evictions(record: JobRecord) -> _Evictions:
-    """What past evictions cost the job. Of an attempt of which nothing is known, nothing counts as saved."""
     if not record.attempts:  # nearly every job
         return _NEVER_EVICTED
     evicted = [past for past in record.attempts if past.cause is Cause.EVICTED]

@@ -1,8 +1,8 @@
-"""Tries: a command that failed by the user's own doing runs again where it is, on the same nodes, behind one claim.
+"""Tries: a command that failed by the user's doing runs again on the same nodes, behind the same claim.
 
-Layer: core, pure. Two orders lead from one try to the next, so that no host begins a try while another is still at the
-one before: RESTART (end the command, wait for try t+1), and, when every host waits for it, RUN. A loss in between ends
-the attempt as any loss does, and the try that failed beside it is not counted.
+Two orders lead to the next try, so that no host begins it while another is still in the last one: RESTART (end the
+command, wait for try t+1), then RUN once every host waits. A loss in between ends the attempt as usual, and the failed
+try does not count.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from bastion.core.reconcile.runs import RunPlan
 
 
 def begin(plan: RunPlan, view: RunView, now: float) -> Attempt | None:
-    """The attempt on its way to the next try, if a try failed and another may follow; else None."""
+    """The attempt with the next try under way, if a try failed and another may follow; otherwise None."""
     attempt, runner = plan.attempt, plan.spec.runner
     failed = attempt_end.first_failure(plan, view)
     if failed is None or runner is None or plan.on_bastion or attempt.try_number >= runner.max_tries:
         return None
     if any(report.phase is HostPhase.FAILED for report in view.reports.values()):
-        return None  # that host's code or setup will be no better the next time
+        return None  # its code or setup would fail again
     restart = Restart(failed=attempt_end.past_try(plan, view, failed, now), since=now)
     return attempt.model_copy(update={"restart": restart})
 
 
 def go_on(plan: RunPlan, view: RunView, now: float) -> Attempt:
-    """The attempt after a look at hosts that restart; the same object if nothing of that is new."""
+    """The attempt after a look at its restarting hosts; the same object if nothing changed."""
     attempt, restart = plan.attempt, plan.attempt.restart
     assert restart is not None  # the caller looked
     following = attempt.try_number + 1
@@ -43,11 +43,9 @@ def go_on(plan: RunPlan, view: RunView, now: float) -> Attempt:
 
 
 def told(plan: RunPlan, ending: Ending) -> str:
-    """What the history says of a try that failed."""
     most = plan.spec.runner.max_tries if plan.spec.runner is not None else 1
-    return f"try {plan.attempt.try_number} of {most} failed: {ending.message}; its hosts are readied for the next"
+    return f"try {plan.attempt.try_number} of {most} failed: {ending.message}; restarting the command"
 
 
 def first_number(record: JobRecord) -> int:
-    """The number of a new attempt's first try."""
     return record.failed_tries + 1

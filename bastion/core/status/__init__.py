@@ -1,1 +1,1 @@
-"""The published status: building it, packing it, and reading it back."""
+"""The published status: building, packing and reading it."""

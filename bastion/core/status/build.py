@@ -1,7 +1,6 @@
-"""`status/current.json`: everything that `list`, `why`, the web and metrics show, as one versioned document.
+"""`status/current.json`: everything that `list`, `why` and metrics show, as one versioned document.
 
-Instants, never ages, and nothing that changes by itself: an unchanged world gives the same bytes, which the daemon then
-does not write again.
+It has instants, never ages: an unchanged world gives the same bytes, which the daemon does not write again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from scheduler import Decision, Plan, ReasonCode, Snapshot
 
 
 def phase(record: JobRecord) -> str:
-    """A job's progress in one word, finer than its status."""
     attempt = record.attempt
     if record.status is Status.PENDING:
         return "queued"
@@ -56,25 +54,21 @@ def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | 
 
 
 def _waits_for_nodes(record: JobRecord, view: JobView | None) -> dict[str, Any] | None:
-    """The reason of a job that is not in the queue, because nodes of an attempt exist which its state does not know."""
+    """The reason of a job that waits for nodes of an attempt that its state does not know."""
     if view is None or not view.orphan_gangs:
         return None
     return {
         "code": ReasonCode.BACKOFF.value,
-        "message": "nodes of an earlier attempt are still there; they are removed first",
+        "message": "nodes of an earlier attempt still exist; deleting them first",
         "since": to_rfc3339(record.queued_at),
         "holders": [],
-        "unblock": "they are gone",
+        "unblock": "the nodes are deleted",
         "also": [],
     }
 
 
 def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, Any] | None) -> str | None:
-    """Up to when the job's work is saved, as far as it is shown.
-
-    The hosts of a gang report one after the other, and some programs save all the time: what is shown moves only after
-    a pause, so that a checkpoint is one reason to write the status and not one for each host.
-    """
+    """The time of the job's last checkpoint, for display; changes only after a pause, to save writes of the status."""
     attempt = record.attempt
     saved_at = saved_until(attempt, view.attempt) if attempt is not None and view is not None else None
     if saved_at is None or attempt is None:
@@ -87,7 +81,6 @@ def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, An
 
 
 def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
-    """What keeps hosts from coming up, if whoever runs the nodes knows."""
     if record.attempt is None or record.attempt.ending is not None or view is None or view.attempt.gang is None:
         return {}
     message = view.attempt.gang.message
@@ -96,7 +89,6 @@ def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
 
 
 def _place(record: JobRecord) -> dict[str, Any]:
-    """Where the attempt is, for what capacity it waits there, and at which try it is."""
     attempt, runner = record.attempt, record.job.runner
     if attempt is None:
         return {}
@@ -118,12 +110,7 @@ def job_entry(
     since: float | None = None,
     before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One job as the clients show it.
-
-    Args:
-        since: The instant since when its present reason holds.
-        before: Its entry in the status before, if any.
-    """
+    """One job's entry. `since`: start of its present reason; `before`: its entry in the previous status, if any."""
     spec, attempt = record.job, record.attempt
     reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
     waiting = record.status is Status.PENDING
@@ -155,7 +142,7 @@ def job_entry(
         "position_in_project": decision.position_in_project if decision and waiting else None,
         "reason": (_reason(decision, since) or _waits_for_nodes(record, view)) if waiting else None,
         "problem": (plain_line(view.frozen or view.spec_problem) or None) if view else None,
-        # Few jobs have them, and every entry costs.
+        # Few jobs have them, and every field of an entry costs.
         **({} if expected is None else {"expected_duration_seconds": expected}),
         **({} if checkpointed_at is None else {"checkpointed_at": checkpointed_at}),
         **_place(record),
@@ -164,10 +151,10 @@ def job_entry(
 
 
 def idle_document(snapshot: Snapshot) -> dict[str, Any]:
-    """For whom units are kept idle, and what a restart costs: what a forecast needs beside the jobs.
+    """What a forecast needs beside the jobs.
 
     Returns:
-        `kept`: by project and type, what it held of late, as pairs of an instant until which so much counts, and units.
+        `kept`: by project and type, pairs of an instant and the units held until then.
         `restart_seconds`: by type.
     """
     kept: dict[str, dict[str, list[list[Any]]]] = {}
@@ -180,7 +167,7 @@ def idle_document(snapshot: Snapshot) -> dict[str, Any]:
 
 
 class JobEntries:
-    """The jobs' entries; each is kept as long as what it was made from is the same: most of them, most of the time."""
+    """Entries of the jobs, reused while their inputs stay the same."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[JobRecord, JobView | None, Decision | None, float | None, dict[str, Any]]] = {}
@@ -192,7 +179,6 @@ class JobEntries:
         plan: Plan,
         waiting_since: Mapping[str, float],
     ) -> list[dict[str, Any]]:
-        """In order of the names; an entry that stayed the same is the same object."""
         decisions = {decision.name: decision for decision in plan.decisions}
         before, self._made = self._made, {}
         for name in sorted(records):
@@ -219,12 +205,7 @@ def build(
     plan: Plan,
     idle: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The whole status, as `core.status_document` packs it.
-
-    Args:
-        jobs: `JobEntries` of the same views and plan.
-        idle: An `idle_document`.
-    """
+    """The whole status, before packing. `jobs`: `JobEntries` of the same views and plan; `idle`: an `idle_document`."""
     invalid = [
         {"name": name, "problem": plain_line(view.spec_problem)}
         for name, view in sorted(views.items())

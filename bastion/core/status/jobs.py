@@ -1,8 +1,7 @@
-"""The scheduler's jobs, read back from the published status: for those who ask "what if" without being the daemon.
+"""The scheduler's jobs, read from the published status, for what-if questions outside the daemon.
 
-Pure; the counterpart of `core.status` as `core.scheduling_view` is of the records. What the status does not say, and
-this therefore does not know: jobs whose state cannot be read (an alarm names them), backoffs, and for whom a stopping
-job makes room. Whom a pass evicts does not depend on the latter: what is being freed counts as free later either way.
+The status lacks jobs with an unreadable state (an alarm names them), backoffs, and the beneficiaries of stopping jobs.
+The latter do not matter for evictions: units being freed count as free later in any case.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from scheduler.model import HeldOfLate
 
 
 def published_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
-    """The jobs of `status/current.json` that hold capacity or want it.
+    """The jobs of `status/current.json` that hold or want capacity.
 
     Args:
-        status: The document, of a format that we read.
+        status: The document, in a known format.
 
     Raises:
-        InvalidDocument: an entry is not as the daemon writes it.
+        InvalidDocument: An entry is malformed.
     """
     entries = status.get("jobs")
     if not isinstance(entries, list):
@@ -36,7 +35,7 @@ def published_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
 
 
 def published_usage(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What `Snapshot.user_usage` wants, as of the instant of the status; what is not as we write it is left out."""
+    """`Snapshot.user_usage` at the instant of the status; malformed parts are omitted."""
     usage = status.get("usage")
     projects = usage.get("projects") if isinstance(usage, dict) else None
     found: dict[str, dict[str, float]] = {}
@@ -48,7 +47,7 @@ def published_usage(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def published_holdings(status: Any) -> dict[str, dict[str, HeldOfLate]]:
-    """What `Snapshot.held_recently` wants, but for what runs now; what is not as we write it is left out."""
+    """`Snapshot.held_recently`, without the running jobs; malformed parts are omitted."""
     return {
         project: {kind: _steps(steps) for kind, steps in kinds.items()}
         for project, kinds in _part(status, "kept").items()
@@ -64,7 +63,7 @@ def _steps(steps: Any) -> HeldOfLate:
 
 
 def published_restart_seconds(status: Any) -> dict[str, float]:
-    """What `Snapshot.restart_seconds` wants; what is not as we write it is left out."""
+    """`Snapshot.restart_seconds`; malformed parts are omitted."""
     costs = _part(status, "restart_seconds").items()
     return {kind: float(seconds) for kind, seconds in costs if type(seconds) in (int, float) and seconds >= 0}
 
@@ -80,7 +79,7 @@ def _read(entry: Any) -> Job | None:
         status = Status(entry["status"])
         has_attempt = entry["attempt"] is not None
         if not has_attempt and status is not Status.PENDING:
-            return None  # holds nothing and will not run
+            return None  # holds nothing and does not run
         amounts = {str(kind): int(amount) for kind, amount in entry["resources"].items()}
         reason = entry["reason"]
         if not has_attempt:
@@ -98,7 +97,7 @@ def _read(entry: Any) -> Job | None:
             demand=amounts,
             status=does,
             tier=None if entry["tier"] is None else int(entry["tier"]),
-            # A spec is replaced only while its job waits, so what a job holds is what it asks.
+            # A spec changes only while its job waits, so a job's usage equals its demand.
             charged=amounts if has_attempt else {},
             started_at=from_rfc3339(entry["started_at"]) if has_attempt else None,
             on_bastion=entry["instance_type"] is None,

@@ -1,7 +1,7 @@
-"""`status/current.json` as bytes: queued jobs as rows of columns, with what many of them share written once.
+"""`status/current.json` as bytes: queued jobs as rows of columns, with shared values written once.
 
-Layer: core, pure. `pack` and `read` are inverse. The entries of queued jobs are nearly all of a large status, and are
-nearly the same: each differs from the next in its name, its place and the numbers of its reason. Others stay objects.
+`pack` and `read` are inverse. Queued jobs are most of a large status and differ only in name, position and the numbers
+of their reason. Other jobs stay objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.model.lifecycle import Status
 
 FORMAT = 2
-# Every job an object of its own, under `jobs`. Read, no longer written.
+# One object for every job under `jobs`; read, no longer written.
 _PLAIN_FORMAT = 1
 
 COLUMNS = (
@@ -35,7 +35,7 @@ COLUMNS = (
     "since",
     "numbers",
 )
-# Of the object that a row stands for; what differs follows the columns, as an object.
+# Fields of a row's object; differing fields follow the columns, as an object.
 _SAME_FOR_ALL = {
     "status": Status.PENDING.value,
     "phase": "queued",
@@ -62,12 +62,12 @@ _CONSTANTS = tuple(_SAME_FOR_ALL.values())
 _constants = operator.itemgetter(*_SAME_FOR_ALL)
 _ALWAYS = _IN_COLUMNS | _SAME_FOR_ALL.keys()
 _REASON = frozenset({"code", "message", "since", "holders", "unblock", "also"})
-# Whole numbers that stand alone; those in names and types (`v4`, `job-7`) stay in the text.
+# Whole numbers as words; numbers in names and types (`v4`, `job-7`) stay in the text.
 _NUMBER = re.compile(r"(?<![\w.,:/+-])(0|[1-9][0-9]{0,15})(?![\w./:-]|,\d)")
 
 
 class _Table:
-    """Values by number, each once, in the order in which they came."""
+    """Numbered values, each once, in order of arrival."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -82,11 +82,7 @@ class _Table:
 
 
 def pack(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The document to be written.
-
-    Args:
-        status: With every job as an object under `jobs`, in order of the names.
-    """
+    """The packed document. `status`: with every job as an object under `jobs`, in order of the names."""
     owners, shapes, reasons = _Table(), _Table(), _Table()
     whole, rows = [], []
     for entry in status["jobs"]:
@@ -124,10 +120,10 @@ def pack(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(data: bytes) -> dict[str, Any]:
-    """The status with every job as an object under `jobs` (format 1), from either format.
+    """The status in format 1, with every job as an object under `jobs`, from either format.
 
     Raises:
-        InvalidDocument: it is neither.
+        InvalidDocument: It has another format, or is malformed.
     """
     try:
         document = documents.loads(data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES)
@@ -149,7 +145,6 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 def _fits(entry: Mapping[str, Any]) -> bool:
-    """Whether a row can stand for it."""
     if entry["phase"] != "queued" or not entry.keys() >= _ALWAYS:
         return False
     reason = entry["reason"]
@@ -157,7 +152,7 @@ def _fits(entry: Mapping[str, Any]) -> bool:
 
 
 def _others(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What neither the columns nor the fields that are the same for all tell."""
+    """Fields that neither the columns nor the common values cover."""
     return {
         key: value
         for key, value in entry.items()
@@ -166,7 +161,7 @@ def _others(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(reason: Mapping[str, Any] | None, queued_at: str, table: _Table) -> tuple[int, Any, list[int]]:
-    """The number of its text in the table, its `since` (0: since it was queued), and the numbers in the text."""
+    """The reason's index in the table, its `since` (0: since it was queued), and the numbers in its text."""
     if reason is None:
         return -1, 0, []
     message, first = _split(reason["message"])
@@ -184,7 +179,6 @@ def _reason(reason: Mapping[str, Any] | None, queued_at: str, table: _Table) -> 
 
 
 def _split(text: str | None) -> tuple[tuple[str, ...] | None, list[int]]:
-    """The pieces between the numbers, and the numbers."""
     if text is None:
         return None, []
     pieces = _NUMBER.split(text)
@@ -200,9 +194,9 @@ def _join(pieces: Sequence[str] | None, numbers: Sequence[int]) -> str | None:
     return "".join(text)
 
 
-@functools.lru_cache(16_384)  # a job's stays the same, status after status
+@functools.lru_cache(16_384)  # a job's instant rarely changes
 def _instant(text: str) -> int | str:
-    """Microseconds since the epoch, if they read back as the same text."""
+    """Microseconds since the epoch, if they convert back to the same text; otherwise the text."""
     try:
         micros = round(from_rfc3339(text) * 1e6)
         return micros if to_rfc3339(micros / 1e6) == text else text

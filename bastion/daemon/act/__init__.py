@@ -1,1 +1,1 @@
-"""Carrying out effects: writes to the bucket, requests to the provisioners."""
+"""Carries out effects: writes to the bucket, requests to the provisioners."""

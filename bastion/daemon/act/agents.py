@@ -1,14 +1,8 @@
-"""The worker agent that nodes fetch, kept in the bucket under `agents/<sha256>/`.
+"""The worker agent for nodes, stored under `agents/<sha256>/`.
 
-Layer: daemon; packing is handed in. An attempt notes the digest it begins with, so it keeps its version whatever
-happens to the daemon.
-
-Invariants:
-
-* No tick waits for packing or for an upload: both happen in a thread, and until the first is done nothing starts that
-  needs it.
-* Nothing is packed, looked for or uploaded while nothing starts.
-* What the bucket's lifecycle rules took is uploaded again: while things start, the file is looked for once an hour.
+An attempt stores the digest it begins with and so keeps its version. Packing and uploading happen in a thread, and only
+when an attempt needs the agent; attempts wait for the first upload. While attempts start, the file is checked once an
+hour and uploaded again if the bucket's lifecycle rules deleted it.
 """
 
 from __future__ import annotations
@@ -26,11 +20,7 @@ _RETRY_SECONDS = 10.0
 
 
 class Agents:
-    """Puts this daemon's agent into the bucket when it is first asked for.
-
-    Attributes:
-        problem: Why it is not there; empty if it is, or if nobody has asked.
-    """
+    """Uploads this daemon's agent on demand. `problem`: why the upload failed; otherwise empty."""
 
     def __init__(
         self,
@@ -41,7 +31,7 @@ class Agents:
         notify: Callable[[str], None] = lambda _: None,
         in_background: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """`in_background`: starts what it is given and returns at once; by default a thread."""
+        """`in_background`: starts a function and returns at once; by default a thread."""
         self._store = store
         self._pack = pack
         self._clock = clock
@@ -55,13 +45,12 @@ class Agents:
 
     @property
     def known(self) -> str | None:
-        """Digest of the agent that is in the bucket; None: none is yet, or nobody has asked for one."""
+        """Digest of the agent in the bucket; None: not there yet, or never asked for."""
         return self._sha256
 
     def current(self) -> str | None:
-        """Digest of the agent that an attempt begins with which starts now; None: not yet.
-
-        One that was seen in the bucket is good while it is looked for again: nodes try for ever.
+        """Digest of the agent for an attempt that starts now; None: not yet. It stays valid during a check: nodes
+        retry.
         """
         with self._lock:
             due = not self._at_work and self._clock.monotonic() >= self._next_look
@@ -78,7 +67,7 @@ class Agents:
             self.problem = ""
             delay = _LOOK_AGAIN_SECONDS
         except BastionError as error:
-            self.problem = f"the agent that nodes fetch is not in the bucket, so nothing starts on slices: {error}"
+            self.problem = f"no job starts on slices: the worker agent could not be uploaded: {error}"
         finally:
             with self._lock:
                 self._next_look = self._clock.monotonic() + delay
@@ -88,17 +77,17 @@ class Agents:
         packed = self._pack()
         sha256 = packed.sha256
         if self._store.head(keys.agent_file(sha256)) is None:
-            # The file last: what is there is whole.
+            # The file last: if it exists, the agent is complete.
             self._create(keys.agent_manifest(sha256), packed.manifest.to_bytes())
             self._create(keys.agent_file(sha256), packed.archive)
-        self._notify(f"nodes run the agent {sha256[:12]}, packed for {pythons(packed.manifest.minors)}")
+        self._notify(f"nodes run agent {sha256[:12]}, packed for {pythons(packed.manifest.minors)}")
         return sha256
 
     def _create(self, key: str, data: bytes) -> None:
         try:
             self._store.put(key, data, generation=0)
         except PreconditionFailed:
-            return  # another daemon's, or an earlier try's: the same bytes
+            return  # already uploaded: the same bytes
 
 
 def _start_thread(work: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
-"""Doing what the reconciler wants, guarded by generations.
+"""The executor: carries out the reconciler's effects, guarded by generations.
 
-Three phases, so that intents are durable before effects and the history of a tick costs one append per file: all
-records (and before each what its change would make forgotten), then all history, then the rest, job by job in order. A
-job whose effect fails has its turn ended there; the next tick derives anew what is left to do.
+It works in three phases: all records (each after the effects that its change would make the daemon forget), then all
+history, then the rest, job by job in order. So intents are durable before effects, and a history file costs one append
+a tick. After a failed effect, the job's other effects are skipped; the next tick decides again.
 """
 
 from __future__ import annotations
@@ -57,13 +57,7 @@ from bastion.ports import ObjectStore, StoredObject
 
 @dataclass(slots=True)
 class Outcome:
-    """What a tick's execution did.
-
-    Attributes:
-        records: The records as they stand now, for those jobs whose record was written.
-        problems: What failed, for people.
-        done: Number of effects carried out.
-    """
+    """The result of executing a tick's effects. `records`: those written; `done`: number of effects carried out."""
 
     records: dict[str, JobRecord] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
@@ -71,21 +65,21 @@ class Outcome:
     done: int = 0
 
     def blame(self, name: str, problem: str) -> None:
-        """Adds what went wrong in a turn; that the lease ran out is said once, not for every job."""
+        """Adds a job's problem; a lost lease is reported once, not for every job."""
         text = problem if problem == LEASE_RAN_OUT else f"{name}: {problem}"
         if text not in self.problems[-1:]:
             self.problems.append(text)
 
 
-# What must not happen while the history of the job's end is not written.
+# Effects that wait until the history of the job's end is written.
 _NEEDS_HISTORY = (PutComplete, DropSpec, DropRuns, DropRecord)
-# A daemon that has just started does not know which lines of its jobs are in the history; it looks after those of so
-# many waiting jobs in a tick, so that ten thousand of them delay nothing else.
+# A new daemon does not know which lines the histories have; it checks this many waiting jobs a tick, so that thousands
+# do not delay it.
 _CATCH_UP_JOBS = 250
 
 
 class Executor:
-    """Carries effects out and tells the observer what it wrote, so that nothing of ours is downloaded again."""
+    """Carries out effects and updates the observer's caches with its own writes."""
 
     def __init__(
         self,
@@ -137,7 +131,6 @@ class Executor:
         return outcome
 
     def _tell_log_gaps(self, work: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
-        """Returns the turns that go on: those in which this went well."""
         gaps = [(name, e) for name, effects in work.items() for e in effects if isinstance(e, TellLogGap)]
         if not gaps:
             return work
@@ -162,14 +155,14 @@ class Executor:
         known_projects: Collection[str],
         outcome: Outcome,
     ) -> dict[str, str]:
-        """Returns what went wrong, by the turn's name.
+        """Returns the problems, by job.
 
         Args:
-            turns: Those whose record, if any, was written.
+            turns: Jobs whose record, if any, was written.
             moved: Names whose record was written in this tick.
-            fresh: Those of them whose record is their first.
+            fresh: Those whose record is their first.
             known_projects: For the history.
-            outcome: Gets what was done and what went wrong.
+            outcome: Receives counts and problems.
         """
         records = {}
         patience = _CATCH_UP_JOBS
@@ -207,18 +200,17 @@ class Executor:
             if not problem:
                 done += 1
             elif isinstance(effect, DeleteGang):
-                kept = problem  # no other gang waits for this one's deletion
+                kept = problem  # deletions of other gangs go on
             else:
                 return done, problem
         return done, kept
 
     def _attempt(self, effect: Effect) -> str:
-        """Carries one effect out; returns what went wrong, or nothing."""
         if not self._may_act():
             return LEASE_RAN_OUT
         try:
             self._do(effect)
-        except (BastionError, ValueError) as error:  # ValueError: a key that no store could hold
+        except (BastionError, ValueError) as error:  # ValueError: an invalid key
             return f"{type(effect).__name__}: {error}"
         return ""
 
@@ -252,7 +244,7 @@ class Executor:
                 self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop, keep="/order")
                 self._drop_all(keys.BEATS, f"{uid}-", lambda _: None)
             case DropRun(run=run):
-                # The claim last: a host that turns up late must not find an order and no claim.
+                # The claim last: a late host must not find an order without a claim.
                 self._drop_all(keys.RUNS, f"{run}/", self._folders.run_objects.drop)
                 self._drop_all(keys.BEATS, f"{run}.", lambda _: None)
                 claim = self._store.head(keys.claim(run))
@@ -268,18 +260,17 @@ class Executor:
                 raise AssertionError("history is appended for all jobs at once")
 
     def _drop(self, key: str, generation: int) -> None:
-        """Deletes that very object; another one in its place is somebody's newer word and stays."""
         try:
             self._store.delete(key, generation=generation)
         except PreconditionFailed:
             return
 
     def _drop_all(self, prefix: str, start: str, forget: Callable[[str], None], *, keep: str = "") -> None:
-        """Deletes all under a prefix whose name has that start, but for keys that end in `keep`, if given."""
+        """Deletes all objects below a prefix whose name has that start, except keys that end in `keep`."""
         for meta in list(self._store.list(f"{prefix}{start}")):
             if keep and meta.key.endswith(keep):
                 continue
-            if not self._may_act():  # thousands of hosts leave thousands of objects
+            if not self._may_act():  # there may be thousands of objects
                 raise StoreUnavailable(LEASE_RAN_OUT)
             self._store.delete(meta.key, generation=meta.generation)
             forget(meta.key[len(prefix) :])
@@ -289,7 +280,7 @@ class Executor:
         try:
             meta = self._store.put(keys.state(name), effect.record.to_bytes(), generation=effect.generation)
         except PreconditionFailed:
-            self._views.doubts.pop(name, None)  # a start in doubt has landed, or cannot land any more
+            self._views.doubts.pop(name, None)  # a start in doubt has landed or can no longer land
             raise
         except StoreError:
             self._views.in_doubt(effect.record, effect.generation)
@@ -323,7 +314,7 @@ class Executor:
         try:
             provisioner.create(effect.request)
         except SliceExists:
-            # Ours by its token: an earlier request landed. Not ours: the next tick sees the foreign token.
+            # With our token: an earlier request landed. Otherwise the next tick sees the foreign token.
             return
         except (Stockout, ProvisionerRefused) as error:
             self._views.creation_failures[name] = failure_of(error)
@@ -336,26 +327,26 @@ class Executor:
             self._store.put(key, effect.document, generation=0)
             return
         if found.size > limits.RESULT_MAX_BYTES:
-            raise InvalidDocument(f"{key} has {found.size} bytes and is none of ours; move it away")
+            raise InvalidDocument(f"{key} is {found.size} bytes long, so it is not ours; move it away")
         present = self._store.get(key, max_bytes=limits.RESULT_MAX_BYTES)
         owner, uid = whose_result(present.data)
         if uid == effect.record.uid:
             return
         if self._store.head(keys.former_result(name, effect.record.uid)) is not None:
-            return  # written before, and moved aside by a namesake that ended since
-        # Versions up to 0.1.0 moved another job's older result to the very key of this one.
+            return  # written earlier, and moved aside by a later job of the name
+        # Versions up to 0.1.0 moved older results of other jobs to this key.
         moved_here = owner != name and key == keys.former_result_before(owner, uid)
         aside = keys.former_result(owner if moved_here else name, uid or str(present.meta.generation))
         self._move_aside(present, aside)
         self._store.put(key, effect.document, generation=present.meta.generation)
 
     def _move_aside(self, present: StoredObject, aside: str) -> None:
-        """Copies a result to `aside`; if another one lies there, to a key of its own."""
+        """Copies a result to `aside`, or to its own key if another result is there."""
         if not self._copied(present, aside) and not self._copied(present, f"{aside}~{present.meta.generation}"):
-            raise InvalidDocument(f"{aside} holds another result than the one to be moved there; move it away")
+            raise InvalidDocument(f"{aside} already holds another result; move it away")
 
     def _copied(self, present: StoredObject, key: str) -> bool:
-        """Whether the same bytes lie under `key` now: by this call, or by an earlier try of this very step."""
+        """Whether `key` now holds the same bytes, from this call or an earlier one."""
         try:
             self._store.put(key, present.data, generation=0)
         except PreconditionFailed:

@@ -1,10 +1,8 @@
-"""The history: one line per transition, appended so that none is lost and none is doubled.
+"""The history: one line per transition, none lost, none doubled.
 
-A transition's line lies in the record until it is known to be appended, under its number. Each appended line carries
-`<uid>#<number>`; after a restart or an ambiguous failure the file itself says which lines it holds.
-
-A line counts only with its newline. What a crash left of a line is completed if it is a line that is to be appended;
-otherwise it is marked as cut off, and never counts.
+A line stays in the record, under its number, until it is known to be appended. Each appended line has `<uid>#<number>`,
+so after a restart or an ambiguous failure the file shows which lines it has. A line counts only with its newline. A
+torn line is completed if it is one to append; otherwise it is marked as cut off.
 """
 
 from __future__ import annotations
@@ -25,17 +23,13 @@ from bastion.ports import ObjectStore
 _MARK = re.compile(rb"^\S+ (?:\S+ )?([a-z2-7]{10})#([0-9]{1,18}) [^\n]*\n", re.MULTILINE)
 _CUT_OFF = b" (this line was cut off)\n"
 _TRIES = 5
-LEASE_RAN_OUT = "the lease ran out within the tick; the next one goes on"
+LEASE_RAN_OUT = "the lease expired during the tick; continuing in the next one"
 
 
 @dataclass(slots=True)
 class _File:
-    """What this daemon knows of one history file: its generation, and by uid the number of the last line it has.
-
-    Lines of a job are appended in the order of their numbers, so it has all that belong there up to that one.
-
-    Attributes:
-        torn: What the file has after its last newline.
+    """One history file: its generation, and by uid the number of the last line. `torn`: the text after the last
+    newline.
     """
 
     generation: int
@@ -45,8 +39,6 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line as it lies in a file."""
-
     uid: str
     number: int
     text: str
@@ -67,17 +59,17 @@ def project_line(record: JobRecord, line: HistoryLine) -> str:
 
 
 def _one_line(text: str) -> str:
-    return plain_line(text)  # what an older version left in a record may not be plain
+    return plain_line(text)  # lines of older versions may not be plain
 
 
 class HistoryWriter:
-    """Appends the lines of many records at once: one append per file, however many jobs of a project moved."""
+    """Appends the lines of many records with one append per file."""
 
     def __init__(self, store: ObjectStore, threads: ThreadPool) -> None:
         self._store = store
         self._threads = threads
         self._files: dict[str, _File] = {}
-        # Project histories that were written, by day.
+        # Written project histories, by day.
         self._project_files: dict[str, set[str]] = {}
 
     def append(
@@ -88,17 +80,16 @@ class HistoryWriter:
         may_act: Callable[[], bool],
         fresh: Collection[str] = (),
     ) -> dict[str, str]:
-        """Appends every line the records carry, to their job's history, their project's, and a slice job's log.
+        """Appends every line of the records to the history of the job and the project, and to a slice job's log.
 
         Args:
             records: One per job.
-            known_projects: Project ids become keys only when the quota file has them.
+            known_projects: Projects of the quota file; only these become keys.
             may_act: Whether the lease still holds; asked before every append.
-            fresh: Uids whose state was first written in this very tick: most of them have no files yet, so theirs are
-                created without a look first.
+            fresh: Uids with a new state: their files are created without a look first, as most do not exist.
 
         Returns:
-            By uid, why some of its lines are not appended; the same record once more appends just those.
+            By uid, why some lines are not appended; appending the record again adds just those.
         """
         projects = set(known_projects)
         new: set[str] = set()
@@ -137,13 +128,12 @@ class HistoryWriter:
         return problems
 
     def _forget_past_days(self) -> None:
-        """A daemon runs for months. Two days are kept: around midnight lines of both come."""
+        """Keeps two days, because around midnight lines of both arrive."""
         for day in sorted(self._project_files)[:-2]:
             for key in self._project_files.pop(day):
                 self._files.pop(key, None)
 
     def forget(self, job: str, uid: str = "") -> None:
-        """Drops what is remembered of a finished job: its files, and its place in those of its project."""
         self._files.pop(keys.job_history(job), None)
         self._files.pop(keys.log(job), None)
         for shared in [*self._project_files.values()]:
@@ -152,7 +142,6 @@ class HistoryWriter:
                     known.last.pop(uid, None)
 
     def __len__(self) -> int:
-        """Files that are remembered, and jobs in each of them."""
         return sum(1 + len(known.last) for known in self._files.values())
 
     def _append(self, key: str, lines: list[_Line], *, new: bool) -> None:
@@ -165,26 +154,26 @@ class HistoryWriter:
             try:
                 meta = self._store.append(key, data, generation=known.generation)
             except PreconditionFailed:
-                self._files.pop(key, None)  # somebody else appended, or our own lost reply did
+                self._files.pop(key, None)  # another writer appended, or our own write with a lost reply
                 new = False
                 continue
             known.generation, known.torn = meta.generation, b""
             known.last.update((line.uid, line.number) for line in missing)
             self._files[key] = known
             return
-        raise PreconditionFailed(f"{key} keeps changing under us; another daemon may be appending to it")
+        raise PreconditionFailed(f"{key} keeps changing; another daemon may be appending to it")
 
     def _read(self, key: str) -> _File:
         meta = self._store.head(key)
         start = max(0, (meta.size if meta else 0) - limits.HISTORY_TAIL_BYTES)
         try:
-            # It may have grown since; twice as much is read of one that grows while it is looked at.
+            # It may have grown since; read twice as much after each growth.
             stored = self._store.get(key, start=start, max_bytes=2 * limits.HISTORY_TAIL_BYTES)
         except NotFound:
             known = _File(0)
         else:
             whole, newline, torn = stored.data.rpartition(b"\n")
-            if start:  # in the midst of a line
+            if start:  # in the middle of a line
                 whole = whole.partition(b"\n")[2]
             known = _File(stored.meta.generation, torn=torn)
             for match in _MARK.finditer(whole + newline):
@@ -196,7 +185,7 @@ class HistoryWriter:
 
 
 def _behind(torn: bytes, lines: list[_Line]) -> bytes:
-    """What to append so that the file has these lines, each whole; a job's lines stay in the order of their numbers."""
+    """The bytes to append so that the file has these lines, with a job's lines in order."""
     texts = {id(line): line.text.encode() for line in lines}
     if not torn:
         return b"".join(texts.values())

@@ -1,7 +1,4 @@
-"""The end of a log whose host did not live to write it: a gap line, in a segment of the daemon's own.
-
-Layer: daemon. A host that comes back later finds the number taken and goes on with the next one.
-"""
+"""Gap lines for hosts that died, in a segment of the daemon's own; a host that returns uses the next number."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.core.reconcile.effects import TellLogGap
 from bastion.ports import ObjectStore
 
-# A listing in one request.
+# One page of a listing.
 _PAGE = limits.LIST_PAGE_OBJECTS
-# What is read of the last segment: its last line, which is cut at `LOG_LINE_MAX_BYTES`.
+# Enough of the last segment for its last line.
 _TAIL_BYTES = 2 * limits.LOG_LINE_MAX_BYTES
 _TRIES = 5
 _DIGITS = 10
 
 
 def tell(store: ObjectStore, effect: TellLogGap) -> None:
-    """Writes the gap line behind the host's last segment, unless it ends with that line already.
+    """Writes the gap line after the host's last segment, unless that ends with it.
 
     Raises:
-        StoreError: nobody knows whether it is written; call again.
+        StoreError: Unknown whether it was written; call again.
     """
     text = missing(None, effect.reason)
     for _ in range(_TRIES):
@@ -42,9 +39,11 @@ def tell(store: ObjectStore, effect: TellLogGap) -> None:
                 keys.log_segment(effect.job, effect.run, effect.host, last + 1), gap_line(text, at=at), generation=0
             )
         except PreconditionFailed:
-            continue  # the host was not dead after all, or an earlier try of ours landed
+            continue  # the host is alive, or an earlier write of ours landed
         return
-    raise PreconditionFailed(f"the log of {effect.run} worker {effect.host} goes on; looking again at the next tick")
+    raise PreconditionFailed(
+        f"the log of {effect.run} worker {effect.host} is still growing; checking again in the next tick"
+    )
 
 
 def _tail(store: ObjectStore, key: str) -> bytes:
@@ -58,10 +57,9 @@ def _tail(store: ObjectStore, key: str) -> bytes:
 
 
 def _last_number(store: ObjectStore, effect: TellLogGap) -> int:
-    """The number of the last segment, 0 if there is none; in few requests, though there may be a million of them."""
+    """The number of the last segment, 0 if there is none; few requests even for a million segments."""
 
     def after(number: int) -> list[int]:
-        """The next numbers, as many as one request shows."""
         key = keys.log_segment(effect.job, effect.run, effect.host, number)
         found = islice(store.list(folder, start_after=key), _PAGE)
         names = (meta.key.removeprefix(folder) for meta in found)

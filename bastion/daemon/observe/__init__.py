@@ -1,1 +1,1 @@
-"""From the bucket and the provisioners to one `World`."""
+"""Builds the `World` from the bucket and the provisioners."""

@@ -1,7 +1,4 @@
-"""Specs over the limits of the queue: they stay in the bucket, and are accepted when there is room, the oldest first.
-
-Layer: daemon. Of such a spec nothing is kept but whose it is and how old it is; it is read again when its turn comes.
-"""
+"""The backlog: specs over the limits of the queue stay in the bucket until they fit, oldest first."""
 
 from __future__ import annotations
 
@@ -30,10 +27,10 @@ class _Kept:
 
 
 class Backlog(Collection[str]):
-    """The names that are not accepted yet.
+    """The names that are not accepted yet. Each tick calls `begin`, `sort_out` after each reading of specs, then
+    `published`.
 
-    One tick calls `begin`, then `sort_out` after each reading of specs, then `published`.
-    A spec that somebody asks to cancel is let in whatever the limits say: it only comes to its end.
+    A spec with a cancel request is accepted regardless of the limits, because it only ends.
     """
 
     def __init__(
@@ -60,12 +57,12 @@ class Backlog(Collection[str]):
         return len(self._kept)
 
     def holds(self, name: str, meta: ObjectMeta) -> bool:
-        """Whether that very object need not be read."""
+        """Whether this object is in the backlog and need not be read."""
         kept = self._kept.get(name)
         return kept is not None and kept.generation == meta.generation
 
     def begin(self, policy: Policy | None) -> None:
-        """Releases those for which there is room now, to be read again. States must have been read."""
+        """Releases specs that fit now, to be read again. Call it after reading the states."""
         self._policy, self._room = policy, None
         if not self._kept:
             return
@@ -87,7 +84,7 @@ class Backlog(Collection[str]):
                 self._release(name)
 
     def sort_out(self, names: Iterable[str]) -> None:
-        """Keeps out what is over the limits, of specs that were read and have no state; the oldest go first."""
+        """Adds new specs without a state that are over the limits; the oldest are accepted first."""
         specs, states = self._specs, self._states.listed
         new = [
             name
@@ -109,7 +106,7 @@ class Backlog(Collection[str]):
             specs.forget(name)
 
     def published(self) -> list[dict[str, Any]]:
-        """By owner, the largest first: how many jobs are not accepted yet, and which limit keeps them out."""
+        """By owner, largest first: the number of jobs not accepted, and the limit."""
         if not self._kept:
             return []
         room = self._counted()
@@ -133,7 +130,6 @@ class Backlog(Collection[str]):
         return found
 
     def _ends(self, name: str) -> bool:
-        """Whether somebody asks to cancel the job of the present spec."""
         spec, meta, user_request = (
             self._specs.listed.get(name),
             self._user_requests.listed.get(name),
@@ -141,7 +137,7 @@ class Backlog(Collection[str]):
         )
         if spec is None or meta is None or user_request is None:
             return False
-        # One with a uid is for a job that was accepted.
+        # A request with a uid is for an accepted job.
         return user_request.cancel and not user_request.uid and meta.updated >= spec.updated
 
     def _release(self, name: str) -> None:
@@ -155,7 +151,6 @@ class Backlog(Collection[str]):
         return self._kept[name].written_at, name
 
     def _counted(self) -> QueueRoom:
-        """What is in the queue, as of this tick."""
         if self._room is None:
             records = (value for value in self._states.values.values() if isinstance(value, JobRecord))
             self._room = QueueRoom(self._policy, records)

@@ -1,7 +1,4 @@
-"""The folders of the bucket as this daemon last read them, fed by listings and by what it writes itself.
-
-Layer: daemon.
-"""
+"""Caches of the bucket's folders, filled by listings and by the daemon's own writes."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ from bastion.ports import Clock, ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid:
-    """A `jobs/invalid/` object: whose spec it explains."""
-
     name: str
     spec_generation: int
 
@@ -39,7 +34,7 @@ def _read_invalid(key_name: str, data: bytes) -> Invalid:
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidDocument(f"not ours: {error}") from error
     if keys.key_name(explained.name) != key_name:
-        raise InvalidDocument(f"not ours: it is about {explained.name[:80]!r}")
+        raise InvalidDocument(f"not ours: it explains {explained.name[:80]!r}")
     return explained
 
 
@@ -48,11 +43,8 @@ def _read_run_object(name: str, data: bytes) -> Order | Report:
 
 
 class Folders:
-    """One shelf for each folder that a tick looks at.
-
-    Attributes:
-        run_objects: Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
-        quota: None if the quota file lies under another ROOT.
+    """One cache for each folder. `run_objects`: by `<run>/order` and `<run>/reports/<i>`; `quota`: None under another
+    ROOT.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool) -> None:
@@ -89,7 +81,6 @@ class Folders:
         self.settings = LoneObject(keys.DAEMON_SETTINGS)
 
     def shelves(self) -> Shelves:
-        """Where the listings go."""
         return Shelves(
             specs=self.specs,
             claims=self.claims,

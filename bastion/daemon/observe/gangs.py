@@ -1,7 +1,4 @@
-"""The gangs that exist in this tick, as both provisioners list them.
-
-Layer: daemon. They are listed after the bucket, so that a gang's state is never older than the record it is judged by.
-"""
+"""The gangs of this tick, listed after the bucket, so that a gang's state is never older than its record."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from bastion.ports import Provisioner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioners:
-    """Where gangs come from: slices, and the bastion's own host for jobs without one."""
+    """The sources of gangs: slices, and the bastion's own host for jobs without one."""
 
     slices: Provisioner
     bastion_host: Provisioner
@@ -30,7 +27,7 @@ class Provisioners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Gangs of one provisioner in one zone, in this tick, by name; `problem` is not empty when it did not answer."""
+    """Gangs of one zone by name; `problem` is set if the provisioner did not answer."""
 
     nodes: Mapping[str, GangStatus]
     problem: str = ""
@@ -38,13 +35,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """All gangs of one tick.
-
-    Attributes:
-        slices: By zone.
-        by_uid: Gangs with a run of ours in their label, by the uid of its job.
-        problems: What could not be listed, or is not ours, for people.
-    """
+    """All gangs of one tick. `slices`: by zone; `by_uid`: those with a valid run label; `problems`: for people."""
 
     slices: Mapping[str, Listing]
     bastion_host: Listing
@@ -52,15 +43,10 @@ class Nodes:
     problems: tuple[str, ...]
 
     def of(self, ref: GangRef, *, on_bastion: bool) -> Listing:
-        """Where that gang is listed, if it is."""
         return self.bastion_host if on_bastion else self.slices[ref.zone]
 
     def problem(self, *, on_bastion: bool, zones: Iterable[str] | None = None) -> str:
-        """Why something may be unknown: a listing that was not had, of some of these zones. Empty if there is none.
-
-        Args:
-            zones: They were asked for; None: all that were.
-        """
+        """The first failed listing's problem; empty if none failed. `zones`: those to consider; None: all."""
         if on_bastion:
             return self.bastion_host.problem
         listings = self.slices.values() if zones is None else (self.slices[zone] for zone in zones)
@@ -76,16 +62,12 @@ class Nodes:
         }
 
     def orphans(self, uids: Iterable[str]) -> tuple[OrphanGang, ...]:
-        """Gangs of none of these uids."""
         known = set(uids)
         return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
 
 
 def list_nodes(provisioners: Provisioners, zones: Iterable[str], threads: ThreadPool) -> Nodes:
-    """Asks both provisioners; one that does not answer, for some zone, is a problem and not an error.
-
-    All zones are asked at the same time: an API that hangs keeps the tick for one deadline, not for one per zone.
-    """
+    """Lists all zones at once, so that an API that hangs costs one deadline; a failed listing becomes a problem."""
     asked = list(zones)
     slices = dict(zip(asked, threads.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
     host = _list(provisioners.bastion_host, "")
@@ -97,8 +79,10 @@ def list_nodes(provisioners: Provisioners, zones: Iterable[str], threads: Thread
         for status in listing.nodes.values():
             run = Run.parse(status.run)
             if run is None or not is_named_for(run, status.ref.name):
-                # Rule 4: only what is labelled with a run of ours is ever deleted; and labels can be copied.
-                problems.append(f"the node {status.ref.name} has our label and no run of ours; look at it")
+                # Only gangs with our label and a matching name are deleted, because labels can be copied.
+                problems.append(
+                    f"node {status.ref.name} has this bastion's label but no valid run; check and delete it by hand"
+                )
                 continue
             stray = OrphanGang(status=status, on_bastion=listing is host)
             by_uid[run.uid] = (*by_uid.get(run.uid, ()), stray)
@@ -106,7 +90,7 @@ def list_nodes(provisioners: Provisioners, zones: Iterable[str], threads: Thread
 
 
 def is_named_for(run: Run, name: str) -> bool:
-    """Whether a gang of that name can be one that we created for the run: the run's own, or a slice left over of it."""
+    """Whether a gang of that name can be ours for the run: the run's own, or a slice of it."""
     gang = keys.gang(str(run))
     return name == gang or (name.startswith(f"{gang}-") and name[len(gang) + 1 :].isdecimal())
 

@@ -1,4 +1,4 @@
-"""How long each host has been silent, by its beat's generation and our own clock alone."""
+"""How long each host has been silent, by its heartbeat's generation and our own clock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from bastion.ports import Clock, ObjectMeta
 
 
 class Heartbeats:
-    """Remembers when each beat last moved.
-
-    A restarted daemon starts counting anew, and so does one that could not look for a while, or could not write: hosts
-    that share its outage cannot beat either. It only ever waits longer.
-    """
+    """When each heartbeat last changed. Counting restarts after an outage of the bucket, which may affect hosts too."""
 
     def __init__(self, clock: Clock) -> None:
         self.prefix = keys.BEATS
@@ -26,19 +22,18 @@ class Heartbeats:
         self._answered_at = clock.monotonic()
 
     def start_anew(self) -> None:
-        """Forgets for how long hosts have been silent: the bucket does not answer us, so they may not reach it."""
+        """Restarts counting: the bucket does not answer us, so hosts may not reach it either."""
         self._seen.clear()
         self._never.clear()
 
     def bucket_answers(self) -> None:
-        """To be told in every tick in which the bucket answered, whether or not the beats were listed."""
+        """Call in every tick in which the bucket answered."""
         now = self._clock.monotonic()
         if now - self._answered_at >= limits.BEAT_PERIOD_SECONDS:
             self.start_anew()
         self._answered_at = now
 
     def take(self, found: Sequence[ObjectMeta]) -> None:
-        """Takes over a listing of all beats."""
         self.bucket_answers()
         now = self._clock.monotonic()
         self._never = {host: since for host, since in self._never.items() if host in self._asked}
@@ -56,11 +51,11 @@ class Heartbeats:
         self._seen, self._by_run = seen, by_run
 
     def silent_seconds(self, run: str) -> dict[int, float]:
-        """Seconds since each host's beat last moved, by host index; hosts that never beat are missing."""
+        """Seconds since each host's last heartbeat, by host index; hosts without any are missing."""
         return self._by_run.get(run, {})
 
     def never_heard(self, run: str, hosts: Iterable[int]) -> dict[int, float]:
-        """Those of `hosts` that never beat: seconds since this was first asked, tick by tick."""
+        """For those of `hosts` without a heartbeat: seconds since the first of consecutive calls."""
         now = self._clock.monotonic()
         silent = {}
         for host in set(hosts).difference(self.silent_seconds(run)):

@@ -1,8 +1,4 @@
-"""From what was read to one `JobView` per name.
-
-Layer: daemon. Most jobs wait, and nothing of theirs changes from one tick to the next: the view of such a job is made
-once and used again for as long as everything that it was made from is the same.
-"""
+"""Builds one `JobView` per name; reuses views of waiting jobs while all inputs stay the same."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from bastion.ports import Clock, ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class _Resting:
-    """A view of a job that has a state, a spec of the accepted generation, and nothing else anywhere."""
+    """The reusable view of a job with a state, the accepted spec, and nothing else."""
 
     record: JobRecord
     spec_generation: int
@@ -43,12 +39,12 @@ class JobViews:
     """Builds views tick by tick.
 
     Attributes:
-        creation_failures: Creations that were refused at once, by the gang's name: (cause, message).
-        history_done: Number of the last history line known to be appended everywhere, by uid.
+        creation_failures: Creations refused at once, by the gang's name: (cause, message).
+        history_done: By uid, number of the last history line that all histories have.
         history_own: The same for the jobs' own histories.
-        unshared: Projects whose histories lack lines because the quota file in force does not have them, by uid.
-        doubts: Starts of ours whose write got no answer, by name: the generation that they replace, and the record.
-        problems: What went wrong while this tick's views were built, for people.
+        unshared: By uid, projects whose histories lack lines because the quota file lacks the project.
+        doubts: By name, starts without a reply: the generation they replace, and the record.
+        problems: Failures while building this tick's views, for people.
     """
 
     def __init__(
@@ -60,7 +56,7 @@ class JobViews:
         settings: Installation,
         backlog: Collection[str] = (),
     ) -> None:
-        """`backlog`: names whose specs the queue has no room for; they get no view."""
+        """`backlog`: names without a view, because the queue is full."""
         self._backlog = backlog
         self._store = store
         self._folders = folders
@@ -75,36 +71,32 @@ class JobViews:
         self.problems: list[str] = []
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
-        # By report, its generation and when that was first seen.
+        # By report: its generation, and when that was first seen.
         self._reports: dict[str, tuple[int, float]] = {}
         self._reports_before: dict[str, tuple[int, float]] = {}
         self._resting: dict[str, _Resting] = {}
-        # Gangs of later attempts than their states know: the state's generation, and since when.
+        # Gangs of attempts later than their states know: the state's generation, and since when.
         self._later_gangs: dict[str, tuple[int, float]] = {}
         self._no_ghosts: dict[str, int] = {}
-        # The highest number of an attempt of which a claim or an order is listed, by uid; None: not looked up yet.
+        # The highest attempt number among claims and orders, by uid; None: not computed yet.
         self._runs_of: dict[str, int] | None = None
         self._late: Callable[[JobRecord], bool] = lambda _: False
 
     def start_anew(self) -> None:
-        """Forgets what another daemon may have undone in the meantime: a new epoch begins."""
+        """Forgets what another daemon may have changed: a new epoch begins."""
         self.creation_failures.clear()
         self.doubts.clear()
         self._later_gangs.clear()
 
     def in_doubt(self, record: JobRecord, generation: int) -> None:
-        """Remembers a state that was to replace that generation, and whose write got no answer."""
         known = self._folders.states.values.get(record.name)
         starts = record.attempt is not None and isinstance(known, JobRecord) and known.attempt is None
         if starts:
             self.doubts[record.name] = generation, record
 
     def build(self, nodes: Nodes, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
-        """The views of every name that has a spec, a state or an explanation, in order of the names.
-
-        Args:
-            nodes: The gangs of this tick.
-            late: Whether a record's attempt never counted.
+        """The views of every name with a spec, a state or an explanation, in order. `late`: whether an attempt never
+        counted.
         """
         folders = self._folders
         states = folders.states
@@ -125,7 +117,7 @@ class JobViews:
         return {name: self._view(name, nodes, resting.get(name)) for name in names}
 
     def history_appended(self, record: JobRecord, *, shared: bool) -> None:
-        """All lines that the record carries are in its history, and if `shared` in its project's."""
+        """Records that the job's history, and its project's if `shared`, has all lines of the record."""
         self.history_own[record.uid] = record.history_next - 1
         if shared:
             self.history_done[record.uid] = record.history_next - 1
@@ -134,30 +126,29 @@ class JobViews:
             self.unshared[record.uid] = record.job.project_id
 
     def share_history(self, known_projects: Collection[str]) -> None:
-        """Lines of projects that are known now are appended anew; their files tell which of them they have."""
+        """Makes lines of newly known projects due; their files show which lines they have."""
         for uid in [uid for uid, project in self.unshared.items() if project in known_projects]:
             del self.unshared[uid]
             self.history_own.pop(uid, None)
 
     def forget_history(self, uid: str) -> None:
-        """The job is over and its record gone."""
         for known in (self.history_done, self.history_own, self.unshared):
             known.pop(uid, None)
 
-    # -- specs and wishes ---------------------------------------------------------------------------------------
+    # -- specs and requests ------------------------------------------------------------------------------------
 
     def refused_unread(self, name: str, size: int) -> str:
-        """Why a spec of that name and size is not even downloaded; empty if it is."""
+        """Why a spec of that name and size is not downloaded; empty if it is."""
         try:
             keys.check_job_name(name, bastion=self._settings.bastion)
         except InvalidSpec as error:
             return str(error)
         if size > limits.SPEC_MAX_BYTES:
-            return f"the spec has {size} bytes; {limits.SPEC_MAX_BYTES} are the most"
+            return f"the spec is {size} bytes long; the maximum is {limits.SPEC_MAX_BYTES}"
         return ""
 
     def _spec_problem(self, name: str, meta: ObjectMeta | None) -> str:
-        """Why the present object is refused, once it has been still for a second: until then it may be half written."""
+        """Why the present object is refused; empty during its first second, when it may be half written."""
         if meta is None:
             return ""
         specs = self._folders.specs
@@ -167,7 +158,6 @@ class JobViews:
         return problem if problem and self._still(meta) else ""
 
     def _still(self, meta: ObjectMeta) -> bool:
-        """Whether a bad object has not changed for a second. It is asked in every tick as long as it matters."""
         now = self._clock.monotonic()
         before = self._bad_before.get(meta.key)
         seen = before if before is not None and before[0] == meta.generation else (meta.generation, now)
@@ -207,7 +197,7 @@ class JobViews:
         return resting.view
 
     def _rests(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Nodes) -> bool:
-        """Whether the view depends on nothing but the record, the spec's generation and the history."""
+        """Whether the view depends only on the record, the spec's generation and the history."""
         folders = self._folders
         return (
             record.attempt is None
@@ -248,7 +238,7 @@ class JobViews:
             frozen=states.problems.get(name)
             or states.unknown.get(name)
             or specs.unknown.get(name)
-            # Before a job is accepted, it must be known whom a wish that lies there is for.
+            # Read a present user request before accepting the job: it may be for an earlier one.
             or (folders.user_requests.unknown.get(name, "") if record is None else ""),
             user_request=self._user_request(name),
             invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
@@ -262,7 +252,7 @@ class JobViews:
         )
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
-                # A listing may lack what is new: that of a namesake that replaced the job's own spec.
+                # A listing may lack a new spec that replaced the job's own.
                 found = self._store.head(keys.active(name))
                 view = replace(view, spec_gone=found is None, spec_meta=found)
             if record is None and meta is not None:
@@ -279,11 +269,7 @@ class JobViews:
         return view
 
     def _is_ghost(self, view: JobView, record: JobRecord) -> bool:
-        """Whether the state's creation landed after the job's end.
-
-        What is created late is a job that waits and has never run. Its spec was deleted before its end, so only a job
-        whose spec is gone or another one is looked at, once.
-        """
+        """Whether the state was created after the job's end: it waits, never ran, and its spec is gone. Checked once."""
         fresh = record.status is Status.PENDING and not record.had_attempt
         replaced = view.spec_meta is not None and view.spec_meta.generation != record.generation
         if not fresh or not view.current or not (view.spec_gone or replaced):
@@ -318,7 +304,7 @@ class JobViews:
             attempt=self._run_view(record, record.attempt, listing),
             cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
             orphan_gangs=self._orphans_of(record, view.record_generation, nodes.by_uid.get(record.uid, ())),
-            # Nodes of its past attempts; a first one starts though some zone is silent, just not there.
+            # Nodes of past attempts; a first attempt may start in another zone.
             gangs_unknown=bool(
                 nodes.problem(
                     on_bastion=on_bastion, zones={past.zone for past in record.attempts} & nodes.slices.keys()
@@ -327,19 +313,20 @@ class JobViews:
         )
 
     def _attempts_seen(self, uid: str, nodes: tuple[OrphanGang, ...]) -> int:
-        """Highest number of an attempt of a job without a state, of which something is left; 0 if nothing is."""
+        """The highest attempt number among the objects and gangs of a job without a state; 0 if none."""
         if self._runs_of is None:
             texts = {*self._folders.claims.listed, *(n.partition("/")[0] for n in self._folders.run_objects.listed)}
             self._runs_of = {}
             for run in filter(None, map(Run.parse, texts)):
-                if run.attempt <= limits.ATTEMPT_NUMBER_BELIEVED_MAX:  # others may write these
+                if run.attempt <= limits.ATTEMPT_NUMBER_BELIEVED_MAX:  # others may write such names
                     self._runs_of[run.uid] = max(run.attempt, self._runs_of.get(run.uid, 0))
         created = (found.attempt for node in nodes if (found := Run.parse(node.status.run)) is not None)
         return max((self._runs_of.get(uid, 0), *created))
 
     def _orphans_of(self, record: JobRecord, generation: int, nodes: tuple[OrphanGang, ...]) -> tuple[OrphanGang, ...]:
-        """Gangs of none of the record's runs. One of a later attempt than the record knows may be that of a daemon
-        whose state this one has not seen yet, but not for long."""
+        """Gangs outside the record's runs. One of a later attempt may belong to a newer state; it is left alone for a
+        while.
+        """
         if not nodes:
             return ()
         own = {
@@ -356,7 +343,6 @@ class JobViews:
         return tuple(strays)
 
     def _is_news(self, gang: str, generation: int) -> bool:
-        """Whether a gang was first seen beside this generation of its job's state less than a while ago."""
         now = self._clock.monotonic()
         before = self._later_gangs.get(gang)
         self._later_gangs[gang] = before if before is not None and before[0] == generation else (generation, now)
@@ -393,7 +379,7 @@ class JobViews:
         )
 
     def _first_seen(self, name: str) -> float:
-        """When this version of a report was first seen; a server time would be of another clock."""
+        """When this version of a report was first seen, on our own clock."""
         generation = self._folders.run_objects.generation(name)
         before = self._reports_before.get(name)
         seen = before if before is not None and before[0] == generation else (generation, self._clock.now())
@@ -401,7 +387,6 @@ class JobViews:
         return seen[1]
 
     def _failure(self, plan: RunPlan, node: GangStatus | None) -> tuple[str, str] | None:
-        """Why the gang was not created, as far as anybody says so."""
         if node is not None and node.state not in (GangState.CREATING, GangState.FAILED):
             return None
         known = self.creation_failures.get(plan.ref.name) or (node.failure if node is not None else None)
@@ -411,26 +396,22 @@ class JobViews:
         return None if error is None else failure_of(error)
 
     def _require_all_read(self, plan: RunPlan) -> None:
-        """What lies there and could not be downloaded may be the last word of a host that is gone by now.
-
-        Raises:
-            StoreUnavailable: nothing can be decided about this run in this tick.
-        """
+        """Requires all objects of a run (an unread one may be a lost host's last report); raises StoreUnavailable."""
         claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
         if not (claims or run_objects):
             return
         known = (run_objects[name] for name in plan.objects() if name in run_objects)
         problem = claims.get(plan.run) or next(known, "")
         if problem:
-            raise StoreUnavailable(f"what its hosts wrote could not be read: {problem}")
+            raise StoreUnavailable(f"objects of its hosts could not be read: {problem}")
 
     def _claim(self, run: str) -> Claim | None:
-        """The run's claim. An unreadable one lets nobody pass and cannot be closed: it counts as a stranger's."""
+        """The run's claim. An unreadable one counts as foreign: no host passes, and it cannot be closed."""
         claims = self._folders.claims
         return claims.values.get(run) or (Claim(run=run) if run in claims.problems else None)
 
     def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
-        """A host that came up and never beat has been silent since we first saw that it came up."""
+        """Silence by host; a host without a heartbeat is silent since we first saw it."""
         up = {0, *reports} if self._claim(plan.run) else set(reports)
         beats = self._folders.heartbeats
         return {**beats.silent_seconds(plan.run), **beats.never_heard(plan.run, up)}

@@ -1,45 +1,34 @@
-"""A copy of what is in force, beside the file that people write: a successor finds it when that file is broken.
-
-Layer: daemon.
-"""
+"""The last good copy of a file that people write; a successor uses it when the file is broken."""
 
 from __future__ import annotations
 
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
 from bastion.ports import ObjectStore
 
-# Every so many ticks. A copy that was forged does harm only to a successor that finds the file itself broken.
+# In ticks. A forged copy matters only to a successor that finds the file itself broken.
 _LOOKED_AT_TICKS = 360
 
 
 class LastGood:
-    """One copy. `keep` says what it should be; `settle` makes it so, in a request or two for each change.
-
-    Attributes:
-        problem: Why the copy is not what it should be; empty if it is.
-    """
+    """One copy. `keep` sets its content; `settle` writes it. `problem`: why the copy is outdated; otherwise empty."""
 
     def __init__(self, store: ObjectStore, key: str, *, max_bytes: int) -> None:
         self._store = store
         self._key = key
         self._max_bytes = max_bytes
-        self._generation: int | None = None  # None: what lies there is not known
+        self._generation: int | None = None  # None: unknown
         self._data = b""
         self._wanted: bytes | None = None
-        self._kept: bytes | None = None  # what this daemon last wrote or found right; None: nothing yet
+        self._kept: bytes | None = None  # last written or verified; None: nothing yet
         self._settled = 0
         self.problem = ""
 
     def take_over(self) -> None:
-        """Another daemon may have written it."""
+        """Forgets the copy: another daemon may have written it."""
         self._generation, self._wanted, self._kept, self.problem = None, None, None, ""
 
     def recall(self) -> bytes:
-        """The copy; empty if there is none, or it is too large to be one of ours.
-
-        Raises:
-            StoreError: it could not be read.
-        """
+        """The copy; empty if there is none or it is too large to be ours; raises StoreError if it could not be read."""
         if self._generation is None:
             found = self._store.head(self._key)
             self._generation, self._data = found.generation if found else 0, b""
@@ -53,12 +42,10 @@ class LastGood:
         return self._data
 
     def keep(self, data: bytes) -> None:
-        """This is in force from now on."""
         self._wanted = data
 
     def settle(self) -> None:
-        """Writes the copy if it is not what it should be. What fails is told in `problem`, and tried again if it may
-        go well. Once in a while it looks whether somebody else has changed it."""
+        """Writes the copy if it differs, and checks it now and then; a failure goes to `problem`."""
         self._settled += 1
         try:
             if self._settled % _LOOKED_AT_TICKS == 0 and self._was_changed():
@@ -71,12 +58,12 @@ class LastGood:
             self._kept, self._wanted, self.problem = self._wanted, None, ""
         except (PreconditionFailed, StoreUnavailable) as error:
             self._generation = None
-            self.problem = f"the copy {self._key} of what is in force could not be written: {error}"
+            self.problem = f"the last good copy {self._key} could not be written: {error}"
         except StoreError as error:
             self._generation, self._wanted, self._kept = None, None, None
             self.problem = (
-                f"the copy {self._key} of what is in force cannot be written, so a daemon that starts while the file "
-                f"is broken has none: {error}"
+                f"the last good copy {self._key} cannot be written, so a new daemon cannot recover from "
+                f"a broken file: {error}"
             )
 
     def _was_changed(self) -> bool:

@@ -1,15 +1,14 @@
-"""Which folders a tick lists, so that ten thousand waiting jobs cost it no more than fifteen requests.
+"""Which folders a tick lists, so that ten thousand waiting jobs cost at most fifteen requests.
 
-Layer: daemon. A listing costs one request for each page of a thousand objects, so:
+A listing costs one request per page of a thousand objects, so:
 
-* Neighbours in the order of keys are listed in one go. A bucket without many jobs is listed whole, in four requests.
-* Every tick lists whole what users write: specs, wishes, the quota file. What the daemon and the hosts write is listed
-  as often as the budget allows: the runs (with the options and the status), the beats, one page of the states. The
-  settings, which are a page of their own, are listed once in a while.
-* Nothing is ever *done* on part of a picture. A tick that finds something to do calls `look(whole=True)`, which lists
-  what is missing, and decides again. So how often something is listed decides only how late it is noticed.
+* Folders that are neighbors in key order are listed together. A bucket with few jobs takes four requests.
+* Every tick lists what users write: specs, requests, the quota file. The rest is listed as the budget allows: the runs
+  (with options and status), the heartbeats, one page of the states, and rarely the settings.
+* A tick acts only on a complete picture: if it finds something to do, it calls `look(whole=True)` and decides again.
+  The budget only affects when something is noticed.
 
-Invariant: a shelf takes over a listing only when all of it was read.
+Invariant: a cache takes a listing only when it was read to its end.
 """
 
 from __future__ import annotations
@@ -23,37 +22,33 @@ from bastion.core import limits
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectMeta, ObjectStore
 
-# Requests of a tick in which nothing happens. With more jobs than this was made for, a quarter more than what the
-# folders of the users cost: to be late with the hosts' would save little then.
+# Budget of an idle tick in requests. With very many jobs it is a quarter more than the users' folders cost.
 _BUDGET = 15
-# Every so many ticks: the operator's settings (they are listed in every tick that does something, too), the runs (of
-# which a tick may have to leave out some), the beats (a host writes one in 30 s), a page of the states.
+# Periods in ticks: the operator's settings, the runs, the heartbeats (one per host in 30 s), a page of the states.
 _SETTINGS_TICKS = 30
 _RUNS_TICKS = 1
 _HEARTBEATS_TICKS = 3
 _WINDOW_TICKS = 2
-# Whatever the budget says, nothing is later than so many times what is due.
+# Nothing is later than this many periods, whatever the budget.
 _LATEST = 4
 
 
 class Shelf(Protocol):
-    """What keeps the objects under one prefix, or one object by its key."""
+    """Holds the objects under one prefix, or one object."""
 
     prefix: str
 
-    def take(self, found: Sequence[ObjectMeta]) -> None:
-        """Takes over a complete listing of the prefix."""
-        ...
+    def take(self, found: Sequence[ObjectMeta]) -> None: ...
 
 
 class WindowShelf(Shelf, Protocol):
     def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
-        """Takes over a listing of the keys that are greater than `after` and not greater than `until`, if given."""
+        """Takes a listing of the keys greater than `after`, up to `until` if given."""
         ...
 
 
 class LoneObject:
-    """One object as it was last listed, or written since by ourselves."""
+    """One object as last listed or written."""
 
     def __init__(self, key: str) -> None:
         self.prefix = key
@@ -64,18 +59,12 @@ class LoneObject:
 
 
 class _Part(Protocol):
-    """What a tick lists or leaves out.
-
-    Attributes:
-        pages: Requests that it cost the last time.
-    """
+    """A unit that a tick lists or skips; `pages` is its last cost in requests."""
 
     @property
     def pages(self) -> int: ...
 
-    def lateness(self, tick: int) -> float:
-        """Ticks since the last time, in parts of those after which it is due."""
-        ...
+    def lateness(self, tick: int) -> float: ...
 
     def listed_in(self, tick: int) -> bool: ...
 
@@ -83,10 +72,7 @@ class _Part(Protocol):
 
 
 class _Stretch:
-    """Folders that are neighbours in the order of keys, and are listed together.
-
-    Where strangers' folders lie between them, ours are listed one by one: a listing never pays for others' objects.
-    """
+    """Folders that are neighbors in key order. If foreign objects lie between them, they are listed one by one."""
 
     def __init__(self, *shelves: Shelf, period_ticks: int = 1) -> None:
         self._shelves = shelves
@@ -113,7 +99,7 @@ class _Stretch:
         self._listed_in = tick
 
     def _together(self, store: ObjectStore) -> list[list[ObjectMeta]] | None:
-        """By shelf; None if strangers' objects lie between them, more than fit a page."""
+        """The listing by cache; None if foreign objects between them exceed a page."""
         prefixes = [shelf.prefix for shelf in self._shelves]
         found: list[list[ObjectMeta]] = [[] for _ in prefixes]
         strangers = 0
@@ -134,23 +120,19 @@ class _Stretch:
 
 
 def _just_before(prefix: str) -> str:
-    """Less than every key with that prefix."""
     return prefix[:-1]
 
 
 def _just_after(prefix: str) -> str:
-    """Greater than every key with that prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def pages(count: int) -> int:
-    """Requests of a listing of so many objects."""
     return max(1, -(-count // limits.LIST_PAGE_OBJECTS))
 
 
 class _Window:
-    """Walks through folders, one page at a time and round again: whatever a foreign hand changes there is seen when the
-    window comes by."""
+    """A page at a time through folders, again and again; foreign changes are seen within one round."""
 
     pages = 1
 
@@ -167,12 +149,11 @@ class _Window:
         return self._moved_in == tick
 
     def start_anew(self, tick: int) -> None:
-        """After everything was listed at once."""
         self._index, self._after, self._moved_in = 0, "", tick
 
     def refresh(self, store: ObjectStore, tick: int) -> None:
         shelf = self._shelves[self._index]
-        # One less than a page: a bucket in the cloud begins its page with the object that was the last one before.
+        # One less than a page: a page of a cloud bucket begins with the last object of the previous one.
         most = limits.LIST_PAGE_OBJECTS - 1
         found = list(islice(store.list(shelf.prefix, start_after=self._after), most))
         ended = len(found) < most
@@ -186,7 +167,7 @@ class _Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelves:
-    """Where the listings go. `quota` is None if the quota file lies under another ROOT."""
+    """The targets of the listings; `quota` is None if the quota file is under another ROOT."""
 
     specs: Shelf
     claims: Shelf
@@ -202,8 +183,6 @@ class Shelves:
 
 
 class Listings:
-    """Lists what a tick needs, and fills the shelves."""
-
     def __init__(self, store: ObjectStore, threads: ThreadPool, shelves: Shelves) -> None:
         self._store = store
         self._threads = threads
@@ -222,25 +201,23 @@ class Listings:
         self._spent = 0
 
     def begin(self, *, spent: int) -> None:
-        """A new tick, in which so many requests were already made."""
+        """Begins a tick that has made `spent` requests already."""
         self._tick += 1
         self._spent = spent
 
     @property
     def whole(self) -> bool:
-        """Whether this tick has listed everything."""
         return all(stretch.listed_in(self._tick) for stretch in self._everything)
 
     @property
     def sees_status(self) -> bool:
-        """Whether this tick has listed the status."""
         return self._tail.listed_in(self._tick)
 
     def look(self, *, whole: bool) -> None:
-        """Lists what is due, or (`whole`) everything that this tick has not listed yet.
+        """Lists what is due, or with `whole` everything that this tick has not listed.
 
         Raises:
-            StoreError: a folder could not be listed; nothing can be decided in this tick.
+            StoreError: A folder could not be listed; decide nothing in this tick.
         """
         wanted: Sequence[_Part] = self._everything if whole else self._due()
         self._threads.each(
@@ -251,7 +228,7 @@ class Listings:
             self._window.start_anew(self._tick)
 
     def _due(self) -> list[_Part]:
-        """What users write, and of the rest what is most overdue, as long as the budget lasts."""
+        """What users write, then what is most overdue within the budget."""
         small = self._back.pages == 1
         chosen: list[_Part] = [self._front, self._back if small else self._user_requests]
         rest: list[_Part] = [self._tail, self._heartbeats, *([] if small else [self._window])]
@@ -259,7 +236,7 @@ class Listings:
             rest.append(self._settings)
         cost = sum(part.pages for part in chosen)
         budget = max(_BUDGET, cost * 5 // 4) - self._spent
-        cost += 1  # the quota file, wherever it lies
+        cost += 1  # the quota file, under any ROOT
         for part in sorted(rest, key=lambda part: -part.lateness(self._tick)):
             more = part.pages
             if part is self._tail and self._quota is not None:

@@ -1,4 +1,4 @@
-"""Parsed objects by generation: an object is downloaded once per change, however often it is listed."""
+"""Parsed objects by generation: each change is downloaded once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class ObjectCache(Generic[T]):
-    """What the objects under one prefix hold.
+    """The objects under one prefix.
 
-    After `take` and `fetch`, `listed` is the listing, `values` the last good content, and `problems` why the present
-    content could not be read. An object that could not be fetched this time is in `unknown`: what depends on it waits.
+    After `take` and `fetch`, `listed` is the listing, `values` the last good content, `problems` why the present
+    content is unreadable, and `unknown` the objects that could not be fetched this time.
     """
 
     def __init__(
@@ -29,14 +29,8 @@ class ObjectCache(Generic[T]):
         confirm_absence: bool = False,
         max_bytes: Callable[[str], int] = lambda _: limits.DOCUMENT_MAX_BYTES,
     ) -> None:
-        """What is kept, and how.
-
-        Args:
-            store: The bucket.
-            prefix: Of the keys.
-            parse: What is kept of an object, by its name and content; raises `InvalidDocument`.
-            confirm_absence: An object missing in a listing counts as gone only when a lookup says so, too.
-            max_bytes: How large an object of that name may be; a larger one is not read.
+        """`parse` raises `InvalidDocument`. `confirm_absence`: look up objects that a listing lacks. `max_bytes`: by
+        name.
         """
         self.prefix = prefix
         self._store = store
@@ -50,12 +44,10 @@ class ObjectCache(Generic[T]):
         self.unknown: dict[str, str] = {}
 
     def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
-        """Takes over a listing of the whole prefix, or of its keys greater than `after` and up to `until`, if given.
-
-        Names (keys without the prefix) that vanished are forgotten.
+        """Takes a listing of the prefix, or of the keys greater than `after` up to `until`; forgets vanished names.
 
         Raises:
-            StoreError: an absence could not be confirmed; nothing has changed.
+            StoreError: An absence could not be confirmed; nothing has changed.
         """
         skip = len(self.prefix)
         low, high = after[skip:], until[skip:]
@@ -76,11 +68,7 @@ class ObjectCache(Generic[T]):
         self.listed = listed
 
     def look_up(self, names: Iterable[str], threads: ThreadPool) -> dict[str, str]:
-        """Adds those of `names` to the listing that a lookup finds: a listing may lack what is new.
-
-        Returns:
-            Lookups that were not answered, by name, and why.
-        """
+        """Adds those of `names` that a lookup finds to the listing; returns the reasons of failed lookups by name."""
         wanted = [name for name in names if name not in self.listed]
         problems = {}
         for name, found in zip(wanted, threads.each(self._look_up_one, wanted), strict=True):
@@ -97,18 +85,16 @@ class ObjectCache(Generic[T]):
             return str(error)
 
     def forget(self, name: str) -> None:
-        """Drops what was read of the object; it may still be listed."""
+        """Drops the content; the object may still be listed."""
         self._generations.pop(name, None)
         self.values.pop(name, None)
         self.problems.pop(name, None)
 
     def drop(self, name: str) -> None:
-        """Forgets an object that we have just deleted, also as listed."""
         self.forget(name)
         self.listed.pop(name, None)
 
     def remember(self, name: str, meta: ObjectMeta, value: T) -> None:
-        """Keeps what we have just written ourselves, so that it is not downloaded again."""
         self.listed[name] = meta
         self._generations[name] = meta.generation
         self.values[name] = value
@@ -119,7 +105,7 @@ class ObjectCache(Generic[T]):
         return self._generations.get(name, 0)
 
     def fetch(self, names: Iterable[str], threads: ThreadPool) -> None:
-        """Downloads those of `names` whose generation is not the known one, all at once."""
+        """Downloads those of `names` with a new generation, all at once."""
         listed, known = self.listed, self._generations
         wanted = [name for name in names if name in listed and known.get(name) != listed[name].generation]
         if self.unknown:
@@ -129,18 +115,18 @@ class ObjectCache(Generic[T]):
                 self.drop(name)
 
     def _fetch_one(self, name: str) -> str:
-        """Returns the name if the object turns out to be gone."""
+        """Returns the name if the object is gone."""
         meta = self.listed[name]
         max_bytes = self._max_bytes(name)
         if meta.size > max_bytes:
             self._generations[name] = meta.generation
-            self.problems[name] = f"it has {meta.size} bytes; {max_bytes} are the most"
+            self.problems[name] = f"it is {meta.size} bytes long; the maximum is {max_bytes}"
             return ""
         try:
             stored = self._store.get(self.prefix + name, max_bytes=max_bytes)
         except NotFound:
             return name
-        except ObjectTooLarge as error:  # it has grown since the listing, which will tell its new generation
+        except ObjectTooLarge as error:  # it grew after the listing
             self._generations[name] = meta.generation
             self.problems[name] = str(error)
             return ""
@@ -150,11 +136,11 @@ class ObjectCache(Generic[T]):
         self.unknown.pop(name, None)
         self._generations[name] = stored.meta.generation
         if stored.meta.generation != meta.generation:
-            # Of the same generation the listing knows the instant to the millisecond, a download to the second only.
+            # A listing has the instant in milliseconds, a download in seconds.
             self.listed[name] = stored.meta
         try:
             self.values[name] = self._parse(name, stored.data)
             self.problems.pop(name, None)
         except InvalidDocument as error:
-            self.problems[name] = str(error)[: limits.PROBLEM_MAX_CHARS]  # the last good value stays beside it
+            self.problems[name] = str(error)[: limits.PROBLEM_MAX_CHARS]  # the last good value stays
         return ""

@@ -1,7 +1,7 @@
-"""Observing: one download per change of what was listed, then the nodes; the result is a `World`.
+"""Observing: downloads changed objects, then lists nodes, and builds a `World`.
 
-Order matters. Nodes are listed after the bucket, so that a node's state is never older than the record it is judged by;
-and when a node looks lost, its reports are read once more, because a host may report and vanish in between.
+Nodes are listed after the bucket, so that a node's state is never older than its record. When a node looks lost, its
+reports are read once more, because a host may report and vanish in between.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ __all__ = ["Observer", "Provisioners"]
 
 
 class Observer:
-    """Keeps what was read, and reads only what changed.
+    """Keeps what was read, and reads only changes.
 
     Attributes:
-        folders: One cache per folder; listings fill them, and the executor with what it writes.
+        folders: One cache per folder; filled by listings and by the executor's writes.
         views: Builds the views; keeps what only this daemon knows of jobs.
-        zones: Where slices may be, whatever the settings say now.
-        backlog: Specs that the queue has no room for.
-        problems: What went wrong in this tick, for people.
+        zones: Zones that may have slices, also outside the settings.
+        problems: Failures of this tick, for people.
     """
 
     def __init__(
@@ -71,25 +70,22 @@ class Observer:
         agent: str | None = "",
         fence: Fence | None = None,
     ) -> World:
-        """Reads everything that changed.
+        """Reads everything that changed and builds the world.
 
         Args:
-            entropy: For the world.
-            dry_run: For the world.
-            whole: Whether everything was listed in this tick; only then can anything be done about what is seen.
-            policy: The quota file in force, for the world and for the limits of the queue.
-            provisioning: The operator's settings in force, for the world; slices are looked for in their zones, too.
-            epoch, agent: For the world.
-            fence: Says which attempts count; None: all do.
+            whole: Whether this tick listed everything; only then it may act.
+            policy: The quota file in force; sets the limits of the queue too.
+            provisioning: The operator's settings in force; their zones are listed.
+            fence: Which attempts count; None: all.
 
         Raises:
-            StoreError: without what could not be read nothing can be decided in this tick.
+            StoreError: Too little was read to decide anything in this tick.
         """
         folders, threads = self.folders, self._threads
         self.problems = []
         unanswered: dict[str, str] = {}
         if fence is not None and not fence.closed:
-            # An earlier daemon may have accepted and started them a moment ago, and a listing may lack what is new.
+            # An earlier daemon may have just accepted them, and a listing may lack new states.
             unanswered = folders.states.look_up(folders.specs.listed, threads)
         folders.states.fetch(list(folders.states.listed), threads)
         folders.states.unknown |= unanswered
@@ -135,7 +131,6 @@ class Observer:
         )
 
     def _tell_unread(self) -> None:
-        """Says of which jobs the states cannot be read, and which stand still for good."""
         states, most = self.folders.states, limits.ALARMS_OF_JOBS_MAX
         pause = f"{limits.UNREAD_STATE_SECONDS:.0f} s"
         unread, frozen = sorted(states.unknown.items()), sorted(states.problems.items())
@@ -144,21 +139,20 @@ class Observer:
                 f"the state of {name} could not be read: {text}; no job starts for {pause}"
                 for name, text in unread[:most]
             ),
-            *(f"the job {name} stands still: {text}" for name, text in frozen[:most]),
+            *(f"job {name} is frozen: {text}" for name, text in frozen[:most]),
         ]
         if len(unread) > most:
             self.problems.append(f"{len(unread) - most} more states could not be read")
         if len(frozen) > most:
-            self.problems.append(f"{len(frozen) - most} more jobs stand still: their states cannot be read")
+            self.problems.append(f"{len(frozen) - most} more jobs are frozen: their states cannot be read")
 
     def _read_specs(self) -> None:
-        """Reads new specs, the oldest first, and keeps no more of them in memory than the queue has room for."""
         wanted = self._specs_to_read()
         if len(wanted) > limits.SPECS_READ_AT_ONCE:
             listed = self.folders.specs.listed
             wanted.sort(key=lambda name: (listed[name].updated, name))
         unknown: dict[str, str] = {}
-        self.backlog.sort_out(list(self.folders.specs.values))  # read before, and not accepted: as in a dry run
+        self.backlog.sort_out(list(self.folders.specs.values))  # read but not accepted, as in a dry run
         for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
             some = wanted[first : first + limits.SPECS_READ_AT_ONCE]
             self.folders.specs.fetch(some, self._threads)
@@ -167,7 +161,7 @@ class Observer:
         self.folders.specs.unknown = unknown
 
     def _specs_to_read(self) -> list[str]:
-        """Specs that are not the accepted ones; names and sizes that are refused are not even downloaded."""
+        """Specs other than the accepted ones, without refused names and sizes."""
         specs, states = self.folders.specs, self.folders.states
         wanted = []
         for name, meta in specs.listed.items():
@@ -181,7 +175,7 @@ class Observer:
         return self._that_have_room(wanted) if wanted else wanted
 
     def _that_have_room(self, wanted: list[str]) -> list[str]:
-        """Those of the specs that memory may be spent on now; the small ones first, so that few large ones wait."""
+        """Specs that fit into memory now; small ones first."""
         listed = self.folders.specs.listed
         kept = sum(value.spec.size for value in self.folders.states.values.values() if isinstance(value, JobRecord))
         kept += sum(spec.packed.size for spec in self.folders.specs.values.values())
@@ -200,8 +194,8 @@ class Observer:
         left = len(wanted) - len(taken)
         if left:
             self.problems.append(
-                f"{left} specs are not read yet: those of the live jobs take {kept // 2**20} MiB of the "
-                f"{limits.SPECS_KEPT_MAX_BYTES // 2**20} MiB that they may; cancel jobs, or submit smaller specs"
+                f"{left} specs are not read yet: the specs of live jobs use {kept // 2**20} of at most "
+                f"{limits.SPECS_KEPT_MAX_BYTES // 2**20} MiB; cancel jobs, or submit smaller specs"
             )
         return taken
 
@@ -214,7 +208,7 @@ class Observer:
             if a
         ]
         claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._threads)
-        # By name: whatever else lies there, such as reports of hosts that a run does not have, is nobody's.
+        # By name: other objects, such as reports of hosts that a run does not have, are ignored.
         run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._threads)
 
     def _forget_past_failures(self, records: Mapping[str, JobRecord]) -> None:
@@ -243,7 +237,7 @@ class Observer:
 
 
 def zones_needed(records: Iterable[JobRecord], provisioning: Provisioning | None) -> set[str]:
-    """Where slices should be: the settings' zones, and wherever attempts are or were, whatever the settings say."""
+    """Zones that may need slices: the settings' zones, and those of present and past attempts."""
     zones = set(provisioning.zones() if provisioning is not None else ())
     own = provisioning is None or "" in zones
     for record in records:
@@ -251,6 +245,6 @@ def zones_needed(records: Iterable[JobRecord], provisioning: Provisioning | None
             continue  # nearly every job
         if record.attempt is not None:
             zones.add(record.attempt.place.zone if record.attempt.place else "")
-        # One without a zone may have been on the bastion, before its job was updated: where zones have names, it was.
+        # One without a zone ran on the bastion, before an update, if zones have names.
         zones.update(past.zone for past in record.attempts if past.zone or own)
     return zones

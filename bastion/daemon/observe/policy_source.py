@@ -1,7 +1,6 @@
-"""The quota file and the runtime options, read when they change; the last good ones are kept.
+"""The quota file and the runtime options: read when they change; the last good ones stay in force.
 
-A daemon that takes over forgets what it knew of an earlier time: what its predecessor had in force counts, and is found
-in the bucket.
+After a takeover, what the predecessor had in force counts, from the bucket.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from bastion.ports import ObjectMeta, ObjectStore
 from quota import Policy, QuotaFileError, load
 
 _NONE_YET = f"there is no quota file {keys.PROJECT_QUOTAS} yet"
-# The first line of the copy: the generation of the file that it is a copy of.
+# First line of the copy: the generation of the copied file.
 _COPY_OF = b"# the last good quota file, kept by the daemon; generation "
 _COPY = re.compile(re.escape(_COPY_OF) + rb"([0-9]{1,20})\n")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """What is in force.
+    """The quota file in force.
 
     Attributes:
-        policy: The last good file's; None if there never was one: then nothing is admitted and nothing is stopped.
+        policy: Of the last good file; None if there never was one: nothing is admitted and nothing is stopped.
         generation: Of the object that `policy` was read from.
         problem: Why the present object is not in force; empty if it is.
         data: The file that `policy` was read from.
@@ -44,14 +43,10 @@ class PolicyStatus:
 
 
 class PolicySource:
-    """Reads the quota file; a missing or broken one changes nothing and is told as a problem."""
+    """Reads the quota file; a missing or broken one changes nothing and becomes a problem."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject | None) -> None:
-        """
-        Args:
-            listed: Where the tick's listings leave the file; None: it lies elsewhere and is listed here. Then no copy
-                is kept: elsewhere the daemon only reads, and too many may write under the ROOT.
-        """
+        """`listed`: the listed file; None: it is under another ROOT, is listed here, and gets no copy."""
         self._store = store
         self._listed = listed
         self._read_generation = 0
@@ -64,15 +59,11 @@ class PolicySource:
 
     @property
     def copy_problem(self) -> str:
-        """Why there is no copy of what is in force; empty if there is one, or should be none."""
+        """Why there is no last good copy; empty if there is one or none is needed."""
         return self._copy.problem if self._copy else ""
 
     def take_over(self, published_generation: int) -> None:
-        """This daemon has just taken the lease; what it has read before counts only if its predecessor had it in force.
-
-        Args:
-            published_generation: Of the quota file that was in force then, as the status says; 0 if it says none.
-        """
+        """Forgets a policy that the predecessor did not have in force; `published_generation` is of that, or 0."""
         known = self.status
         self._read_generation, self._recalled, self._published_generation = 0, False, published_generation
         if known.policy is None or not published_generation or known.generation != published_generation:
@@ -81,14 +72,11 @@ class PolicySource:
             self._copy.take_over()
 
     def refresh(self) -> PolicyStatus:
-        """Looks at the listing, and reads the file only if its generation is new.
-
-        A store that does not answer is a problem as well: the file may lie under another bucket than everything else.
-        """
+        """Reads the file if its generation is new. A failure becomes a problem, because it may be another bucket."""
         try:
             self._look()
         except StoreError as error:
-            self._read_generation = 0  # read it again, so that this problem ends
+            self._read_generation = 0  # read it again later
             problem = f"the quota file could not be read: {error}"
             self.status = replace(self.status, problem=problem)
         if self._copy is not None:
@@ -108,13 +96,13 @@ class PolicySource:
 
     def _load(self, size: int) -> None:
         if size > limits.QUOTA_FILE_MAX_BYTES:
-            problem = f"the quota file has {size} bytes; {limits.QUOTA_FILE_MAX_BYTES} are the most"
+            problem = f"the quota file is {size} bytes long; the maximum is {limits.QUOTA_FILE_MAX_BYTES}"
             self._keep_to_the_last_good(problem)
             return
         try:
             stored = self._store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES)
         except NotFound:
-            return  # removed since the listing; the next tick says so
+            return  # deleted since the listing
         self._read_generation = stored.meta.generation
         try:
             self.status = PolicyStatus(load(stored.data), stored.meta.generation, data=stored.data)
@@ -122,10 +110,10 @@ class PolicySource:
                 self._copy.keep(_COPY_OF + b"%d\n" % stored.meta.generation + stored.data)
         except QuotaFileError as error:
             self._recall()
-            before = "the last good one stays" if self.status.policy else "there was no good one before: nothing starts"
+            before = "using the last good one" if self.status.policy else "there is no earlier one: no job starts"
             problem = (
-                f"the quota file {keys.PROJECT_QUOTAS} is not in force, {before}; "
-                f"'bastion quota check FILE' tells more: {'; '.join(str(problem) for problem in error.problems)}"
+                f"the quota file {keys.PROJECT_QUOTAS} is not valid, {before}; "
+                f"run 'bastion quota check FILE': {'; '.join(str(problem) for problem in error.problems)}"
             )
             self.status = replace(self.status, problem=problem)
 
@@ -134,7 +122,7 @@ class PolicySource:
         self.status = replace(self.status, problem=problem)
 
     def _recall(self) -> None:
-        """Finds what the predecessor had in force, if this daemon has not read a good file since it took over."""
+        """Restores the predecessor's policy if this daemon has not read a good file yet."""
         if self.status.policy is not None or self._recalled:
             return
         self._read_generation = 0  # until it is known
@@ -144,14 +132,14 @@ class PolicySource:
             found, generation = self._former(), self._published_generation
         try:
             policy = load(found) if found else None
-        except QuotaFileError:  # somebody else wrote it
+        except QuotaFileError:  # written by others
             policy = None
         self._recalled = True
         if policy is not None:
             self.status = PolicyStatus(policy, generation, data=found)
 
     def _former(self) -> bytes:
-        """The former quota file of the generation that was in force, if `bastion quota upload` kept it."""
+        """The former quota file of the generation in force, if `bastion quota upload` kept it."""
         if not self._published_generation:
             return b""
         ending = f"-{self._published_generation}.config"
@@ -169,7 +157,7 @@ class _SchedulerOptions(BaseModel):
 
 
 class RuntimeOptions(BaseModel):
-    """The object `runtime_options`; every key is optional, and unknown ones are ignored."""
+    """The object `runtime_options`; all keys are optional, unknown ones are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -177,10 +165,9 @@ class RuntimeOptions(BaseModel):
 
 
 class OptionsSource:
-    """Reads `runtime_options`; a broken one leaves the last good in force, a missing one means the defaults."""
+    """Reads `runtime_options`; a broken object leaves the last good one in force, a missing one means the defaults."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject) -> None:
-        """`listed`: where the tick's listings leave the object."""
         self._store = store
         self._listed = listed
         self._read_generation = 0
@@ -191,19 +178,17 @@ class OptionsSource:
 
     @property
     def copy_problem(self) -> str:
-        """Why there is no copy of what is in force; empty if there is one."""
         return self._copy.problem
 
     def take_over(self) -> None:
-        """This daemon has just taken the lease: what its predecessor had in force counts."""
         self._read_generation, self._known = 0, False
         self._copy.take_over()
 
     def refresh(self) -> RuntimeOptions:
-        """Looks at the listing, and reads the options only if their generation is new.
+        """Reads the options if their generation is new.
 
         Raises:
-            StoreError: it was never known whether this is a dry run.
+            StoreError: It is unknown whether this is a dry run.
         """
         try:
             if not self._known:
@@ -213,7 +198,7 @@ class OptionsSource:
         except StoreError as error:
             if not self._known:
                 raise
-            self._read_generation = 0  # read them again, so that this problem ends
+            self._read_generation = 0  # read them again later
             self.problem = f"{keys.RUNTIME_OPTIONS} could not be read: {error}"
         self._copy.settle()
         return self.options
@@ -221,7 +206,7 @@ class OptionsSource:
     def _recall(self) -> None:
         try:
             self.options = RuntimeOptions.model_validate(documents.loads(self._copy.recall() or b"{}"))
-        except (DocumentError, ValidationError):  # somebody else wrote it
+        except (DocumentError, ValidationError):  # written by others
             self.options = RuntimeOptions()
 
     def _look(self) -> None:
@@ -231,7 +216,9 @@ class OptionsSource:
             if self._copy.recall():
                 self._copy.keep(b"")
         elif found.size > limits.DOCUMENT_MAX_BYTES:
-            self.problem = f"{keys.RUNTIME_OPTIONS} has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most"
+            self.problem = (
+                f"{keys.RUNTIME_OPTIONS} is {found.size} bytes long; the maximum is {limits.DOCUMENT_MAX_BYTES}"
+            )
         elif found.generation != self._read_generation:
             try:
                 stored = self._store.get(keys.RUNTIME_OPTIONS, max_bytes=limits.DOCUMENT_MAX_BYTES)
@@ -240,6 +227,6 @@ class OptionsSource:
                 self.problem = ""
                 self._copy.keep(stored.data)
             except NotFound:
-                return  # removed since the listing; the next tick says so
+                return  # deleted since the listing
             except (DocumentError, ValidationError) as error:
-                self.problem = f"{keys.RUNTIME_OPTIONS} is not in force: {error}"
+                self.problem = f"{keys.RUNTIME_OPTIONS} is not valid; using the last good one: {error}"

@@ -1,7 +1,4 @@
-"""The operator's settings, read when they change; the last good ones are kept.
-
-Layer: daemon.
-"""
+"""The operator's settings: read when they change; the last good ones stay in force."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ _WHAT = f"the settings {keys.DAEMON_SETTINGS}"
 
 @dataclass(frozen=True, slots=True)
 class SettingsStatus:
-    """What is in force.
+    """The settings in force.
 
     Attributes:
-        provisioning: The last good file's, or what holds without one; None: no slice is created, none is deleted for
-            it, and whatever runs goes on.
-        problem: Why the present object is not in force, or that there is none; empty if all is well.
+        provisioning: Of the last good file, or the default without one; None: no slice is created, and running jobs go
+            on.
+        problem: Why the present object is not in force or is missing; otherwise empty.
     """
 
     provisioning: Provisioning | None = None
@@ -35,14 +32,10 @@ class SettingsStatus:
 
 
 class SettingsSource:
-    """Reads `config/daemon.toml`; a missing or broken one changes nothing and is told as a problem."""
+    """Reads `config/daemon.toml`; a missing or broken one changes nothing and becomes a problem."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject, *, without_file: Provisioning | None) -> None:
-        """
-        Args:
-            listed: Where the tick's listings leave the object.
-            without_file: What holds as long as there was never a file; None: nothing does.
-        """
+        """`without_file`: the settings while there never was a file; None: none."""
         self._store = store
         self._listed = listed
         self._without_file = without_file
@@ -54,21 +47,19 @@ class SettingsSource:
 
     @property
     def copy_problem(self) -> str:
-        """Why there is no copy of what is in force; empty if there is one."""
         return self._copy.problem
 
     def take_over(self) -> None:
-        """This daemon has just taken the lease: what its predecessor had in force counts, found in the bucket."""
+        """Forgets the settings: those that the predecessor had in force count."""
         self._read_generation, self._recalled, self._last_good = 0, False, None
         self._copy.take_over()
 
     def refresh(self) -> SettingsStatus:
-        """Looks at the listing, and reads the file only if its generation is new."""
         try:
             self._recall()
             self._look()
         except StoreError as error:
-            self._read_generation = 0  # read it again, so that this problem ends
+            self._read_generation = 0  # read it again later
             self.status = self._broken(f"they could not be read: {error}")
         self._copy.settle()
         return self.status
@@ -79,7 +70,9 @@ class SettingsSource:
             self._read_generation = 0
             self.status = self._missing()
         elif found.size > limits.DOCUMENT_MAX_BYTES:
-            self.status = self._broken(f"it has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most")
+            self.status = self._broken(
+                f"the file is {found.size} bytes long; the maximum is {limits.DOCUMENT_MAX_BYTES}"
+            )
         elif found.generation != self._read_generation:
             self._load()
 
@@ -89,7 +82,7 @@ class SettingsSource:
         data = self._copy.recall()
         try:
             self._last_good = daemon_settings.load(data) if data else None
-        except SettingsError:  # somebody else wrote it
+        except SettingsError:  # written by others
             self._last_good = None
         self._recalled = True
 
@@ -97,29 +90,30 @@ class SettingsSource:
         try:
             stored = self._store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES)
         except NotFound:
-            return  # removed since the listing; the next tick says so
+            return  # deleted since the listing
         self._read_generation = stored.meta.generation
         try:
             self._last_good = daemon_settings.load(stored.data)
             self.status = SettingsStatus(self._last_good)
             self._copy.keep(stored.data)
         except SettingsError as error:
-            self.status = self._broken(f"'bastion daemon check-config FILE' tells more: {error}")
+            self.status = self._broken(f"run 'bastion daemon check-config FILE': {error}")
 
     def _missing(self) -> SettingsStatus:
         if self._last_good is not None:
-            problem = f"{_WHAT} are gone; the last good ones stay, and lie in {keys.SETTINGS_IN_FORCE}"
+            problem = f"{_WHAT} are missing; using the last good ones in {keys.SETTINGS_IN_FORCE}"
             return SettingsStatus(self._last_good, problem)
         if self._without_file is not None:
             return SettingsStatus(self._without_file)
         return SettingsStatus(
-            None, f"there are no {_WHAT.removeprefix('the ')}: no slice is created; 'bastion daemon check-config' helps"
+            None,
+            f"there are no {_WHAT.removeprefix('the ')}, so no slices are created; run 'bastion daemon check-config'",
         )
 
     def _broken(self, why: str) -> SettingsStatus:
         before = (
-            "the last good ones stay"
+            "using the last good ones"
             if self._last_good is not None
-            else "there were no good ones before: no slice is created"
+            else "there are no earlier ones: no slices are created"
         )
-        return SettingsStatus(self._last_good, f"{_WHAT} are not in force, {before}; {why}")
+        return SettingsStatus(self._last_good, f"{_WHAT} are not valid, {before}; {why}")

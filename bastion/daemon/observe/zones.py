@@ -1,9 +1,7 @@
-"""Where slices may be left: zones that nothing asks for any more, and which were asked for not long ago.
+"""Zones that may have orphaned slices, because they were in use recently.
 
-Layer: daemon. A zone that the operator took out of the settings may still have slices of ours, created late by a
-request that was thought lost. So it is looked at for an hour longer, and as long as it has any. Published with the
-status, so that a daemon which knows nothing looks there, too. A zone that never answered is none of these: it was a
-mistake.
+A zone removed from the settings may still have slices of ours, created late. It is listed for another hour, and as long
+as it has any. The status publishes these zones for a successor. A zone that never answered does not count.
 """
 
 from __future__ import annotations
@@ -13,12 +11,12 @@ from typing import Any
 
 from bastion.daemon.observe.gangs import Nodes
 
-# Longer than any request can be under way, and than anybody needs to see what became of a change of the settings.
+# Longer than any request can be under way, and long enough to see the effect of new settings.
 KEPT_SECONDS = 3600.0
 
 
 class ZonesInUse:
-    """Remembers when each zone was last asked for, or had slices of ours."""
+    """Remembers when each zone was last needed, or had slices of ours."""
 
     def __init__(self) -> None:
         self._used_at: dict[str, float] = {}
@@ -28,12 +26,8 @@ class ZonesInUse:
         return sorted(self._used_at)
 
     def looked(self, nodes: Nodes, needed: Iterable[str], now: float) -> None:
-        """Takes note of one tick's listings.
-
-        Args:
-            nodes: They are of the zones that are needed, and of those that are known.
-            needed: By the settings, or by a job's record.
-            now: On the monotonic clock.
+        """Records one tick's listings. `needed`: zones of the settings and the jobs' records; `now`: on the monotonic
+        clock.
         """
         wanted = set(needed)
         for zone, listing in nodes.slices.items():
@@ -42,13 +36,12 @@ class ZonesInUse:
         self._used_at = {zone: at for zone, at in self._used_at.items() if now - at < KEPT_SECONDS}
 
     def recover(self, published: Any, now: float) -> None:
-        """Takes over what an earlier daemon knew, as it lies in the bucket; it may be anything."""
+        """Takes over the published zones of an earlier daemon; accepts any document."""
         for zone in published_zones(published):
             self._used_at.setdefault(zone, now)
 
 
 def published_zones(status: Any) -> list[str]:
-    """The zones that a status document tells; empty if it is none of ours."""
     daemon = status.get("daemon") if isinstance(status, dict) else None
     zones = daemon.get("zones") if isinstance(daemon, dict) else None
     return [zone for zone in zones if isinstance(zone, str)] if isinstance(zones, list) else []

@@ -1,1 +1,1 @@
-"""What the daemon tells people: the status, since when jobs wait, its log."""
+"""Output for people: the status, waiting times, the daemon's log."""

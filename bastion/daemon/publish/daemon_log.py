@@ -1,8 +1,7 @@
 """The daemon's own log in the bucket: `logs/<bastion>`, rolled at 16 MiB or midnight (UTC).
 
-Lines are collected and appended once a tick; a bucket that does not answer costs nothing but the delay, up to a bound
-beyond which the oldest lines are dropped and the number of them is said. Lines of which nobody knows whether they
-landed are written again: one may be there twice, none is missing.
+Lines are appended once a tick. During an outage they are kept up to a bound; then the oldest are dropped, and the log
+says how many. Lines of an ambiguous write are written again: doubled at worst, never missing.
 """
 
 from __future__ import annotations
@@ -41,20 +40,16 @@ class DaemonLog:
         self._lines.append(f"{to_rfc3339(self._clock.now())} {plain_line(text)}\n")
 
     def say_problems(self, problems: list[str]) -> None:
-        """Says each problem when it begins and when it is over, not in every tick."""
+        """Logs each problem when it begins and when it ends."""
         current = set(problems)
         for problem in sorted(current - self._last_problems):
             self.say(f"problem: {problem}")
         for problem in sorted(self._last_problems - current):
-            self.say(f"no longer: {problem}")
+            self.say(f"resolved: {problem}")
         self._last_problems = current
 
     def flush(self) -> None:
-        """Appends what was said.
-
-        Raises:
-            StoreError: nothing was written; the lines are kept for the next time.
-        """
+        """Appends the collected lines; raises StoreError if nothing was written; the lines are kept."""
         if not self._lines:
             return
         if self._generation is None:
@@ -63,10 +58,10 @@ class DaemonLog:
         lines = list(self._lines)
         if self._dropped:
             lines.insert(
-                0, f"{to_rfc3339(self._clock.now())} {self._dropped} lines were dropped: the bucket did not answer\n"
+                0, f"{to_rfc3339(self._clock.now())} dropped {self._dropped} lines: the bucket did not answer\n"
             )
         data = "".join(lines).encode()
-        # Whatever fails, the generation is looked up again next time: the lines may have landed all the same.
+        # After any failure the generation is looked up again: the lines may have landed.
         generation, self._generation = self._generation or 0, None
         try:
             meta = self._store.append(self._key, data, generation=generation)
@@ -83,11 +78,11 @@ class DaemonLog:
         self._day = utc_day(meta.updated) if meta else ""
 
     def _roll(self) -> None:
-        """Moves a full or yesterday's log to `logs/<bastion>-<YYYYMMDD>[.n]`."""
+        """Moves a full log, or yesterday's, to `logs/<bastion>-<YYYYMMDD>[.n]`."""
         today = utc_day(self._clock.now())
         if not self._generation or (self._size < limits.DAEMON_LOG_ROLL_BYTES and self._day in ("", today)):
             return
-        # Others can write there, too. What is far larger than a log of ours is not taken into memory: its end is kept.
+        # Others can write there too. Of a far larger object only the end is kept.
         skipped = max(0, self._size - limits.DAEMON_LOG_READ_MAX_BYTES)
         try:
             stored = self._store.get(self._key, start=skipped, max_bytes=limits.DAEMON_LOG_READ_MAX_BYTES)
@@ -95,7 +90,7 @@ class DaemonLog:
             self._generation, self._size, self._day = 0, 0, ""
             return
         except ObjectTooLarge:
-            self._generation = None  # it grew since it was looked up: look again at the next flush
+            self._generation = None  # it grew; look again at the next flush
             raise
         number = 0
         while True:
@@ -106,5 +101,5 @@ class DaemonLog:
             number += 1
         self._store.delete(self._key, generation=stored.meta.generation)
         if skipped:
-            self.say(f"the first {skipped} bytes of {self._key} were dropped: the object was too large to be kept")
+            self.say(f"dropped the first {skipped} bytes of {self._key}: the object was too large")
         self._generation, self._size, self._day = 0, 0, ""

@@ -1,7 +1,4 @@
-"""Publishing `status/current.json`: written when it would differ from what lies there, and at most once a tick.
-
-Layer: daemon. A status that somebody else changed or removed is written again as soon as a listing shows it.
-"""
+"""Publishes `status/current.json`, at most once a tick and only if it changes; foreign changes are overwritten."""
 
 from __future__ import annotations
 
@@ -24,12 +21,7 @@ from scheduler import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the status says beside the jobs.
-
-    Attributes:
-        idle: `core.status.idle_document`.
-        usage: What users have used; it changes all the time, so it is only published beside something else.
-    """
+    """What the status shows beside the jobs. `usage` changes all the time, so it is published only with another change."""
 
     daemon: Mapping[str, Any]
     quota: Mapping[str, Any]
@@ -41,20 +33,17 @@ class Circumstances:
 
 
 class Publisher:
-    """Knows what lies under the status's key, and makes it what it should be."""
-
     def __init__(self, store: ObjectStore, listed: LoneObject, notify: Callable[[str], None]) -> None:
-        """`listed`: where the tick's listings leave the object."""
         self._store = store
         self._listed = listed
         self._notify = notify
         self._entries = JobEntries()
         self._document: dict[str, Any] | None = None  # of which `_data` are the bytes
-        self._data: bytes | None = None  # None: what lies there is not known
+        self._data: bytes | None = None  # None: unknown
         self._generation = 0
 
     def recover(self) -> Any:
-        """What an earlier daemon published; None if it cannot be read: it is written anew at the end of this tick."""
+        """The status of an earlier daemon; None if unreadable."""
         try:
             self._learn()
             return packing.read(self._data) if self._data else None
@@ -67,7 +56,7 @@ class Publisher:
     def publish(
         self, world: World, plan: Plan, records: Mapping[str, JobRecord], about: Circumstances, *, listed: bool
     ) -> None:
-        """Writes the status if it differs. `listed`: this tick's listings have looked at it."""
+        """Writes the status if it differs. `listed`: whether this tick's listings include it."""
         document = build(
             bastion=world.settings.bastion,
             root=world.settings.root,
@@ -84,19 +73,19 @@ class Publisher:
             present = self._listed.meta.generation if self._listed.meta else 0
             if self._data is None or (listed and present != self._generation):
                 self._learn()
-            elif document == self._document:  # quick: entries that stayed the same are the same objects
+            elif document == self._document:  # quick: unchanged entries are the same objects
                 return
             if not self._lies_there(document):
                 self._write(documents.dumps(packing.pack({**document, "usage": about.usage()})))
             self._document = document
         except PreconditionFailed:
-            self._data = None  # somebody else wrote it; look again next tick
+            self._data = None  # written by others; look again next tick
         except BastionError as error:
-            self._data = None  # it may have been written all the same
+            self._data = None  # it may have been written
             self._notify(f"the status could not be published: {error}")
 
     def _lies_there(self, document: dict[str, Any]) -> bool:
-        """Whether what lies there says the same, but for the usage."""
+        """Whether the stored status is the same, except for the usage."""
         if self._document is not None or not self._data:
             return False
         try:
@@ -110,7 +99,6 @@ class Publisher:
         self._data, self._generation, self._listed.meta = data, meta.generation, meta
 
     def _learn(self) -> None:
-        """Reads what lies there."""
         self._document = self._data = None
         found = self._store.head(keys.STATUS)
         data, generation = b"", found.generation if found else 0

@@ -1,4 +1,4 @@
-"""Since when each waiting job has had its present reason, so that "since" survives passes, and restarts."""
+"""The start of each waiting job's present reason, across passes and restarts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler import Plan, ReasonCode
 
 
 class WaitingSince:
-    """Remembers each waiting job's headline reason and the instant since when it holds."""
+    """Remembers each waiting job's headline reason and its start."""
 
     def __init__(self) -> None:
         self._codes: dict[str, ReasonCode] = {}
@@ -18,11 +18,11 @@ class WaitingSince:
 
     @property
     def promised(self) -> frozenset[str]:
-        """Jobs for which room was ordered and that have not started since."""
+        """Jobs with capacity ordered that have not started since."""
         return frozenset(name for name, code in self._codes.items() if code is ReasonCode.WAITING_FOR_PREEMPTED)
 
     def update(self, plan: Plan, now: float) -> None:
-        """Takes over what the plan says: a job's first reason holds since it was queued, another one since now."""
+        """Takes the plan: a job's first reason holds since it was queued, a new one since now."""
         if plan is self._taken_in:
             return
         self._taken_in = plan
@@ -40,13 +40,13 @@ class WaitingSince:
         self._codes, self.since = codes, since
 
     def recover(self, status: Any) -> None:
-        """Takes over what an earlier daemon published; whatever is not as we write it is left out."""
+        """Takes the published status of an earlier daemon; malformed parts are omitted."""
         jobs = status.get("jobs") if isinstance(status, dict) else None
         for job in jobs if isinstance(jobs, list) else ():
             try:
                 name, reason = str(job["name"]), job["reason"]
                 code, since = ReasonCode(reason["code"]), from_rfc3339(reason["since"])
-                to_rfc3339(since)  # one that could be read, and never be published again, is not ours
+                to_rfc3339(since)  # must be publishable again
             except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
                 continue
             self._codes[name], self.since[name] = code, since

@@ -156,15 +156,15 @@ def test_every_required_key_of_an_empty_file_is_told_at_once() -> None:
             'netwrok = "net"',
             "line 4: defaults.netwrok is not a key of the settings; did you mean net",
         ),
-        ("[types.v4]", "[types.v5e]", "types.v5e is no family that is served; did you mean v5litepod?"),
-        ("[types.v4]", "[types.tpu7x]", "types.tpu7x is no family that is served; those served are v2, v3, v4"),
+        ("[types.v4]", "[types.v5e]", "types.v5e is not a served resource type; did you mean v5litepod?"),
+        ("[types.v4]", "[types.tpu7x]", "types.tpu7x is not a served resource type; served: v2, v3, v4"),
         ("[types.v4]", "[tiers]\n[types.v4]", "this is not TOML"),
         ('["us-central2-b"]', '"us-central2-b"', "types.v4.zones is not valid: input should be a valid list"),
         ('["us-central2-b"]', '["US/x"]', "types.v4.zones[0] is not valid"),
         ('["us-central2-b"]', "[]", "types.v4.zones is not valid"),
         ('model = "spot"', 'model = "cheap"', "tiers[2].model is not valid: input should be 'reserved', 'on-demand'"),
         ('model = "spot"', 'model = "spot"\nreservation = "r"', "only a reserved tier has a reservation"),
-        ("v4 = ", "v9 = ", "tiers[0].reservation.v9 is no family that is served"),
+        ("v4 = ", "v9 = ", "tiers[0].reservation.v9 is not a served resource type"),
         ("[[tiers]]", "[grace]\neviction_seconds = -1\n[[tiers]]", "grace.eviction_seconds is not valid"),
         ("[[tiers]]", "[budgets]\npower_off_hours = nan\n[[tiers]]", "budgets.power_off_hours is not valid"),
         (
@@ -225,7 +225,7 @@ def spec(instance_type: str) -> job_spec.JobSpec:
 def test_a_job_is_held_whose_type_has_no_zones_and_one_without_slices_never_is() -> None:
     settings = load(GOOD.encode())
     assert why_not_placed(settings, spec("tpu-v4-16")) == ""
-    assert "name no zones for v6e, only for v4, v5litepod" in why_not_placed(settings, spec("tpu-v6e-8"))
+    assert "has no zones for v6e, only for v4, v5litepod" in why_not_placed(settings, spec("tpu-v6e-8"))
     assert "no valid settings" in why_not_placed(None, spec("tpu-v4-16"))
     assert why_not_placed(None, spec("")) == ""
     assert why_not_placed(BUILT_IN, spec("tpu-v6e-8")) == ""

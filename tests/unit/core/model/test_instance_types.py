@@ -66,12 +66,12 @@ def test_what_is_known_and_not_served_is_refused_with_that_as_the_reason(name: s
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("tpu-v4-33", "tpu-v4-33 is not a size that exists; v4 comes as tpu-v4-8, tpu-v4-16, tpu-v4-32,"),
+        ("tpu-v4-33", "tpu-v4-33 is not a valid size; v4 has tpu-v4-8, tpu-v4-16, tpu-v4-32,"),
         ("tpu-v5litepod-3", "v5litepod comes as tpu-v5litepod-1, tpu-v5litepod-4, tpu-v5litepod-8,"),
         ("tpu-v5e-8", "tpu-v5e-8 is not an instance type; did you mean tpu-v5litepod-8?"),
         ("TPU-V4-8", "TPU-V4-8 is not an instance type; did you mean tpu-v4-8?"),
-        ("tpu-v4", "tpu-v4 is not a size that exists; v4 comes as tpu-v4-8,"),
-        ("tpu-v5e-3", "tpu-v5e-3 is not a size that exists; v5litepod comes as tpu-v5litepod-1,"),
+        ("tpu-v4", "tpu-v4 is not a valid size; v4 has tpu-v4-8,"),
+        ("tpu-v5e-3", "tpu-v5e-3 is not a valid size; v5litepod has tpu-v5litepod-1,"),
         ("v4-32", "did you mean tpu-v4-32?"),
         ("tpu-v44-32", "did you mean tpu-v4-32"),
         ("", "the families are tpu-v2-N"),
