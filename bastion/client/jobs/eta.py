@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import quota
-from bastion.client.jobs.client import Client, JobInfo
+from bastion.client.jobs.client import Client
 from bastion.client.jobs.durations import declared_durations, live_jobs, past_durations
+from bastion.client.jobs.job_info import JobInfo
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.reconcile.scheduling_view import past_evictions

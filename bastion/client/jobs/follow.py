@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from bastion.client.daemon_health import DaemonPulse
-from bastion.client.jobs.client import Client, JobInfo, Stage
+from bastion.client.jobs.client import Client
+from bastion.client.jobs.job_info import JobInfo, Stage
 from bastion.client.jobs.poll_pace import Look, Rotation
 from bastion.client.jobs.results import Result
 from bastion.client.logs.folders import runs_of

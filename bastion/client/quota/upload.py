@@ -18,8 +18,9 @@ from typing import Any
 
 import quota
 from bastion.client.daemon_health import DaemonPulse
-from bastion.client.jobs.client import BastionRoot, Client
+from bastion.client.jobs.client import Client
 from bastion.client.jobs.durations import live_jobs
+from bastion.client.jobs.overview import BastionRoot
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
