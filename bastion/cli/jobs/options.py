@@ -155,9 +155,7 @@ def _duration(call: Invocation, flag: str) -> int | None:
     seconds = math.ceil(float(found[1]) * units[found[2]]) if found else 0
     if not 1 <= seconds <= limits.EXPECTED_DURATION_MAX_SECONDS:
         most = limits.EXPECTED_DURATION_MAX_SECONDS // 86400
-        raise Refused(
-            f"--{flag}={plain(text)} is not a valid duration; write it like 45m or 2h, up to {most}d"
-        )
+        raise Refused(f"--{flag}={plain(text)} is not a valid duration; write it like 45m or 2h, up to {most}d")
     return seconds
 
 

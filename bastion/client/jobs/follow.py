@@ -64,6 +64,7 @@ class Progressed:
     phase: str
     entry: Mapping[str, Any] | None
     again: bool = False
+    kept_out: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +258,7 @@ class _Following:
         if info is not None:
             self._vanished = False
             self._remember(info)
-            yield from self._progress(info.entry)
+            yield from self._progress(info.entry, self._client.kept_out(info))
             attempt = info.record.attempt.number if info.record is not None and info.record.attempt else None
         if self._what.logs:
             if attempt is None and not self._caught_up and info is not None and info.record and info.record.attempts:
@@ -366,7 +367,7 @@ class _Following:
             )
         self._daemon_problem = problem
 
-    def _progress(self, entry: Mapping[str, Any] | None) -> Iterator[Event]:
+    def _progress(self, entry: Mapping[str, Any] | None, kept_out: Mapping[str, Any] | None = None) -> Iterator[Event]:
         if entry is None and self._shown is not None:
             return  # a job that has just ended is no longer published
         phase = str(entry.get("phase")) if entry else "submitted"
@@ -382,7 +383,7 @@ class _Following:
         if shown != self._shown or minute != self._minute:
             again = shown == self._shown
             self._shown, self._minute = shown, minute
-            yield Progressed(phase=phase, entry=entry, again=again)
+            yield Progressed(phase=phase, entry=entry, again=again, kept_out=kept_out)
 
     # -- output -------------------------------------------------------------------------------------------------
 
