@@ -45,7 +45,7 @@ class LinePattern:
             self._search = re.compile(text).search
         except (re.error, RecursionError, OverflowError) as error:
             raise Refused(
-                f"--grep={plain(self._text)} is not a valid regular expression: {error}; put \\ before literal characters"
+                f"--grep={plain(self._text)} is not a valid regular expression: {error}; use \\ before literal text"
             ) from error
         self._searching = False
         signal.signal(signal.SIGPROF, self._stop)
