@@ -9,7 +9,6 @@ from bastion.cli.output import plain
 from bastion.core.instants import duration as duration
 from bastion.core.instants import from_rfc3339
 
-
 NOT_PICKED_UP = "submitted; waiting for the scheduler to pick it up"
 
 

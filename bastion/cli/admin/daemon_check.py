@@ -165,8 +165,8 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
 CHECK_CONFIG = Command(
     summary="Checks the operator settings and shows what they mean; exits with 64 if they are not valid.",
     usage="[FILE] [--root=ROOT] [--output=json]",
-    details="""FILE may be - for stdin; default: config/daemon.toml under the ROOT. Every problem is shown with its line,
-        and every missing value with the command that finds it.
+    details="""FILE may be - for stdin; default: config/daemon.toml under the ROOT. Every problem is shown with its
+        line, and every missing value with the command that finds it.
 
         If a bastion is named, the settings are compared with the tiers and resource types of its quota file. A daemon
         whose settings are not valid keeps using the last valid ones.""",
