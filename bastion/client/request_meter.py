@@ -1,7 +1,4 @@
-"""A store that counts the requests a bucket in the cloud would be asked, so that whoever polls can pace itself.
-
-Layer: client.
-"""
+"""A store that counts the requests of Cloud Storage, so that a poller can pace itself."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ class RequestMeter:
     """Passes every call on.
 
     Attributes:
-        requests: How many there were: one for each call, and one more for each further page of a listing as it is read.
+        requests: One for each call, and one for each further page of a listing as it is read.
     """
 
     def __init__(self, store: ObjectStore) -> None:

@@ -70,7 +70,7 @@ def _notify(text: str) -> None:
     print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {plain(text)}", file=sys.stderr, flush=True)
 
 
-class _Narrator:
+class _Repeats:
     """Passes messages on, but repeats an unchanged one only once a minute: every tick may report the same problem."""
 
     def __init__(self, notify: Callable[[str], None], monotonic: Callable[[], float]) -> None:
@@ -123,7 +123,7 @@ def _run(call: Invocation) -> int:
         quota_root=call.flags.quota_root,
         tick_seconds=call.flags.tick_seconds,
         idle_exit_seconds=call.flags.idle_exit_seconds,
-        notify=_Narrator(_notify, time.monotonic),
+        notify=_Repeats(_notify, time.monotonic),
     )
     _notify(f"daemon of {target.root.url}, process {os.getpid()}")
     daemon.run(lambda: bool(stopping))
