@@ -19,6 +19,7 @@ from google.cloud import storage
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.daemon.daemon import Daemon
 from bastion.testing.cluster import BASTION, LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.counting_store import CountingStore
@@ -50,7 +51,7 @@ def submit(count: int) -> list[str]:
             user_id="alice",
             project_id="a",
             now=time.time(),
-            instance_type="tpu-v4-64",
+            options=JobOptions(instance_type="tpu-v4-64"),
         )
         return store.put(keys.active(name), documents.dumps(spec.document), generation=0).key
 

@@ -29,6 +29,7 @@ from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.adapters.system_clock import SystemClock
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.world import Installation
 from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.gangs import Provisioners
@@ -131,7 +132,7 @@ class Users:
                 user_id="bench",
                 project_id="default",
                 now=time.time(),
-                instance_type="tpu-v4-8",
+                options=JobOptions(instance_type="tpu-v4-8"),
             )
             self._store.put(keys.active(name), spec.to_bytes(), generation=0)
             present.add(name)

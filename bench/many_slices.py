@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
 from bastion.wiring.local import LocalHome
 from bastion.wiring.roots import open_root
@@ -104,7 +105,7 @@ def main() -> None:
                 user_id=USER,
                 project_id="default",
                 now=time.time(),
-                instance_type="tpu-v4-8",
+                options=JobOptions(instance_type="tpu-v4-8"),
             )
             store.put(keys.active(name), spec.to_bytes(), generation=0)
 

@@ -1,8 +1,7 @@
-"""The convention that every command of `bastion` follows.
+"""How every command of `bastion` is written.
 
-Layer: cli. A command is a `Command` value in a module of its own; `bastion.cli.registry` lists it by path, so that
-the module (and what it imports) is loaded only when the command is used. The text of a command's help and the CLI
-reference are made of this value and of its flags.
+A command is a `Command` value in its own module. `bastion.cli.registry` lists it by path, so the module loads only when
+the command runs. The command's help and the CLI reference are generated from this value and its flags.
 
     # bastion/cli/fetch.py
     def _define(values: flags.FlagValues) -> None:
@@ -21,13 +20,12 @@ reference are made of this value and of its flags.
 
 Rules:
 
-* Flags are absl flags in a private `FlagValues` that exists for one invocation; the global `FLAGS` is never touched.
-* `run` returns the exit code. Bad input is a `BastionError` (usually `Refused`, exit code 64) or a `QuotaFileError`:
-  `main` prints it as one line `bastion: ...` on stderr. No command prints a traceback, or calls `sys.exit`.
-* stdout is for what was asked; progress and notes go to stderr (`bastion.cli.output.say`). With `takes_output`, the
-  flag `--output=json` exists, and then stdout holds JSON and nothing else.
-* Modules of commands import no heavy library at their top: `bastion list` loads neither google, grpc, jax nor the
-  emulator.
+* Flags are absl flags in a private `FlagValues` for one invocation; the global `FLAGS` is never used.
+* `run` returns the exit code. Bad input raises a `BastionError` (usually `Refused`, exit code 64) or a
+  `QuotaFileError`; `main` prints one line `bastion: ...` on stderr. No command prints a traceback or calls `sys.exit`.
+* Data goes to stdout; progress and notes go to stderr (`bastion.cli.output.say`). `takes_output` adds the flag
+  `--output=json`; with it, stdout holds JSON and nothing else.
+* Command modules import no heavy library at the top: `bastion list` loads neither google, grpc, jax nor the emulator.
 """
 
 from __future__ import annotations
@@ -40,14 +38,14 @@ from absl import flags
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One use of a command, parsed.
+    """One parsed command line.
 
     Attributes:
-        name: The command's words, like `local up`.
-        flags: Its flags; `call.flags.instance_type` is the value of `--instance_type`.
-        operands: What is neither a flag nor a flag's value.
-        command: What follows the first `--`, exactly as it came; None if there was no `--`. Only commands with
-            `takes_command` get it; of others it is part of the operands.
+        name: The command's name, like `local up`.
+        flags: `call.flags.instance_type` is the value of `--instance_type`.
+        operands: The arguments that are neither flags nor their values.
+        command: The arguments after the first `--`, unchanged; None without `--`. Only for `takes_command`; otherwise
+            they are operands.
     """
 
     name: str
@@ -62,24 +60,24 @@ class Invocation:
 
 
 def no_flags(_: flags.FlagValues) -> None:
-    """The `define` of a command without flags of its own."""
+    """Define nothing: the `define` of a command without flags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What there is to know of one command.
+    """One command.
 
     Attributes:
         summary: One sentence.
-        usage: What follows the command's name in its usage line.
-        details: Paragraphs for the help and the reference; empty lines between them.
+        usage: The usage line after the command's name.
+        details: Paragraphs for the help and the reference, separated by empty lines.
         examples: Whole command lines.
-        run: Does it; returns the exit code.
-        define: Adds the command's own flags.
-        operands: The least and the most operands it takes; None: any number.
+        run: Runs the command; returns the exit code.
+        define: Defines the command's own flags.
+        operands: Minimum and maximum number of operands; None: no maximum.
         takes_command: Whether a command line may follow `--`.
-        takes_target: Whether it has `--root`, `--bastion` and `--bucket`.
-        takes_output: Whether it has `--output=text|json`.
+        takes_target: Adds `--root`, `--bastion` and `--bucket`.
+        takes_output: Adds `--output=text|json`.
     """
 
     summary: str
@@ -94,22 +92,22 @@ class Command:
     takes_output: bool = False
 
     def values(self) -> flags.FlagValues:
-        """A fresh set of this command's flags, with their defaults."""
+        """Define the flags anew, with their defaults."""
         values = flags.FlagValues()  # type: ignore[no-untyped-call]
         self.define(values)
         if self.takes_target:
             flags.DEFINE_string(
                 "root",
                 None,
-                "The bastion's folder: gs://BUCKET/NAME-bastion or a local folder. Instead of --bastion and --bucket.",
+                "The bastion's folder: gs://BUCKET/NAME-bastion or a local folder; replaces --bastion and --bucket.",
                 flag_values=values,
             )
             flags.DEFINE_string(
-                "bastion", None, "The bastion's name; it ends in -bastion. Needs --bucket.", flag_values=values
+                "bastion", None, "The bastion's name, which ends in -bastion. Requires --bucket.", flag_values=values
             )
             flags.DEFINE_string(
                 "bucket", None, "The bastion's bucket: gs://BUCKET or a local folder.", flag_values=values
             )
         if self.takes_output:
-            flags.DEFINE_enum("output", "text", ["text", "json"], "Form of the data on stdout.", flag_values=values)
+            flags.DEFINE_enum("output", "text", ["text", "json"], "Format of the data on stdout.", flag_values=values)
         return values

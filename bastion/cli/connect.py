@@ -1,7 +1,4 @@
-"""From flags to a `Client`: the bastion that is meant, opened, and the local one started where that is wanted.
-
-Layer: cli.
-"""
+"""From flags to a `Client`: find the bastion, check that it can be reached, start the local one if asked to."""
 
 from __future__ import annotations
 
@@ -21,21 +18,20 @@ from bastion.wiring.roots import Root, open_root, storage_emulator
 if TYPE_CHECKING:
     from bastion.client import Client
 
-# As long as an endpoint takes that is just being started again. The store itself would go on trying for a minute, which
-# is right for an outage, and a minute of silence for whoever forgot to start it.
+# Long enough for an endpoint that is restarting. The store itself would retry silently for a minute.
 _ENDPOINT_PATIENCE_SECONDS = 4.0
 _ENDPOINT_PAUSE_SECONDS = 0.2
 
 
 def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Target]:
-    """The client of the bastion that the invocation means.
+    """Open the bastion that the invocation names.
 
     Args:
-        start: Start the bastion on this machine if it is the one and does not run.
+        start: Start the bastion on this machine if it is the one and is not running.
 
     Raises:
         Refused: there is no such bastion, or the settings contradict each other.
-        StoreUnavailable: no storage endpoint listens where $STORAGE_EMULATOR_HOST points.
+        StoreUnavailable: nothing listens at $STORAGE_EMULATOR_HOST.
     """
     from bastion.client import Client
 
@@ -50,32 +46,27 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
 
 
 def tell_absence(client: Client, target: Target) -> bool:
-    """Say that no daemon is at work, if one look at the lease tells: what is shown is old, and nothing will start.
-
-    Returns:
-        Whether that is so.
-    """
+    """Warn if the lease shows that no daemon is running; return whether that is so."""
     from bastion.client.daemon_health import DaemonPulse
 
     problem = DaemonPulse(client.store, client.clock, local=target.root.local).look()
     if problem:
-        say(f"bastion: {problem}; nothing starts or ends until one runs ({start_command(target)})")
+        say(f"bastion: {problem}; jobs do not start or end until one runs ({start_command(target)})")
     return bool(problem)
 
 
 def start_command(target: Target) -> str:
-    """What starts a daemon of this bastion."""
+    """The command that starts a daemon of this bastion."""
     return "bastion local up" if target.is_default else f"bastion daemon run --root={plain(target.root.url)}"
 
 
 def check_endpoint(root: Root) -> None:
-    """Finds out whether anybody listens at $STORAGE_EMULATOR_HOST, if that is where the root is looked for.
+    """Check that something listens at $STORAGE_EMULATOR_HOST, if the root is there.
 
-    Only a refused connection counts: everything else may be a matter of proxies and names, which the store's own
-    connection tells better.
+    Only a refused connection counts; the store's own connection reports other problems better.
 
     Raises:
-        StoreUnavailable: nobody does, for some seconds.
+        StoreUnavailable: the connection is refused for some seconds.
     """
     where = problem_of_endpoint(root, patience_seconds=_ENDPOINT_PATIENCE_SECONDS)
     if where:
@@ -83,12 +74,12 @@ def check_endpoint(root: Root) -> None:
 
 
 def problem_of_endpoint(root: Root, *, patience_seconds: float) -> str:
-    """What is wrong with the endpoint of a root, and what to do about it; empty if somebody listens."""
+    """What is wrong with the root's endpoint, and what to do about it; empty if something listens."""
     url = "" if root.local else storage_emulator()
     try:
         place = urlsplit(url)
         host, port = place.hostname, place.port or (443 if place.scheme == "https" else 80)
-    except ValueError:  # the store says what is wrong with it
+    except ValueError:  # the store reports it
         return ""
     if not host:
         return ""
@@ -96,8 +87,8 @@ def problem_of_endpoint(root: Root, *, patience_seconds: float) -> str:
     while _refuses(host, port):
         if time.monotonic() >= gives_up:
             return (
-                f"nothing listens at {plain(url)}, where STORAGE_EMULATOR_HOST says that {root.bucket} is; start the "
-                f"endpoint (bastion emulator gcs --port={port}), correct the variable, or unset it for the cloud"
+                f"nothing listens at {plain(url)}, which STORAGE_EMULATOR_HOST names for {root.bucket}; start the "
+                f"endpoint (bastion emulator gcs --port={port}), correct the variable, or unset it to use the cloud"
             )
         time.sleep(_ENDPOINT_PAUSE_SECONDS)
     return ""
@@ -106,8 +97,7 @@ def problem_of_endpoint(root: Root, *, patience_seconds: float) -> str:
 def _refuses(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), timeout=1.0) as connection:
-            # The endpoint looks up whose connection this is, and cannot tell of one that is closed already: wait until
-            # it has ended its side.
+            # The endpoint identifies the process behind each open connection: wait until it has closed its side.
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1)
     except OSError as error:
@@ -116,17 +106,17 @@ def _refuses(host: str, port: int) -> bool:
 
 
 def _check_folder(target: Target) -> None:
-    """A mistyped folder must not be created by looking into it."""
+    """Refuse a folder that does not exist, so that a typo does not create it."""
     root = target.root
     if not root.local:
         return
     if target.is_default and not Path(root.url).is_dir():
         raise Refused(
-            "there is no bastion on this machine yet, and no other one is chosen; "
+            "there is no bastion on this machine, and no other one is configured; "
             "start it with `bastion local up`, or name one with --root=URL"
         )
     if not Path(root.bucket).is_dir():
         raise Refused(
-            f"there is no folder {plain(root.bucket)} (from {target.source}); create it, "
+            f"no such folder: {plain(root.bucket)} (from {target.source}); create it, "
             "or correct the root: --root=FOLDER/NAME-bastion"
         )

@@ -1,6 +1,6 @@
-"""The help texts of commands, groups and `bastion` itself, made of the command table and the flags.
+"""Help texts of `bastion`, its groups and commands, made from the registry and the flags.
 
-Layer: cli. Only the help of one command loads that command.
+Only the help of a single command loads that command.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def overview() -> str:
         f"{_list_of(ENTRIES)}\n"
         "Example:\n"
         "  bastion launch --instance_type=tpu-v4-32 --wait -- python3 -c 'import jax; print(jax.devices())'\n\n"
-        "bastion COMMAND --help tells more. Which bastion: --root=URL, or --bastion=NAME with --bucket=URL, or\n"
-        "$BASTION_ROOT, or bastion config set root URL; with none of them the bastion on this machine.\n"
+        "bastion COMMAND --help shows more. The bastion is --root=URL, or --bastion=NAME with --bucket=URL, or\n"
+        "$BASTION_ROOT, or the setting from bastion config set root URL; else the one on this machine.\n"
     )
 
 
@@ -52,7 +52,7 @@ def of_command(name: str, command: Command) -> str:
 
 
 def own_flags(values: flags.FlagValues) -> Iterator[flags.Flag[Any]]:
-    """The flags in the order of their definition, each once."""
+    """The flags, each once, in the order of their definition."""
     seen: set[str] = set()
     for name in values.__dict__["__flags"]:
         flag = values[name]
@@ -62,7 +62,7 @@ def own_flags(values: flags.FlagValues) -> Iterator[flags.Flag[Any]]:
 
 
 def spelling(flag: flags.Flag[Any]) -> str:
-    """`--name=VALUE`, with the short form and the choices."""
+    """`--name=VALUE`, with the short form or the choices."""
     short = f"-{flag.short_name}, " if flag.short_name else ""
     if flag.boolean:
         return f"{short}--{flag.name}"
@@ -72,9 +72,9 @@ def spelling(flag: flags.Flag[Any]) -> str:
 
 
 def meaning(flag: flags.Flag[Any]) -> str:
-    """The help text, and the default if it says something."""
+    """The help text, with the default unless it is empty."""
     text = " ".join(str(flag.help or "").split())
-    # What absl adds: how the flag is written shows that already.
+    # absl adds what `spelling` already shows.
     text = text.removesuffix("; repeat this option to specify a list of values")
     text = re.sub(r"\A<[a-z|]+>: ", "", text)
     if flag.default in (None, "", False) or flag.default == []:

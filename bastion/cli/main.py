@@ -1,8 +1,7 @@
-"""`bastion`: finds the command, parses its flags, runs it, and turns what goes wrong into one line and an exit code.
+"""`bastion`: find the command, parse its flags, run it; turn errors into one line and an exit code.
 
-Layer: cli, the top. Exit codes: 0 done; a job's own with `--wait`; 1 something failed; 64 refused; 75 infrastructure;
-130 interrupted; 141 nobody reads stdout any more; 143 the job was cancelled. How a command is written:
-`bastion.cli.command`.
+Exit codes: 0 done; the job's own with `--wait`; 1 a failure; 64 refused; 75 infrastructure; 130 interrupted; 141 stdout
+is closed; 143 the job was cancelled.
 """
 
 from __future__ import annotations
@@ -24,13 +23,10 @@ _EXIT_BROKEN_PIPE = 128 + 13
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line.
+    """Run one command line and return the exit code.
 
     Args:
-        argv: Without the program's name; None takes the process's own.
-
-    Returns:
-        The exit code.
+        argv: The arguments without the program's name; default: the process's own.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     _stand_in_for_closed_streams()
@@ -50,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("bastion: interrupted")
         return EXIT_DETACHED
     except BrokenPipeError:
-        # The interpreter would complain once more when it flushes at exit.
+        # Otherwise the interpreter reports it again when it flushes at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
@@ -89,19 +85,19 @@ def _one_line(error: BaseException) -> str:
 
 
 def _stand_in_for_closed_streams() -> None:
-    """With `>&-` Python has no stdout at all, and the next file that is opened would take its place."""
+    """Replace streams closed with `>&-`: otherwise the next file to be opened takes their descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free descriptor is the closed one, because the lower ones were looked at before.
+            # This opens the lowest free descriptor, which is `number`: the lower ones are open.
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def _never_fail_to_encode(stream: TextIO) -> None:
-    """A name that this terminal cannot show must not end a command."""
+    """Escape characters that the stream's encoding lacks."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")

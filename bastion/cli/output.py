@@ -1,7 +1,6 @@
-"""What the commands print: notes on stderr, data on stdout, and nothing that a hostile spec could do to a terminal.
+"""What commands print: notes on stderr, data on stdout, and no control characters.
 
-Layer: cli. Texts from the bucket (names, reasons, problems) pass `plain` before they are shown; the output of jobs is
-`bastion.cli.terminal`'s.
+Texts from the bucket (names, reasons, problems) pass through `plain`; `bastion.cli.terminal` cleans the output of jobs.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from bastion.core.plain_text import plain as plain
 
 
 def say(text: str) -> None:
-    """A note or progress for people, on stderr; lines of it may end in newlines, and all else is made plain."""
+    """Print a note on stderr; everything but newlines is made plain."""
     print("\n".join(plain(line) for line in text.split("\n")), file=sys.stderr, flush=True)
 
 
 def emit_json(document: Any) -> None:
-    """The one JSON document of an `--output=json`; ASCII, so that it is harmless in a terminal too."""
+    """Print the document of `--output=json`, in ASCII."""
     print(json.dumps(document, indent=2, sort_keys=False, ensure_ascii=True, allow_nan=False), flush=True)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart, the last one ragged; every cell made plain; ends in a newline."""
+    """Format plain cells in columns two spaces apart, with a final newline."""
     cells = [[plain(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)

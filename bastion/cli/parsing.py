@@ -1,7 +1,7 @@
-"""From an argument vector to an `Invocation`: the command's words, its flags, and what follows the first `--`.
+"""Parse arguments into an `Invocation`.
 
-Layer: cli. absl never sees the raw arguments: it would stop at `--help`, obey `--flagfile` and `--undefok`, and know no
-dashes in names. Here each flag is found, named properly and handed over as `--name=value`; absl parses the value.
+absl does not see the raw arguments: it would stop at `--help`, obey `--flagfile` and `--undefok`, and reject dashes in
+names. This module finds each flag and passes it on as `--name=value`; absl parses the value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bastion.cli.registry import ENTRIES, GROUPS, Entry
 from bastion.core.errors import Refused
 
 _HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
-# absl's own flags that would read other arguments, or wave mistakes through.
+# absl's own flags that read other arguments or ignore mistakes.
 _REFUSED = {
     "flagfile": "write the flags on the command line",
     "undefok": "leave out the flags that do not exist",
@@ -29,7 +29,7 @@ _REFUSED = {
 
 @dataclass(slots=True)
 class _Split:
-    """The arguments before `--`, sorted."""
+    """The arguments before `--`."""
 
     assignments: list[str] = field(default_factory=list)
     operands: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def find(words: Sequence[str]) -> tuple[Entry, int]:
-    """The command that the words begin with, and of how many words it is.
+    """Find the command that the words start with, and the number of words in its name.
 
     Raises:
         Refused: there is no such command.
@@ -55,7 +55,7 @@ def find(words: Sequence[str]) -> tuple[Entry, int]:
             return members[second], 2
         choice = f"bastion {first} {'|'.join(members)}"
         if not second or second.startswith("-"):
-            raise Refused(f"bastion {first} needs a command: {choice}")
+            raise Refused(f"bastion {first} requires a command: {choice}")
         raise Refused(f"bastion {first} has no command {plain(second)}{did_you_mean(second, members)} ({choice})")
     for entry in ENTRIES:
         if entry.name == first:
@@ -64,17 +64,17 @@ def find(words: Sequence[str]) -> tuple[Entry, int]:
     near = difflib.get_close_matches(first, dict.fromkeys(known), n=1, cutoff=0.6)
     full = [entry.name for entry in ENTRIES if near and (entry.name == near[0] or entry.name.split()[-1] == near[0])]
     hint = f"did you mean bastion {full[0] if full else near[0]}?" if near else "see bastion --help"
-    raise Refused(f"there is no command {plain(first)!r}; {hint}")
+    raise Refused(f"no such command: {plain(first)!r}; {hint}")
 
 
 def wants_help(arguments: Sequence[str]) -> bool:
-    """Whether help is asked for before the first `--`."""
+    """Whether a help flag comes before the first `--`."""
     until = arguments.index("--") if "--" in arguments else len(arguments)
     return any(argument in _HELP for argument in arguments[:until])
 
 
 def parse(name: str, command: Command, arguments: Sequence[str]) -> Invocation:
-    """Parses what follows the command's words.
+    """Parse the arguments after the command's name.
 
     Raises:
         Refused: an unknown flag, a bad value, too many or too few operands.
@@ -110,7 +110,7 @@ def _split(name: str, values: flags.FlagValues, arguments: Sequence[str]) -> _Sp
         positive = flag[2:].lstrip("_") if flag.startswith("no") else ""
         if flag not in values and positive in values and values[positive].boolean:
             if equals:
-                raise Refused(f"--{plain(written)} takes no value; write --{positive}={plain(value)}")
+                raise Refused(f"--{plain(written)} takes no value; use --{positive}={plain(value)}")
             split.assignments.append(f"--{positive}=false")
         elif flag not in values:
             known = {other.replace("_", "-"): other for other in values}
@@ -125,24 +125,24 @@ def _split(name: str, values: flags.FlagValues, arguments: Sequence[str]) -> _Sp
         else:
             following = next(rest, None)
             if following is None:
-                raise Refused(f"--{flag} needs a value: --{flag}=VALUE")
+                raise Refused(f"--{flag} requires a value: --{flag}=VALUE")
             split.assignments.append(f"--{flag}={following}")
     return split
 
 
 def _check_value(name: str, values: flags.FlagValues, assignment: str) -> None:
-    """absl tells a bad number or switch in the words of Python's own errors; here it is told in a user's."""
+    """Refuse a bad number or boolean; absl's message would show Python's error."""
     flag, _, value = assignment.removeprefix("--").partition("=")
     kinds = {"int": "a whole number", "float": "a number", "bool": "true or false"}
     kind = kinds.get(values[flag].flag_type())
     if kind is None:
         return
     if not _is_written_well(values[flag].parser, kind, value):
-        raise Refused(f"--{flag}={plain(value)}: write {kind}; see bastion {name} --help")
+        raise Refused(f"--{flag}={plain(value)} is not {kind}; see bastion {name} --help")
 
 
 def _is_written_well(parser: flags.ArgumentParser[object], kind: str, value: str) -> bool:
-    """A number out of the range is: absl says that well. NaN and infinity are not: no range refuses them."""
+    """Whether the text has the form; absl checks ranges, but lets NaN and infinity pass."""
     try:
         if kind == "a number":
             return math.isfinite(float(value))
@@ -160,9 +160,9 @@ def _check_operands(name: str, command: Command, operands: tuple[str, ...], afte
     if most is not None and len(operands) > most:
         extra = plain(operands[most])
         if command.takes_command and after is None:
-            raise Refused(f"{extra!r} is not a flag; the command to run comes after -- ({usage})")
+            raise Refused(f"{extra!r} is not a flag; put the command after -- ({usage})")
         if command.takes_command:
-            raise Refused(f"{extra!r} stands before the -- and is not a flag; {usage}")
+            raise Refused(f"{extra!r} before the -- is not a flag; {usage}")
         raise Refused(f"bastion {name} does not take {extra!r}; {usage}")
     if len(operands) < least:
         named = re.findall(r"[A-Z]{2,}", re.sub(r"\[.*?\]|--\S+", "", command.usage))

@@ -1,7 +1,4 @@
-"""The words in which the commands tell ages, resources and progress. Pure; everything from the bucket is made plain.
-
-Layer: cli.
-"""
+"""How the commands phrase ages, resources and progress. Pure; texts from the bucket are made plain."""
 
 from __future__ import annotations
 
@@ -12,9 +9,11 @@ from bastion.cli.output import plain
 from bastion.core.instants import duration as duration
 from bastion.core.instants import from_rfc3339
 
+NOT_PICKED_UP = "submitted; waiting for the scheduler to pick it up"
+
 
 def age(instant: object, now: float) -> str:
-    """How long ago an RFC 3339 instant was; `-` if it is none."""
+    """The time since an RFC 3339 instant; `-` if it is not valid."""
     try:
         return duration(now - from_rfc3339(str(instant)))
     except ValueError:
@@ -22,7 +21,7 @@ def age(instant: object, now: float) -> str:
 
 
 def two_units(seconds: float) -> str:
-    """A duration of a minute or more in its two largest units: `1d2h`, `1h30m`, `12m`."""
+    """A duration of at least a minute in its two largest units: `1d2h`, `1h30m`, `12m`."""
     minutes = max(0, round(seconds / 60))
     hours, days = minutes // 60, minutes // 1440
     parts = ((days, "d"), (hours % 24, "h")) if days else ((hours, "h"), (minutes % 60, "m"))
@@ -35,7 +34,7 @@ def count(number: object, noun: str) -> str:
 
 
 def resources(entry: Mapping[str, Any]) -> str:
-    """`tpu-v4-32`, `2 x tpu-v4-32`, `v4=8`, or `-` for a job that needs no quota."""
+    """`tpu-v4-32`, `2 x tpu-v4-32`, `v4=8`, or `-` for a job that uses no quota."""
     kind = entry.get("instance_type")
     if kind:
         replicas = entry.get("num_replicas")
@@ -46,8 +45,14 @@ def resources(entry: Mapping[str, Any]) -> str:
     return plain(",".join(f"{name}={amount}" for name, amount in sorted(amounts.items())))
 
 
+def needs(entry: Mapping[str, Any]) -> str:
+    """As `resources`, but `no slice` for a job that uses no quota."""
+    text = resources(entry)
+    return "no slice" if text == "-" else text
+
+
 def reason(entry: Mapping[str, Any]) -> str:
-    """`WaitingForPool: need 32 v4; 16 of 512 free`; empty if it does not wait."""
+    """`WaitingForPool: need 32 v4; 16 of 512 free`; empty if the job does not wait."""
     why = entry.get("reason")
     if not isinstance(why, Mapping):
         return ""
@@ -55,7 +60,7 @@ def reason(entry: Mapping[str, Any]) -> str:
 
 
 def ending(outcome: str, message: str) -> str:
-    """`failed: worker 3 exited with 5`, and `cancelled by alice` instead of `cancelled: cancelled by alice`."""
+    """`failed: <message>`, but `cancelled by alice` rather than `cancelled: cancelled by alice`."""
     outcome, message = plain(outcome), plain(message)
     if message.startswith(outcome):
         return message
@@ -63,25 +68,25 @@ def ending(outcome: str, message: str) -> str:
 
 
 def backlog(entry: Mapping[str, Any]) -> str:
-    """Why jobs are not in the queue yet, with numbers, and what helps: an entry of `Client.backlog`."""
+    """Why jobs are not queued yet, with numbers and advice; takes an entry of `Client.backlog`."""
     jobs, queued, limit, rule = (plain(entry.get(name)) for name in ("jobs", "queued", "limit", "rule"))
     user, project = plain(entry.get("user_id")), plain(entry.get("project_id"))
     if entry.get("rule") is None:
-        whose = "users who are members of no project"
+        whose = "users who are not in any project"
         who, verb = whose, "have"
-        advice = "an admin can add them to [project_membership] in the quota file"
+        advice = "ask an admin to add them to [project_membership] in the quota file"
     else:
         whose, verb = f"user {user} in project {project}", "has"
         who = f"project {project}" if rule == "max_queued_jobs" else whose
         advice = f"cancel queued jobs, or ask an admin to raise {rule} in the quota file"
     return (
         f"{count(jobs, 'job')} of {whose} {'is' if jobs == '1' else 'are'} not in the queue yet: {who} {verb} {queued} "
-        f"queued, and the limit is {limit}; as others start or end, the oldest go first; to go sooner, {advice}"
+        f"queued, and the limit is {limit}; the oldest enter as others start or end; to enter sooner, {advice}"
     )
 
 
 def waiting(entry: Mapping[str, Any], now: float) -> str:
-    """`WAITING_FOR_RESOURCES for 12 min in us-central2-b`; empty if it does not wait for capacity."""
+    """`WAITING_FOR_RESOURCES for 12 min in us-central2-b`; empty if the job does not wait for capacity."""
     what = entry.get("waiting")
     if not isinstance(what, Mapping):
         return ""
@@ -90,17 +95,17 @@ def waiting(entry: Mapping[str, Any], now: float) -> str:
 
 
 def _again(entry: Mapping[str, Any]) -> str:
-    """` (attempt 2, try 2 of 3)`; empty the first time."""
+    """` (attempt 2, try 2 of 3)`; empty for the first attempt and try."""
     attempt, number = entry.get("attempt"), entry.get("try_number")
     parts = [f"attempt {attempt}"] if isinstance(attempt, int) and attempt > 1 else []
     parts += [f"try {number} of {plain(entry.get('max_tries'))}"] if isinstance(number, int) and number > 1 else []
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def progress(phase: str, entry: Mapping[str, Any] | None, now: float) -> str:
-    """A job's progress in a line: `provisioning 3/4 hosts`, `provisioning: WAITING_FOR_RESOURCES for 12 min`."""
+def progress(phase: str, entry: Mapping[str, Any] | None, now: float, *, kept_out: bool = False) -> str:
+    """A job's progress: `provisioning 3/4 hosts`, `provisioning: WAITING_FOR_RESOURCES for 12 min`."""
     if entry is None:
-        return "submitted; the bastion has not read it yet"
+        return "submitted, but not queued yet" if kept_out else NOT_PICKED_UP
     again = _again(entry)
     hosts = entry.get("hosts")
     match phase:
@@ -120,7 +125,7 @@ def progress(phase: str, entry: Mapping[str, Any] | None, now: float) -> str:
             if not entry.get("stopping"):
                 return "stopping"
             cause, _, message = str(entry["stopping"]).partition(": ")
-            # A job whose commands have ended by themselves is not being stopped.
+            # A job whose commands have ended is not being stopped.
             return f"{'ending' if cause in ('succeeded', 'failed') else 'stopping'}: {ending(cause, message)}"
         case "cleaning":
             return "cleaning up"

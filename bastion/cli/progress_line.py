@@ -1,7 +1,4 @@
-"""Progress on stderr: one line that is rewritten on a terminal, one line per change elsewhere.
-
-Layer: cli.
-"""
+"""Progress on stderr: one line that is rewritten on a terminal, one line per change elsewhere."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ _CLEAR = "\r\x1b[K"
 
 
 class ProgressLine:
-    """Shows the latest progress; `clear` before anything else is printed.
+    """Shows the latest progress; call `clear` before printing anything else.
 
     Args:
-        interrupt: Called before a line is written, to end an unfinished one of somebody else.
+        interrupt: Called before a line is written, to end another writer's unfinished line.
     """
 
     def __init__(self, interrupt: Callable[[], None] = lambda: None) -> None:
@@ -26,10 +23,10 @@ class ProgressLine:
         self._last = ""
 
     def update(self, text: str, *, again: bool = False) -> None:
-        """Shows `text`, if it is news.
+        """Show `text` if it is new.
 
         Args:
-            again: It says the same as before but for the time: worth a terminal's line, not another line elsewhere.
+            again: Only the elapsed time changed, so show it on a terminal only.
         """
         if text == self._last or (again and not self._live):
             return
@@ -38,14 +35,14 @@ class ProgressLine:
         if not self._live:
             print(text, file=sys.stderr, flush=True)
             return
-        # A line that wraps could not be rewritten.
+        # A wrapped line cannot be rewritten.
         width = shutil.get_terminal_size().columns - 1
         shown = text if len(text) <= width else text[: max(0, width - 1)] + "…"
         print(_CLEAR + shown, end="", file=sys.stderr, flush=True)
         self._shown = True
 
     def clear(self) -> None:
-        """Leaves an empty line on a terminal for what comes next."""
+        """Clear the line on a terminal."""
         if self._shown:
             print(_CLEAR, end="", file=sys.stderr, flush=True)
             self._shown = False

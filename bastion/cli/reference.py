@@ -1,7 +1,4 @@
-"""The CLI reference `docs/reference/cli.md`, rendered from the command table and the flags.
-
-Layer: cli. `make docs` rewrites the file of a checkout; a test fails when it is stale.
-"""
+"""Render the CLI reference `docs/reference/cli.md` from the registry and the flags; a test fails when it is stale."""
 
 from __future__ import annotations
 
@@ -14,30 +11,29 @@ _PREAMBLE = """\
 
 <!-- Rendered by `make docs`; do not edit. -->
 
-Which bastion a command is about: `--root=URL`, or `--bastion=NAME` with `--bucket=URL`; else `$BASTION_ROOT`; else the
-settings of `bastion config set`; else the bastion on this machine. Contradicting flags are refused. `--instance-type`
-and `--instance_type` are the same flag, and so on; a flag that takes no value is switched off with `no` before its
-name, like `--nowait`.
+A command uses the bastion of `--root=URL`, or `--bastion=NAME` with `--bucket=URL`; else of `$BASTION_ROOT`; else of
+`bastion config set`; else the bastion on this machine. Contradicting flags are refused. Dashes and underscores in flags
+are equal: `--instance-type` is `--instance_type`. `no` before its name turns a boolean flag off: `--nowait`.
 
 Data goes to stdout, progress and notes to stderr. With `--output=json`, stdout holds JSON and nothing else.
 
 | exit code | meaning |
 |---|---|
 | 0 | done; with `launch --wait` and `submit --wait`: the job succeeded |
-| 1 | something failed, for example access to the bucket |
-| 64 | refused: what was asked is not possible as asked, or the job was refused |
-| 75 | the infrastructure gave up: the job's slices, or the bucket |
-| 130 | Ctrl-C; with `--wait`: detached, the job goes on |
+| 1 | a failure, for example of access to the bucket |
+| 64 | refused: the request is not valid, or the job was refused |
+| 75 | infrastructure failure: of the job's slices, or of the bucket |
+| 130 | Ctrl-C; with `--wait`: detached, the job keeps running |
 | 143 | with `launch --wait` and `submit --wait`: the job was cancelled |
 | other | with `launch --wait` and `submit --wait`: the job's own exit code |
 
-Environment: `BASTION_ROOT` (a bastion's folder), `BASTION_HOME` (where everything local lies; default
+Environment: `BASTION_ROOT` (a bastion's folder), `BASTION_HOME` (the folder of everything local; default
 `$XDG_DATA_HOME/bastion` or `~/.local/share/bastion`).
 """
 
 
 def render() -> str:
-    """The whole file."""
+    """Render the file."""
     listed = "".join(f"| [`bastion {e.name}`](#bastion-{e.name.replace(' ', '-')}) | {e.summary} |\n" for e in ENTRIES)
     parts = [_PREAMBLE, f"| command | |\n|---|---|\n{listed}"]
     told: set[str] = set()

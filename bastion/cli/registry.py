@@ -1,6 +1,6 @@
-"""The command table: every command's words, where it lives, and what `bastion --help` says of it.
+"""The command registry: each command's name, module and summary.
 
-Layer: cli. Strings only, so that help and completion load no command.
+Strings only, so that help and completion load no command.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Entry:
     """One command.
 
     Attributes:
-        name: Its words, one or two; the first of two names a group.
+        name: One or two words; the first of two names a group.
         where: `module:attribute` of its `Command`.
-        summary: A few words for the list of commands.
+        summary: For the list of commands.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Entry:
     summary: str
 
     def load(self) -> Command:
-        """Imports the command."""
+        """Import the command."""
         module, _, attribute = self.where.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, Command), self.where
@@ -38,17 +38,15 @@ ENTRIES = (
     Entry("submit", "bastion.cli.jobs.submit:SUBMIT", "submit a job spec from a file"),
     Entry("list", "bastion.cli.jobs.list:LIST", "show the jobs"),
     Entry("logs", "bastion.cli.jobs.logs:LOGS", "show a job's output"),
-    Entry("why", "bastion.cli.jobs.why:WHY", "say why a job waits, or what it does"),
+    Entry("why", "bastion.cli.jobs.why:WHY", "show why a job waits, or what it is doing"),
     Entry("history", "bastion.cli.jobs.history:HISTORY", "show what happened to a job"),
     Entry("cancel", "bastion.cli.jobs.cancel:CANCEL", "cancel jobs"),
     Entry("quota check", "bastion.cli.quota.check:CHECK", "check a quota file"),
-    Entry("quota diff", "bastion.cli.quota.diff:DIFF", "tell what a quota file changes against another"),
+    Entry("quota diff", "bastion.cli.quota.diff:DIFF", "show what a quota file changes"),
     Entry("quota show", "bastion.cli.quota.show:SHOW", "show the quota file in force"),
-    Entry("quota upload", "bastion.cli.quota.upload:UPLOAD", "check a quota file and put it in force"),
-    Entry(
-        "quota whatif", "bastion.cli.quota.whatif:WHATIF", "tell who would wait shorter or longer under a quota file"
-    ),
-    Entry("simulate decide", "bastion.cli.simulate.decide:DECIDE", "show one decision on jobs from a file"),
+    Entry("quota upload", "bastion.cli.quota.upload:UPLOAD", "check and upload a quota file"),
+    Entry("quota whatif", "bastion.cli.quota.whatif:WHATIF", "show whose waits a quota file would change"),
+    Entry("simulate decide", "bastion.cli.simulate.decide:DECIDE", "show one decision about jobs from a file"),
     Entry("simulate replay", "bastion.cli.simulate.replay:REPLAY", "replay a trace of jobs through a policy"),
     Entry("simulate bench", "bastion.cli.simulate.bench:BENCH", "measure the scheduler on synthetic jobs"),
     Entry("instance-types", "bastion.cli.admin.instance_types:TYPES", "list the instance types"),
@@ -60,32 +58,32 @@ ENTRIES = (
     Entry(
         "daemon agent-wheels",
         "bastion.cli.admin.daemon_wheels:AGENT_WHEELS",
-        "fetch wheels for nodes with other Pythons",
+        "download wheels for hosts with other Python versions",
     ),
     Entry("debug replay", "bastion.cli.admin.debug:REPLAY", "decide a recorded tick again"),
     Entry("debug diff", "bastion.cli.admin.debug:DIFF", "show what this version decides otherwise on a recorded tick"),
-    Entry("sweep", "bastion.cli.admin.sweep:SWEEP", "delete slices that a crash left"),
+    Entry("sweep", "bastion.cli.admin.sweep:SWEEP", "delete orphaned slices"),
     Entry("emulator gcs", "bastion.cli.admin.emulator_gcs:GCS", "serve Cloud Storage from folders on this machine"),
     Entry("emulator tpu", "bastion.cli.admin.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),
     Entry("proxy run", "bastion.cli.proxy.run:RUN", "run the encrypting storage proxy"),
     Entry("proxy doctor", "bastion.cli.proxy.doctor:DOCTOR", "check that storage clients reach a working proxy"),
-    Entry("proxy rewrap", "bastion.cli.proxy.rewrap:REWRAP", "put stored objects under a key's newest version"),
+    Entry("proxy rewrap", "bastion.cli.proxy.rewrap:REWRAP", "rewrap stored objects with the newest key version"),
     Entry("proxy decrypt", "bastion.cli.proxy.decrypt:DECRYPT", "decrypt an object without a proxy"),
-    Entry("proxy keyring", "bastion.cli.proxy.keyring:KEYRING", "make and rotate keys in a file"),
-    Entry("config set", "bastion.cli.admin.config:SET", "remember a setting"),
-    Entry("config show", "bastion.cli.admin.config:SHOW", "show the settings and which bastion is used"),
+    Entry("proxy keyring", "bastion.cli.proxy.keyring:KEYRING", "create and rotate keys in a file"),
+    Entry("config set", "bastion.cli.admin.config:SET", "save a setting"),
+    Entry("config show", "bastion.cli.admin.config:SHOW", "show the settings and the bastion in use"),
     Entry("completion", "bastion.cli.admin.completion:COMPLETION", "print a shell's completion script"),
     Entry("version", "bastion.cli.admin.version:VERSION", "show the version"),
 )
 
-# What `bastion GROUP --help` says above the group's commands.
+# The text of `bastion GROUP --help`.
 GROUPS = {
-    "quota": "Quota files: who may use which project, and how much of the pool it is entitled to.",
-    "simulate": "The scheduler without a bastion: one decision, a replayed trace, a measurement.",
-    "local": "The bastion on this machine: a daemon and emulated TPU slices, no cloud account needed.",
-    "debug": "Recorded ticks of a daemon: what it decided, and why.",
+    "quota": "Quota files: who may use which project, and each project's share of the pool.",
+    "simulate": "The scheduler without a bastion: show one decision, replay a trace, measure.",
+    "local": "The bastion on this machine: a daemon and emulated TPU slices; needs no cloud account.",
+    "debug": "Recorded ticks of a daemon: show and compare their decisions.",
     "daemon": "The daemon: the one process that runs on a bastion's VM.",
-    "emulator": "Clouds on this machine, for trying things out and for tests.",
-    "proxy": "The storage proxy: what jobs store in a bucket is ciphertext there.",
-    "config": "Settings of this user, in $BASTION_HOME/config.toml.",
+    "emulator": "Emulated clouds on this machine, for trials and tests.",
+    "proxy": "The storage proxy: encrypts what jobs store in a bucket.",
+    "config": "This user's settings, in $BASTION_HOME/config.toml.",
 }

@@ -1,7 +1,7 @@
-"""Which bastion a command is about, and where this user's things lie.
+"""Which bastion a command uses, and where this user's files are.
 
-Layer: cli. Precedence: flags, then $BASTION_ROOT, then $BASTION_HOME/config.toml, then the bastion on this machine.
-Settings of one level that contradict each other are refused: a job in the wrong bucket is worse than an error.
+Precedence: flags, $BASTION_ROOT, $BASTION_HOME/config.toml, the bastion on this machine. Contradicting settings of one
+level are refused: a job in the wrong bucket is worse than an error.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bastion.core.errors import Refused
 from bastion.wiring.roots import Root, parse_root
 
 LOCAL_BASTION = "local-bastion"
-# Keys of the config file and what they are for.
+# Keys of the config file, with their meaning.
 CONFIG_KEYS = {
     "root": "the bastion's folder, gs://BUCKET/NAME-bastion or a local one",
-    "bastion": "the bastion's name; together with bucket, instead of root",
+    "bastion": "the bastion's name; use it with bucket, instead of root",
     "bucket": "the bastion's bucket; also completes --bastion=NAME",
-    "quota_root": "where the quota file lies, if it has a private bucket: gs://BUCKET/NAME-bastion or a local folder",
+    "quota_root": "the quota file's root, if it is in a private bucket: gs://BUCKET/NAME-bastion or a local folder",
     "project_id": "project that launch uses without --project_id",
     "user_id": "user that launch uses without --user_id",
-    "proxy": "what jobs on slices encrypt without --proxy: BUCKET[/PREFIX]:KEY,... with a KEY as Cloud KMS names it",
+    "proxy": "what slice jobs encrypt without --proxy: BUCKET[/PREFIX]:KEY,... where KEY is a Cloud KMS key name",
 }
 
 
@@ -38,7 +38,7 @@ class Target:
     """The bastion that was chosen.
 
     Attributes:
-        source: What chose it: `flags`, `$BASTION_ROOT`, the config file's path, or `default`.
+        source: The setting that chose it: `flags`, `$BASTION_ROOT`, the config file's path, or `default`.
     """
 
     root: Root
@@ -46,22 +46,22 @@ class Target:
 
     @property
     def is_default(self) -> bool:
-        """Nothing is configured: it is the bastion on this machine."""
+        """Whether nothing is configured, so that it is the bastion on this machine."""
         return self.source == "default"
 
     @property
     def suffix(self) -> str:
-        """What a command shown to the user needs in order to reach the same bastion: ` --root=...`, or nothing."""
+        """What a displayed command needs to reach the same bastion: ` --root=...`, or nothing."""
         return f" --root={shlex.quote(self.root.url)}" if self.source == "flags" else ""
 
 
 def bastion_home() -> Path:
-    """Where everything local lives: $BASTION_HOME, or `bastion` in the XDG data folder. Absolute; may not exist."""
+    """The folder of everything local: $BASTION_HOME, or `bastion` in the XDG data folder. Absolute; may not exist."""
     home = os.environ.get("BASTION_HOME")
     if home:
         return Path(os.path.abspath(Path(home).expanduser()))  # noqa: PTH100 - keeps symlinks as the user wrote them
     data = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG specification: a relative path counts as unset.
+    # By the XDG specification a relative path counts as unset.
     base = Path(data) if data.startswith("/") else Path("~/.local/share").expanduser()
     return base / "bastion"
 
@@ -76,10 +76,10 @@ def config_path() -> Path:
 
 
 def read_config() -> Mapping[str, str]:
-    """The config file's settings; none if there is no file.
+    """The config file's settings; empty without a file.
 
     Raises:
-        Refused: it is not TOML, or has a key or value that means nothing.
+        Refused: it is not TOML, or has an unknown key or a bad value.
     """
     path = config_path()
     try:
@@ -87,17 +87,17 @@ def read_config() -> Mapping[str, str]:
     except FileNotFoundError:
         return {}
     except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} is not TOML ({error}); correct or delete it") from error
+        raise Refused(f"{path} is not valid TOML ({error}); correct or delete it") from error
     for key, value in document.items():
         if key not in CONFIG_KEYS:
-            raise Refused(f"{path}: there is no setting {plain(key)!r}; there are {', '.join(CONFIG_KEYS)}")
+            raise Refused(f"{path}: unknown setting {plain(key)!r}; the settings are {', '.join(CONFIG_KEYS)}")
         if not isinstance(value, str) or not value:
-            raise Refused(f'{path}: {key} must be a text, like {key} = "..."')
+            raise Refused(f'{path}: {key} must be a non-empty string, like {key} = "..."')
     return document
 
 
 def write_config(settings: Mapping[str, str]) -> None:
-    """Replaces the config file, whole or not at all."""
+    """Replace the config file atomically."""
     path = config_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{key} = {_toml_string(settings[key])}\n" for key in CONFIG_KEYS if key in settings)
@@ -111,7 +111,7 @@ def resolve(values: flags.FlagValues) -> Target:
     """The bastion that the flags, the environment and the config file name.
 
     Raises:
-        Refused: they contradict each other, or name none that could be.
+        Refused: they contradict each other, or name none.
     """
     for flag in ("root", "bastion", "bucket"):
         if values[flag].value == "":
@@ -141,14 +141,14 @@ def _url(root: str | None, bastion: str | None, bucket: str | None, prefix: str)
             return root
         raise Refused(f"{prefix}root and {prefix}bastion with {prefix}bucket name different bastions; give only one")
     if not bastion:
-        raise Refused(f"{prefix}bucket needs {prefix}bastion=NAME, the bastion's name in that bucket")
+        raise Refused(f"{prefix}bucket requires {prefix}bastion=NAME, the bastion's name in that bucket")
     if not bucket:
         raise Refused(
-            f"{prefix}bastion={plain(bastion)} needs {prefix}bucket=URL, the bucket it lies in "
+            f"{prefix}bastion={plain(bastion)} requires {prefix}bucket=URL, the bastion's bucket "
             "(or: bastion config set bucket URL)"
         )
     if "/" in bastion:
-        raise Refused(f"{prefix}bastion={plain(bastion)} must be a name without /; use --root for a whole URL")
+        raise Refused(f"{prefix}bastion={plain(bastion)} must be a name without /; use --root for a URL")
     return _join(bucket, bastion)
 
 

@@ -1,14 +1,12 @@
-"""What a job's output may do to the terminal of whoever reads it: choose colors, and nothing else.
+"""Make a job's output safe for the reader's terminal.
 
-Layer: cli. A log belongs to whoever ran the job; a colleague who reads it must not have the title, the clipboard or
-the screen changed by it. Colors and styles (SGR sequences) pass; every other control character is shown as an escape.
-What goes into a file or a pipe is not touched.
+A log must not change a colleague's title, clipboard or screen. Colors and styles (SGR sequences) pass; other control
+characters are shown as escapes. Files and pipes get the output unchanged.
 
-Invariants:
+Invariants, however the output is cut into pieces:
 
-* No byte of C0 but TAB, no DEL and no C1 character passes outside of an SGR sequence, however the output was cut into
-  pieces. CR passes where the caller says so: it moves to the beginning of a line that is the job's own.
-* What follows a piece is in the terminal's own colors.
+* No C0 byte but TAB, no DEL and no C1 character passes outside of an SGR sequence. CR passes if the caller allows it.
+* Text after a piece has the terminal's own colors.
 * Text that an SGR sequence would hide (conceal) is shown, and the sequence as an escape.
 """
 
@@ -21,20 +19,20 @@ from bastion.core.plain_text import visible
 
 _RESET = "\x1b[0m"
 _SGR_MAX = 64
-# What controls a terminal or reorders text. Zero-width characters stay: scripts and emoji need them in running text.
+# What controls a terminal or reorders text. Zero-width characters pass: scripts and emoji need them.
 _CONTROL = re.compile(
     rf"\x1b\[[0-9;:]{{0,{_SGR_MAX}}}m|[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 _BEGUN = re.compile(rf"\x1b(?:\[[0-9;:]{{0,{_SGR_MAX}}})?\Z")
-# Blinking is a nuisance, conceal hides what was printed.
+# Blink annoys; conceal hides text.
 _UNWANTED = {"5", "6", "8"}
-# Codes that take a color, and how many parameters follow the one that says which kind.
+# Codes that take a color, and the number of parameters after the color type.
 _COLOR_PARAMETERS = {"5": 1, "2": 3}
 _CARRIED_MAX = 8
 
 
 class OutputCleaner:
-    """Cleans the output of one worker's stream, piece by piece.
+    """Cleans one worker's stream, piece by piece.
 
     Args:
         carriage_returns: Let CR pass.
@@ -43,7 +41,7 @@ class OutputCleaner:
     def __init__(self, *, carriage_returns: bool = False) -> None:
         self._carriage_returns = carriage_returns
         self._held = ""
-        # The styles in force within the present line.
+        # The styles in force in the present line.
         self._styles: list[str] = []
 
     def clean(self, data: bytes, *, ends: bool) -> bytes:
@@ -51,7 +49,7 @@ class OutputCleaner:
 
         Args:
             data: Text without a newline.
-            ends: Whether the line ends with it; if not, the next call continues the line.
+            ends: Whether the line ends here; otherwise the next call continues it.
         """
         text = self._held + data.decode("utf-8", "replace")
         self._held = ""
@@ -87,7 +85,7 @@ def clean_line(data: bytes) -> bytes:
 
 
 def _is_style(sequence: str) -> bool:
-    """Whether an SGR sequence neither blinks nor hides; the 8 of `38;5;8` is a color."""
+    """Whether an SGR sequence neither blinks nor hides; the 8 in `38;5;8` is a color."""
     parameters = iter(sequence[2:-1].split(";"))
     for parameter in parameters:
         code, _, _ = parameter.partition(":")

@@ -1,7 +1,4 @@
-"""Who asks: the user id of new jobs, and the project they are charged to.
-
-Layer: cli.
-"""
+"""The user id of new jobs, and the project they are charged to."""
 
 from __future__ import annotations
 
@@ -22,29 +19,29 @@ _USER_MAX_CHARS = 128
 
 
 def default_user() -> str:
-    """The config file's `user_id`, else the login name, without characters that no user id should have.
+    """The config file's `user_id`, else the login name, with unusual characters replaced.
 
     Raises:
-        Refused: the machine knows no name for this user.
+        Refused: this user has no login name.
     """
     configured = read_config().get("user_id")
     if configured:
         return configured
     try:
         login = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # which one depends on the version of Python
+    except (OSError, KeyError, ImportError):  # depends on the version of Python
         login = ""
     user = re.sub(r"[^A-Za-z0-9._@+-]+", "-", login).strip("-")[:_USER_MAX_CHARS]
     if not user:
-        raise Refused("this machine knows no name for you; give one with --user_id=NAME")
+        raise Refused("this machine has no login name for you; use --user_id=NAME")
     return user
 
 
 def choose_project(client: Client, user: str) -> str:
-    """The config file's `project_id`, else the only project that the quota file gives the user.
+    """The config file's `project_id`, else the user's only project in the quota file.
 
     Raises:
-        Refused: there is none, or more than one, or the quota file does not say.
+        Refused: the user has no project, or several; or the quota file is missing or not valid.
     """
     configured = read_config().get("project_id")
     if configured:
@@ -54,24 +51,24 @@ def choose_project(client: Client, user: str) -> str:
         policy = client.policy()
     except NotFound as error:
         raise Refused(
-            f"your project is not known: there is no quota file {where}; give --project_id=PROJECT, "
-            "or have the bastion's administrator put one there (bastion quota check FILE checks it)"
+            f"cannot determine your project: there is no quota file {where}; use --project_id=PROJECT, "
+            "or ask the bastion's administrator to upload one (bastion quota upload FILE)"
         ) from error
     except QuotaFileError as error:
         raise Refused(
-            f"your project is not known: the quota file {where} is broken ({plain(error.problems[0])}); "
-            "give --project_id=PROJECT, or have its administrator mend it (bastion quota check FILE shows all problems)"
+            f"cannot determine your project: the quota file {where} is not valid ({plain(error.problems[0])}); "
+            "use --project_id=PROJECT, or ask its administrator to correct it (bastion quota check FILE)"
         ) from error
     projects = policy.projects_of(user)
     if len(projects) == 1:
         return projects[0]
     if projects:
         raise Refused(
-            f"you ({plain(user)}) belong to several projects: {', '.join(projects)}; "
+            f"you ({plain(user)}) are a member of several projects: {', '.join(projects)}; "
             f"choose one with --project_id={projects[0]}"
         )
     known = ", ".join(policy.projects) or "none"
     raise Refused(
-        f"you ({plain(user)}) are a member of no project in the quota file {where} (it has: {known}); "
-        "have its administrator add you, or give the right name with --user_id"
+        f"you ({plain(user)}) are not a member of any project in the quota file {where} (its projects: {known}); "
+        "ask its administrator to add you, or correct --user_id"
     )

@@ -1,17 +1,18 @@
 """The Python API: submit jobs to a bastion, look at them, follow them, cancel them.
 
-Layer: above the ports and adapters, below the CLI, which is one user of it. Everything is synchronous and goes through
-the bucket; no call talks to the daemon.
+Everything is synchronous and goes through the bucket; no call talks to the daemon.
 
     client = Client(open_root(url), parse_root(url), SystemClock())
-    submitted = client.submit(jobspec.new(name="hello", bastion=client.bastion, command="echo hi", ...))
+    options = JobOptions(instance_type="tpu-v4-32")
+    spec = job_spec.new(name="hello", bastion=client.bastion, command="echo hi", ..., options=options)
+    submitted = client.submit(spec)
     for event in follow(client, submitted.name, submitted.uid):
         ...
 """
 
 from __future__ import annotations
 
-from bastion.client.jobs.client import BastionRoot, Cancelled, Client, JobInfo, Stage, Submitted
+from bastion.client.jobs.client import Client
 from bastion.client.jobs.follow import (
     CaughtUp,
     Ended,
@@ -25,6 +26,8 @@ from bastion.client.jobs.follow import (
     follow,
     slices_of,
 )
+from bastion.client.jobs.job_info import Cancelled, JobInfo, Stage, Submitted
+from bastion.client.jobs.overview import BastionRoot
 from bastion.client.jobs.results import PastAttempt, Result
 from bastion.client.logs.folders import runs_of
 from bastion.client.logs.pieces import LogPiece

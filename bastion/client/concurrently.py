@@ -1,12 +1,11 @@
-"""Several requests at once, their answers in order.
+"""Make several requests at once and return their answers in order.
 
-Layer: client. A request to a bucket in the cloud takes 50 to 100 ms however little it asks, so one after the other is
-what makes a long log slow.
+A request to Cloud Storage takes 50 to 100 ms, so one at a time makes a long log slow.
 
 Invariants:
 
-* Each call is made exactly once, and its answer (or its error of the store) stands at its place.
-* Ctrl-C ends the waiting at once: nobody waits for requests that are still under way, and their threads are daemons.
+* Each call is made exactly once; its answer or its `StoreError` keeps its place.
+* Ctrl-C returns at once: requests under way are left to daemon threads.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ T = TypeVar("T")
 
 
 def concurrently(calls: Sequence[Callable[[], T]], *, connections: int) -> list[T | StoreError]:
-    """What the calls return, or the `StoreError` they raise, in the order of the calls.
+    """Return what the calls return, or the `StoreError` that they raise, in the order of the calls.
 
     Args:
-        connections: How many calls at most are under way at the same time; with 1 no thread is started.
+        connections: Maximum number of calls under way; with 1 no thread is started.
     """
     if connections == 1 or len(calls) <= 1:
         return [_answer(call) for call in calls]
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for index in range(len(calls)):
         waiting.put(index)
-    # None: a thread has ended, whether there was nothing left to do or something else than the store failed in it.
+    # None: a thread has ended, because nothing is left to do or because of an error that is not the store's.
     answered: queue.SimpleQueue[tuple[int, T | StoreError] | None] = queue.SimpleQueue()
 
     def work() -> None:
@@ -56,7 +55,7 @@ def concurrently(calls: Sequence[Callable[[], T]], *, connections: int) -> list[
         else:
             answers[item[0]] = item[1]
     if len(answers) < len(calls):
-        raise RuntimeError("a request to the bucket ended in an error that is no answer of a store; it stands above")
+        raise RuntimeError("a request to the bucket raised an unexpected error; see above")
     return [answers[index] for index in range(len(calls))]
 
 

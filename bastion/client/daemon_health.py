@@ -1,10 +1,8 @@
-"""Whether a daemon is at work, told from the lease, so that nobody waits for one that is not there.
+"""Tell from the lease whether a daemon is running.
 
-Layer: client. Nobody's timestamp is compared with a local clock: the lease is watched on our own. A daemon of this very
-machine is known to be dead at once.
-
-On a bucket in the cloud a lease that moves is watched by its generation alone; it is read at the first look, and once
-when it stands still (its owner may have given it back).
+Compares no foreign timestamp with a local clock: it watches whether the lease changes. The death of a daemon on this
+machine is seen at once. In the cloud a changing lease is watched by its generation; it is read at the first look, and
+once when it stops changing (its owner may have released it).
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ from bastion.core.errors import NotFound, ObjectTooLarge
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import ProcessId, host_identity
 
-# Over three renewals each: 5 s TTL on a folder, 60 s on a bucket in the cloud, renewed at a third.
+# Over three renewals: the TTL is 5 s on a folder and 60 s in the cloud; a third of it passes between renewals.
 _PATIENCE_LOCAL_SECONDS = 10.0
 _PATIENCE_REMOTE_SECONDS = 90.0
 
 
 class DaemonPulse:
-    """Watches the lease; `look` as often as you like."""
+    """Watches the lease; call `look` at any rate."""
 
     def __init__(self, store: ObjectStore, clock: Clock, *, local: bool) -> None:
         self._store = store
@@ -32,12 +30,12 @@ class DaemonPulse:
         self._looked_at = float("-inf")
         self._problem = ""
         self._local = local
-        # The lease as it was read last, and its generation then.
+        # The lease as it was last read, with its generation.
         self._lease: object = None
         self._read_generation = -1
 
     def look(self) -> str:
-        """What is wrong with the daemon; empty while it may well be alive. Costs a request every few seconds at most.
+        """Return what is wrong with the daemon; empty while it may be alive. Makes a request every few seconds at most.
 
         Raises:
             StoreError: the bucket does not answer.
@@ -48,11 +46,11 @@ class DaemonPulse:
         meta = self._store.head(keys.LEASE)
         self._looked_at = now
         if meta is None:
-            # A bastion that has just been set up gets its first lease within seconds.
+            # A new bastion gets its first lease within seconds.
             self._problem = "no daemon has ever run here" if now - self._since >= self._patience / 2 else ""
             return self._problem
         if meta.size > limits.DOCUMENT_MAX_BYTES:
-            return self._problem  # somebody overwrote the lease; its owner does not take long to notice
+            return self._problem  # someone overwrote the lease; its owner notices soon
         first, moved = self._generation == -1, meta.generation != self._generation
         if moved:
             self._generation, self._since = meta.generation, now

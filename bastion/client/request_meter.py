@@ -1,4 +1,4 @@
-"""A store that counts the requests that a bucket in the cloud would get, so that pollers can pace themselves."""
+"""A store that counts the requests of Cloud Storage, so that a poller can pace itself."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from bastion.core.errors import NotFound
 from bastion.core.model import job_spec
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
+from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.sweep import PAST_RUNS_KEPT_SECONDS
@@ -198,12 +199,14 @@ class Cluster:
             user_id=user,
             project_id=project,
             now=self.clock.now(),
-            instance_type=instance_type,
-            num_replicas=num_replicas,
-            priority=priority,
-            cleanup_command=cleanup_command,
-            max_tries=max_tries,
-            max_wait_seconds=max_wait_seconds,
+            options=JobOptions(
+                instance_type=instance_type,
+                num_replicas=num_replicas,
+                priority=priority,
+                cleanup_command=cleanup_command,
+                max_tries=max_tries,
+                max_wait_seconds=max_wait_seconds,
+            ),
         )
         document = json.loads(spec.to_bytes())
         if resources is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.cli.admin.daemon import _Narrator
+from bastion.cli.admin.daemon import _Repeats
 from bastion.cli.connect import problem_of_endpoint
 from bastion.net import peers
 from bastion.net.http1 import HttpServer, Response
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_hold_buckets_is_refused_with_the_flag_that_chooses
 def test_a_daemon_says_the_same_thing_again_only_after_a_while() -> None:
     said: list[str] = []
     now = [0.0]
-    notify = _Narrator(said.append, lambda: now[0])
+    notify = _Repeats(said.append, lambda: now[0])
     for now[0] in range(61):
         notify("there is no bucket")
     assert said == ["there is no bucket"] * 2

@@ -8,6 +8,7 @@ from bastion.cli.jobs.encryption import check_place
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.testing.cluster import BASTION
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import parse_root
@@ -97,8 +98,8 @@ def test_a_spec_of_a_file_and_a_flag_are_refused_alike_for_the_bastions_own_fold
     own = f"memory/test-bastion/:{KEY}"
     assert "takes in the bastion's own folder" in run(*LAUNCH, f"--proxy={own}", "--", "true").err
     spec = job_spec.new(
-        name="job", bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0, instance_type="tpu-v4-8",
-        proxy=own,
+        name="job", bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0,
+        options=JobOptions(instance_type="tpu-v4-8", proxy=own),
     )  # fmt: skip
     (tmp_path / "job.json").write_bytes(spec.to_bytes())
     done = run("submit", "--spec=job.json")

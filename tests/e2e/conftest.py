@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.ports import ObjectStore
 from bastion.processes import marked
 from bastion.wiring.local import LocalHome, down, starter_quota
@@ -57,7 +58,7 @@ class LocalRoot:
     def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
         spec = job_spec.new(
             name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
-            instance_type=instance_type,
+            options=JobOptions(instance_type=instance_type),
         )  # fmt: skip
         self.store.put(f"jobs/active/{name}", spec.to_bytes(), generation=0)
 

@@ -13,6 +13,7 @@ import pytest
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.ports import ObjectStore
 from bastion.wiring.daemon import JOB_DISK_VARIABLE
 from bastion.wiring.local import LocalHome, down, up
@@ -44,7 +45,7 @@ class Local:
     def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
         spec = job_spec.new(
             name=name, bastion="local-bastion", command=command, user_id="ann", project_id="default", now=time.time(),
-            instance_type=instance_type,
+            options=JobOptions(instance_type=instance_type),
         )  # fmt: skip
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 

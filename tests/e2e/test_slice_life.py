@@ -15,6 +15,7 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import NotFound
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.faults import Faults
 from bastion.wiring.local import LocalHome, down
@@ -44,7 +45,7 @@ class Job:
         self.name, self.store = name, root.store
         spec = job_spec.new(
             name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
-            instance_type=instance_type, max_tries=max_tries,
+            options=JobOptions(instance_type=instance_type, max_tries=max_tries),
         )  # fmt: skip
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 

@@ -13,6 +13,7 @@ import pytest
 from bastion.core.bucket import keys, outputs
 from bastion.core.errors import NotFound
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
 from tests.e2e.conftest import USER, LocalRoot, wait_for
@@ -36,9 +37,14 @@ class Training:
             f'else set -- --save_every=10; fi; exec python3 {EXAMPLE} --steps={STEPS} "$@"'
         )
         spec = job_spec.new(
-            name=name, bastion="e2e-bastion", user_id=USER, project_id="default", now=time.time(),
-            command=command, instance_type="tpu-v4-16", output_dir="out", output_sync="worker0",
-        )  # fmt: skip
+            name=name,
+            bastion="e2e-bastion",
+            user_id=USER,
+            project_id="default",
+            now=time.time(),
+            command=command,
+            options=JobOptions(instance_type="tpu-v4-16", output_dir="out", output_sync="worker0"),
+        )
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 
     def result(self) -> dict | None:  # type: ignore[type-arg]
@@ -115,9 +121,14 @@ def set_quota(store: ObjectStore, text: str) -> None:
 
 def owner_needs_it(store: ObjectStore) -> None:
     spec = job_spec.new(
-        name="owner", bastion="e2e-bastion", user_id=USER, project_id="owner", now=time.time(), command="true",
-        instance_type="tpu-v4-16",
-    )  # fmt: skip
+        name="owner",
+        bastion="e2e-bastion",
+        user_id=USER,
+        project_id="owner",
+        now=time.time(),
+        command="true",
+        options=JobOptions(instance_type="tpu-v4-16"),
+    )
     store.put(keys.active("owner"), spec.to_bytes(), generation=0)
 
 
@@ -200,9 +211,14 @@ def test_hosts_that_write_one_checkpoint_together_find_it_under_the_output_url(
     program = tmp_path / "shared.py"
     program.write_text(SHARED)
     spec = job_spec.new(
-        name="shared", bastion="e2e-bastion", user_id=USER, project_id="default", now=time.time(),
-        command=f"python3 {program}", instance_type="tpu-v4-16", max_tries=2,
-    )  # fmt: skip
+        name="shared",
+        bastion="e2e-bastion",
+        user_id=USER,
+        project_id="default",
+        now=time.time(),
+        command=f"python3 {program}",
+        options=JobOptions(instance_type="tpu-v4-16", max_tries=2),
+    )
     root.store.put(keys.active("shared"), spec.to_bytes(), generation=0)
     wait_for(lambda: root.store.head(keys.complete("shared")), 300)
     result = json.loads(root.store.get(keys.complete("shared")).data)["result"]

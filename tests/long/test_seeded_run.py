@@ -26,6 +26,7 @@ from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.errors import PreconditionFailed
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.fault_plan import FaultPlan, parse_rates
 from bastion.emulators.tpu.faults import Faults
@@ -147,10 +148,14 @@ class LongRun:
 
     def submit(self, job: LongJob) -> None:
         spec = job_spec.new(
-            name=job.name, bastion="long-bastion", command=job.command(self.witness), user_id=USERS[job.project],
-            project_id=job.project, now=time.time(), instance_type=job.instance_type, num_replicas=job.num_replicas,
-            max_tries=job.tries,
-        )  # fmt: skip
+            name=job.name,
+            bastion="long-bastion",
+            command=job.command(self.witness),
+            user_id=USERS[job.project],
+            project_id=job.project,
+            now=time.time(),
+            options=JobOptions(instance_type=job.instance_type, num_replicas=job.num_replicas, max_tries=job.tries),
+        )
         self.store.put(keys.active(job.name), spec.to_bytes(), generation=0)
 
     def cancel(self, job: LongJob) -> None:

@@ -1,1 +1,1 @@
-"""Commands for those who run a bastion, and about this program."""
+"""Commands for administrators, and about this program."""

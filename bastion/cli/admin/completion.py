@@ -1,6 +1,6 @@
 """`bastion completion bash|zsh`: a completion script for commands and flags.
 
-Layer: cli. The script is made of the command table and is complete in itself: pressing Tab starts no Python.
+The script is generated from the registry and self-contained: pressing Tab starts no Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _bastion() {{
 def _run(call: Invocation) -> int:
     shell = call.operands[0]
     if shell not in ("bash", "zsh"):
-        raise Refused(f"there is no completion for {plain(shell)!r}; there is bash and zsh")
+        raise Refused(f"no completion for {plain(shell)!r}; use bash or zsh")
     if shell == "zsh":
         print("autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit")
     print(script(), end="")
@@ -47,7 +47,7 @@ def _run(call: Invocation) -> int:
 
 
 def script() -> str:
-    """The completion function of bash."""
+    """Return the completion function for bash."""
     first = dict.fromkeys(entry.name.split()[0] for entry in ENTRIES)
     groups = ""
     for group in GROUPS:
@@ -56,7 +56,7 @@ def script() -> str:
     commands = ""
     for entry in ENTRIES:
         pattern = f'"{entry.name}"' if " " in entry.name else f'"{entry.name} "*'
-        # A group's words give way to flags once its command is complete.
+        # After a group's name complete its commands first, then the command's flags.
         condition = "[[ $COMP_CWORD -gt 2 ]] && " if " " in entry.name else ""
         commands += f'            {pattern}) {condition}words="{" ".join(_flags(entry.load()))}" ;;\n'
     return _SCRIPT.format(first=" ".join(first), groups=groups, commands=commands)

@@ -1,7 +1,4 @@
-"""`bastion config set|show`: this user's settings.
-
-Layer: cli.
-"""
+"""`bastion config set|show`: this user's settings."""
 
 from __future__ import annotations
 
@@ -18,29 +15,29 @@ def _set(call: Invocation) -> int:
     key, value = call.operands
     if key not in CONFIG_KEYS:
         raise Refused(
-            f"there is no setting {plain(key)!r}{did_you_mean(key, CONFIG_KEYS)} (there are {', '.join(CONFIG_KEYS)})"
+            f"unknown setting {plain(key)!r}{did_you_mean(key, CONFIG_KEYS)} (settings: {', '.join(CONFIG_KEYS)})"
         )
     settings = dict(read_config())
     if not value:
         settings.pop(key, None)
     else:
         settings[key] = _checked(key, value)
-    # The one way of naming a bastion replaces the other.
+    # `root` and `bastion` name the bastion in two ways; keep only one.
     if value and key == "root" and "bastion" in settings:
         del settings["bastion"]
-        say("bastion: the setting bastion is dropped; root takes its place")
+        say("bastion: removed the setting bastion; root replaces it")
     if value and key == "bastion" and "root" in settings:
         del settings["root"]
-        say("bastion: the setting root is dropped; bastion and bucket take its place")
+        say("bastion: removed the setting root; bastion and bucket replace it")
     write_config(settings)
     say(f"{key} is {'no longer set' if not value else plain(settings[key])} in {config_path()}")
     return 0
 
 
 def _checked(key: str, value: str) -> str:
-    """The value as it will be used later, from whatever folder."""
+    """The value in the form to store, valid in any folder."""
     if plain(value) != value:
-        raise Refused(f"the value of {key} holds control characters")
+        raise Refused(f"the value of {key} contains control characters")
     if key in ("root", "quota_root"):
         return parse_root(value).url
     if key == "bucket":
@@ -76,16 +73,16 @@ def _show(call: Invocation) -> int:
 _KEYS = "\n\n".join(f"{key}: {meaning}." for key, meaning in CONFIG_KEYS.items())
 
 SET = Command(
-    summary="Remembers a setting for this user; an empty VALUE forgets it.",
+    summary="Saves a setting for this user; an empty VALUE removes it.",
     usage="KEY VALUE",
-    details=f"The keys:\n\n{_KEYS}\n\nFlags and $BASTION_ROOT win over them.",
+    details=f"The keys:\n\n{_KEYS}\n\nFlags and $BASTION_ROOT override them.",
     examples=("bastion config set root gs://my-bucket/team-bastion", "bastion config set project_id ''"),
     operands=(2, 2),
     takes_target=False,
     run=_set,
 )
 SHOW = Command(
-    summary="Shows the settings, and which bastion commands use and why.",
+    summary="Shows the settings, and which bastion the commands use and why.",
     usage="[--output=json]",
     examples=("bastion config show",),
     takes_output=True,

@@ -1,7 +1,7 @@
 """`bastion daemon run`: the one process that runs on a bastion's VM.
 
-Layer: cli. Builds the adapters for a ROOT and runs `bastion.daemon` until SIGTERM or SIGINT. Ending the daemon ends no
-job: hosts stop on their orders, and the next daemon finds everything in the bucket.
+Runs `bastion.daemon` for a ROOT until SIGTERM or SIGINT. Jobs go on without the daemon: hosts follow their orders, and
+the next daemon finds everything in the bucket.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from bastion.wiring.daemon import SLICES, build_daemon
 from bastion.wiring.local import LocalHome, stop_emulator, stop_storage
 from bastion.wiring.roots import parse_root
 
-# After a signal the tick in progress has so long to end. One that waits for a bucket without answers takes minutes;
-# leaving it is what `kill -9` does, and harms nothing but that a successor waits for the lease's TTL.
+# Time for the present tick to end after a signal; with an unresponsive bucket it would take minutes. Exiting earlier is
+# as harmless as `kill -9`: a successor waits for the lease's TTL.
 _LEAVE_SECONDS = 10.0
-# A message that has not changed is said again after so long.
+# An unchanged message is repeated after this time.
 _SAME_AGAIN_SECONDS = 60.0
 
 
@@ -37,31 +37,31 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "quota_root",
         None,
-        "ROOT under another, private bucket whose project-quotas/project-quotas.config is used instead of this ROOT's.",
+        "ROOT of a quota file in a private bucket; replaces this ROOT's project-quotas/project-quotas.config.",
         flag_values=values,
     )
     flags.DEFINE_enum(
         "slices",
         None,
         SLICES,
-        "Where slices come from: the Cloud TPU API as config/daemon.toml says, the emulator on this machine, or "
-        "nowhere (default: emulated if the bucket is on this machine, too, else none).",
+        "Source of slices: the Cloud TPU API with the settings in config/daemon.toml, the emulator on this machine, or "
+        "none (default: emulated if the bucket is on this machine, else none).",
         flag_values=values,
     )
     flags.DEFINE_float(
         "tick_seconds",
         None,
-        "Between two idle ticks (default: 10, and 1 if the bucket is local).",
+        "Time between two idle ticks (default: 10, or 1 if the bucket is local).",
         0.05,
         flag_values=values,
     )
     flags.DEFINE_float(
-        "idle_exit_seconds", 0.0, "End when there was no job for so long; 0 means never.", 0.0, flag_values=values
+        "idle_exit_seconds", 0.0, "Exit after this time without jobs; 0: never.", 0.0, flag_values=values
     )
     flags.DEFINE_bool(
         "stop_emulator_when_idle",
         False,
-        "End the emulators of $BASTION_HOME, too, when ending for idleness.",
+        "On an idle exit, also stop the emulators in $BASTION_HOME.",
         flag_values=values,
     )
 
@@ -70,8 +70,8 @@ def _notify(text: str) -> None:
     print(f"{datetime.now(timezone.utc).isoformat(timespec='seconds')} {plain(text)}", file=sys.stderr, flush=True)
 
 
-class _Narrator:
-    """Says what goes on, but the same thing once in a while only: every tick finds that a bucket is missing."""
+class _Repeats:
+    """Passes messages on, but repeats an unchanged one only once a minute: every tick may report the same problem."""
 
     def __init__(self, notify: Callable[[str], None], monotonic: Callable[[], float]) -> None:
         self._notify = notify
@@ -87,11 +87,11 @@ class _Narrator:
 
 
 def _leave_after(signal_pipe: int) -> None:
-    """Ends the process some time after the pipe's first byte, if it has not ended by then."""
+    """Exit some time after the pipe's first byte."""
     os.read(signal_pipe, 1)
     time.sleep(_LEAVE_SECONDS)
     with contextlib.suppress(OSError):
-        _notify("ended in the middle of a tick, which took too long to wait for; the lease was not given back")
+        _notify("exited during a tick that took too long; the lease was not released")
     os._exit(0)
 
 
@@ -103,14 +103,14 @@ def _run(call: Invocation) -> int:
 
     def stop(received: int, _frame: object) -> None:
         if not stopping:
-            os.write(sender, b"!")  # of all that wakes another thread, the one that a handler may always do
+            os.write(sender, b"!")  # a signal handler may always do this
         stopping.append(received)
 
     threading.Thread(target=_leave_after, args=(receiver,), name="leave", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     for root in (target.root, parse_root(call.flags.quota_root) if call.flags.quota_root else target.root):
-        # It may come yet, and a daemon waits for its bucket; but not without a word.
+        # A daemon waits for its bucket, but says so.
         problem = problem_of_endpoint(root, patience_seconds=0.0)
         if problem:
             _notify(problem)
@@ -123,7 +123,7 @@ def _run(call: Invocation) -> int:
         quota_root=call.flags.quota_root,
         tick_seconds=call.flags.tick_seconds,
         idle_exit_seconds=call.flags.idle_exit_seconds,
-        notify=_Narrator(_notify, time.monotonic),
+        notify=_Repeats(_notify, time.monotonic),
     )
     _notify(f"daemon of {target.root.url}, process {os.getpid()}")
     daemon.run(lambda: bool(stopping))
@@ -139,12 +139,12 @@ RUN = Command(
     usage="--root=URL [--quota_root=URL]",
     details=(
         "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several "
-        "daemons may run for one ROOT: a lease lets one of them act, and another takes over when it dies.\n\n"
-        "Emulated slices come from the Cloud TPU emulator of $BASTION_HOME, which is started when needed. A gs:// ROOT "
-        "is looked for in the cloud, or where $STORAGE_EMULATOR_HOST points.\n\n"
-        "With --slices=cloud the operator's settings config/daemon.toml say in which project and zones slices are "
-        "created, and as what; `bastion daemon check-config` checks them. Until there are valid ones no slice is "
-        "created, and no job is stopped for it."
+        "daemons may run for one ROOT: the one with the lease acts, and another takes over when it dies.\n\n"
+        "Emulated slices come from the Cloud TPU emulator in $BASTION_HOME, which starts when needed. A gs:// ROOT is "
+        "in the cloud, or at $STORAGE_EMULATOR_HOST.\n\n"
+        "With --slices=cloud the operator settings config/daemon.toml name the project, the zones and the form of "
+        "slices; `bastion daemon check-config` checks them. Without valid settings no slice is created; running jobs "
+        "continue."
     ),
     examples=(
         "bastion daemon run --root=/srv/buckets/team/team-bastion",

@@ -1,7 +1,4 @@
-"""`bastion daemon check-config`: what the daemon's settings mean, or everything that is wrong with them.
-
-Layer: cli.
-"""
+"""`bastion daemon check-config`: show what the operator settings mean, or all of their problems."""
 
 from __future__ import annotations
 
@@ -60,23 +57,23 @@ def _read_file(path: str) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(limits.DOCUMENT_MAX_BYTES + 1)
     except OSError as error:
-        raise Refused(f"the settings file {plain(path)} cannot be read: {error.strerror}") from error
+        raise Refused(f"cannot read the settings file {plain(path)}: {error.strerror}") from error
 
 
 def _read_object(store: ObjectStore | None) -> bytes:
-    assert store is not None  # without a file, it was opened
+    assert store is not None  # it was opened, as no file is given
     found = store.head(keys.DAEMON_SETTINGS)
     if found is not None and found.size > limits.DOCUMENT_MAX_BYTES:
-        raise Refused(f"{keys.DAEMON_SETTINGS} has {found.size} bytes; {limits.DOCUMENT_MAX_BYTES} are the most")
+        raise Refused(f"{keys.DAEMON_SETTINGS} is {found.size} bytes long; the maximum is {limits.DOCUMENT_MAX_BYTES}")
     try:
         return store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES).data
     except NotFound:
-        say(f"bastion: there is no {keys.DAEMON_SETTINGS} here; only 'bastion daemon run --slices=cloud' needs one")
+        say(f"bastion: there is no {keys.DAEMON_SETTINGS} here; only 'bastion daemon run --slices=cloud' requires it")
         return b""
 
 
 def _quota(store: ObjectStore | None) -> Policy | None:
-    """The quota file beside the settings; None if it lies elsewhere, cannot be read or is not valid."""
+    """The quota file beside the settings; None if it is elsewhere, unreadable or not valid."""
     try:
         return (
             None if store is None else load(store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data)
@@ -93,7 +90,7 @@ def _against_quota(settings: Provisioning, policy: Policy | None) -> Iterator[st
         yield tiers
     for kind in policy.resource_types:
         if kind not in settings.families:
-            yield f"the quota file has {kind}, and these settings name no zones for it: such jobs are held"
+            yield f"the quota file has {kind}, but these settings name no zones for it: its jobs are held"
 
 
 def _lines(settings: Provisioning) -> Iterator[str]:
@@ -166,13 +163,13 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
 
 
 CHECK_CONFIG = Command(
-    summary="Checks the daemon's settings and shows what they mean; exits with 64 if they are broken.",
+    summary="Checks the operator settings and shows what they mean; exits with 64 if they are not valid.",
     usage="[FILE] [--root=ROOT] [--output=json]",
-    details="""FILE may be - for stdin; without it, the config/daemon.toml that lies under the ROOT is checked. Every
-        problem is shown with its line, and what is missing with the command that finds its value.
+    details="""FILE may be - for stdin; default: config/daemon.toml under the ROOT. Every problem is shown with its
+        line, and every missing value with the command that finds it.
 
-        If a bastion is named, the settings are compared with its quota file: its tiers, and its resource types. A
-        daemon that finds broken settings goes on with the last good ones.""",
+        If a bastion is named, the settings are compared with the tiers and resource types of its quota file. A daemon
+        whose settings are not valid keeps using the last valid ones.""",
     examples=(
         "bastion daemon check-config daemon.toml",
         "bastion daemon check-config daemon.toml --root=gs://my-bucket/team-bastion",

@@ -1,7 +1,4 @@
-"""`bastion emulator gcs`: Cloud Storage on this machine, in the foreground.
-
-Layer: cli. What there is to know of the endpoint is in `bastion.emulators.gcs`; this is what a user sees of it.
-"""
+"""`bastion emulator gcs`: Cloud Storage on this machine (`bastion.emulators.gcs`), in the foreground."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "dir",
         None,
-        "The folder whose direct subfolders are the buckets (default: $BASTION_HOME/buckets).",
+        "The folder whose subfolders are the buckets (default: $BASTION_HOME/buckets).",
         flag_values=values,
     )
     flags.DEFINE_integer(
         "port",
         0,
-        "HTTP port on 127.0.0.1; 0: the last one if it is free, else any.",
+        "HTTP port on 127.0.0.1; 0: the previous one if it is free, else any.",
         0,
         _PORT_MAX,
         flag_values=values,
@@ -34,36 +31,35 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "https_port",
         None,
-        "Serve HTTPS on this port, too, with a certificate of its own; 0: the last one if it is free, else any.",
+        "Also serve HTTPS on this port, with its own certificate; 0: the previous one if it is free, else any.",
         0,
         _PORT_MAX,
         flag_values=values,
     )
-    flags.DEFINE_multi_string("bucket", [], "Make this bucket if it is missing; repeatable.", flag_values=values)
+    flags.DEFINE_multi_string("bucket", [], "Create this bucket if it is missing; repeatable.", flag_values=values)
     flags.DEFINE_multi_string(
         "fault",
         [],
-        "Break requests: 408, 429, 500, 503, lost-reply, reset, reset-body, stall or slow, then any of method=, path= "
-        "(a regular expression), percent=, nth=3-5, times=, seconds= and then=drop (stall), rate= (slow), after= "
-        "(reset-body), with commas; repeatable.",
+        "Make requests fail: 408, 429, 500, 503, lost-reply, reset, reset-body, stall or slow, followed by any of "
+        "method=, path= (a regular expression), percent=, nth=3-5, times=, seconds= and then=drop (stall), rate= "
+        "(slow), after= (reset-body), separated by commas; repeatable.",
         flag_values=values,
     )
-    flags.DEFINE_integer("fault_seed", 0, "Decides which requests a fault's percents hit.", flag_values=values)
+    flags.DEFINE_integer("fault_seed", 0, "Random seed of the faults with percent=.", flag_values=values)
     flags.DEFINE_float(
         "writes_per_object_second",
         0.0,
-        "Answer 429 to more writes of one object in a second; the real service takes one. 0: any number.",
+        "Answer 429 to more writes of one object per second; the real service allows one. 0: no limit.",
         0.0,
         flag_values=values,
     )
     flags.DEFINE_multi_string(
         "allowed_host",
         [],
-        "Answer requests for this host name, too, for clients that reach the endpoint under a name of your own; "
-        "repeatable.",
+        "Also answer requests for this host name, for clients that reach the endpoint under another name; repeatable.",
         flag_values=values,
     )
-    flags.DEFINE_bool("fsync", False, "What was acknowledged survives a power cut; slower.", flag_values=values)
+    flags.DEFINE_bool("fsync", False, "Sync each write to disk before acknowledging it; slower.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
@@ -89,29 +85,29 @@ def _run(call: Invocation) -> int:
         serve(endpoint, say=lambda line: print(line, flush=True))
     except EmulatorRunning as error:
         running = locate(endpoint.folder)
-        if running is None:  # it is just being started, or ended
+        if running is None:  # it is starting or stopping
             raise
         raise EmulatorRunning(
-            f"the buckets in {endpoint.folder} are served already, by process {running.process.pid}; use it (export "
-            f"STORAGE_EMULATOR_HOST={running.url}), end it, or choose another folder with --dir"
+            f"process {running.process.pid} already serves the buckets in {endpoint.folder}; use it (export "
+            f"STORAGE_EMULATOR_HOST={running.url}), stop it, or choose another folder with --dir"
         ) from error
     except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise Refused(
-            f"{endpoint.folder} cannot hold buckets: {error.filename}: {error.strerror}; choose a folder of yours "
+            f"{endpoint.folder} cannot hold buckets: {error.filename}: {error.strerror}; choose another folder "
             "with --dir"
         ) from error
     return 0
 
 
 GCS = Command(
-    summary="Serves the Cloud Storage API over folders on this machine, in the foreground until SIGTERM or Ctrl-C.",
+    summary="Serves the Cloud Storage API from folders on this machine, in the foreground until SIGTERM or Ctrl-C.",
     usage="[--dir=DIR] [--port=N] [--https_port=N] [--bucket=NAME ...] [--fault=FAULT ...]",
     details=(
         "For google-cloud-storage, gcsfs, tensorstore and gsutil without a cloud account: generations, preconditions, "
-        "checksums, resumable uploads, listings, compose, batches. It prints how to point them at it. Objects are "
-        "plain files in the bucket's folder, and a file that is copied there is an object.\n\n"
-        "It listens on 127.0.0.1 and answers processes of this user and of root only, and no web page. Faults can be "
-        "changed while it runs: GET, PUT (a JSON list) and DELETE of /_emulator/faults."
+        "checksums, resumable uploads, listings, compose, batches. On start it prints how to configure them. Objects "
+        "are plain files in the bucket's folder; a file that you copy there is an object.\n\n"
+        "It listens on 127.0.0.1 and answers only processes of this user and root, and no web page. To change the "
+        "faults while it runs, use GET, PUT (a JSON list) and DELETE of /_emulator/faults."
     ),
     examples=(
         "bastion emulator gcs --bucket=team",

@@ -1,7 +1,4 @@
-"""`bastion emulator tpu`: the Cloud TPU API on this machine, in the foreground.
-
-Layer: cli. What there is to know of the emulator is in `bastion.emulators.tpu`; this is what a user sees of it.
-"""
+"""`bastion emulator tpu`: the Cloud TPU API on this machine (`bastion.emulators.tpu`), in the foreground."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "state_dir",
         None,
-        "The folder for everything that it keeps (default: $BASTION_HOME/emulator-tpu).",
+        "The folder for its state (default: $BASTION_HOME/emulator-tpu).",
         flag_values=values,
     )
     flags.DEFINE_integer(
         "port",
         0,
-        "gRPC port on 127.0.0.1; 0: the last one if it is free, else any.",
+        "gRPC port on 127.0.0.1; 0: the previous one if it is free, else any.",
         0,
         _PORT_MAX,
         flag_values=values,
@@ -34,35 +31,35 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "capacity",
         [],
-        "What exists: ZONE/TYPE=NODES or ZONE/FAMILY=UNITS, for example us-central2-b/v4-8=2 or us-central2-b/v4=64. "
-        "What is not named has no limit; repeatable.",
+        "Available capacity: ZONE/INSTANCE_TYPE=NODES or ZONE/RESOURCE_TYPE=UNITS, like us-central2-b/v4-8=2 or "
+        "us-central2-b/v4=64. Anything else is unlimited; repeatable.",
         flag_values=values,
     )
     flags.DEFINE_multi_string(
         "quota",
         [],
-        "What the project may hold: REGION/FAMILY=UNITS, for example us-central2/v4=64; repeatable.",
+        "The project's quota: REGION/RESOURCE_TYPE=UNITS, like us-central2/v4=64; repeatable.",
         flag_values=values,
     )
     for name, default, what in (
-        ("create_seconds", 0.0, "How long every creation of a node takes before its hosts boot."),
-        ("wait_seconds", 0.0, "How long every queued resource waits for resources at least."),
-        ("notice_seconds", 30.0, "Between the notice of a pre-emption or a maintenance and the end of the hosts."),
-        ("grace_seconds", 5.0, "Between SIGTERM and SIGKILL when hosts end."),
-        ("fault_seconds", 30.0, "What goes wrong with a ready node by chance does so within this time."),
+        ("create_seconds", 0.0, "Time to create a node, before its hosts boot."),
+        ("wait_seconds", 0.0, "Minimum time that a queued resource waits."),
+        ("notice_seconds", 30.0, "Time between the notice of a preemption or maintenance and the end of the hosts."),
+        ("grace_seconds", 5.0, "Time between SIGTERM and SIGKILL when hosts end."),
+        ("fault_seconds", 30.0, "A random fault hits a ready node within this time."),
     ):
         flags.DEFINE_float(name, default, what, 0.0, flag_values=values)
-    flags.DEFINE_bool("no_boot", False, "Nodes have no hosts: they become READY and nothing runs.", flag_values=values)
+    flags.DEFINE_bool("no_boot", False, "Nodes become READY without hosts; nothing runs.", flag_values=values)
     flags.DEFINE_multi_string(
         "fault",
         [],
-        "What goes wrong by chance, KIND:RATE with a rate from 0 to 1: stockout and hang of creations; preempt (spot), "
+        "Random faults, FAULT:RATE with a rate from 0 to 1: stockout and hang of creations; preempt (spot), "
         "maintenance, crash and silent-crash of ready nodes; unavailable, throttled and lost-reply of calls; "
         "repeatable.",
         flag_values=values,
     )
-    flags.DEFINE_integer("fault_seed", 0, "Decides which nodes and calls the rates hit.", flag_values=values)
-    flags.DEFINE_integer("hosts_max", 16, "Most hosts of one node.", 1, flag_values=values)
+    flags.DEFINE_integer("fault_seed", 0, "Random seed of the faults.", flag_values=values)
+    flags.DEFINE_integer("hosts_max", 16, "Maximum number of hosts of one node.", 1, flag_values=values)
 
 
 def _run(call: Invocation) -> int:
@@ -92,7 +89,7 @@ def _run(call: Invocation) -> int:
         serve(settings, say=lambda line: print(line, flush=True))
     except EmulatorRunning as error:
         running = locate(folder)
-        if running is None:  # it is just being started, or ended
+        if running is None:  # it is starting or stopping
             raise
         raise _served(folder, running.process.pid, running.endpoint) from error
     return 0
@@ -100,21 +97,20 @@ def _run(call: Invocation) -> int:
 
 def _served(folder: Path, pid: int, endpoint: str) -> BastionError:
     return BastionError(
-        f"{folder} is served already, by process {pid} at {endpoint}; use it, end it, or choose another folder with "
+        f"process {pid} already serves {folder} at {endpoint}; use it, stop it, or choose another folder with "
         "--state_dir"
     )
 
 
 TPU = Command(
     summary="Serves the Cloud TPU API (v2) on this machine, in the foreground until SIGTERM or Ctrl-C.",
-    usage="[--state_dir=DIR] [--port=N] [--capacity=ZONE/TYPE=N ...] [--fault=KIND:RATE ...] [--no_boot]",
+    usage="[--state_dir=DIR] [--port=N] [--capacity=ZONE/TYPE=N ...] [--fault=FAULT:RATE ...] [--no_boot]",
     details=(
-        "For whoever tests against Cloud TPU without a cloud account: nodes, queued resources and long-running "
-        "operations with their states and errors, through the unmodified google-cloud-tpu client. A node's hosts are "
-        "processes that run its startup script, each with a metadata server of its own. It prints how to point a "
-        "client at it.\n\n"
-        "Faults can be asked for while it runs, by files in DIR/faults; DIR/events.jsonl tells what happened. The end "
-        "of the emulator is the end of all its nodes. The reference's page on the emulator has all of it."
+        "For tests against Cloud TPU without a cloud account: nodes, queued resources and long-running operations with "
+        "their states and errors, through the unmodified google-cloud-tpu client. A node's hosts are processes that "
+        "run its startup script, each with its own metadata server. On start it prints how to configure a client.\n\n"
+        "To cause faults while it runs, write files in DIR/faults; DIR/events.jsonl records what happened. All nodes "
+        "end with the emulator. See the reference page of the emulator."
     ),
     examples=(
         "bastion emulator tpu --capacity=us-central2-b/v4-8=2 --create_seconds=20 --no_boot",

@@ -1,7 +1,4 @@
-"""`bastion instance-types`: what there is to run on.
-
-Layer: cli.
-"""
+"""`bastion instance-types`: the available hardware."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def _run(call: Invocation) -> int:
     if call.operands:
         family = instance_types.family_of(call.operands[0])
         if not family:
-            raise Refused(f"there is no family {plain(call.operands[0])!r}; there are {', '.join(families)}")
+            raise Refused(f"no such resource type: {plain(call.operands[0])!r}; use one of {', '.join(families)}")
         kinds = [kind for kind in kinds if kind.resource_type == family]
     if call.json:
         emit_json(
@@ -52,24 +49,23 @@ def _run(call: Invocation) -> int:
     ]
     print(table(("NAME", "QUOTA", "HOSTS", "CHIPS", "TOPOLOGY", "ZONES"), rows), end="")
     if not call.operands:
-        say(f"bastion instance-types FAMILY shows one family: {', '.join(families)}")
+        say(f"use bastion instance-types RESOURCE_TYPE to show one resource type: {', '.join(families)}")
     return 0
 
 
 def _place(kind: InstanceType) -> tuple[bool, str, int]:
-    """Served ones first, each family together, its smallest first; the table has newer rows at its end."""
+    """The sort key: served types first, by resource type, smallest first."""
     return not kind.served, kind.resource_type, kind.amount
 
 
 TYPES = Command(
-    summary="Lists the instance types, with their hosts and what they cost of the quota.",
-    usage="[FAMILY] [--output=json]",
-    details="""QUOTA is what one slice takes of a project's share: the number in its name, which counts TensorCores for
-        v2, v3, v4 and v5p, and chips for v5litepod and v6e. ZONES are those where the type was offered when this table
-        was made; `bastion daemon check-config` says which ones a bastion uses.
+    summary="Lists the instance types, with their hosts and their use of quota.",
+    usage="[RESOURCE_TYPE] [--output=json]",
+    details="""QUOTA is how many units of a project's share one slice uses: the number in its name, which counts
+        TensorCores for v2, v3, v4 and v5p, and chips for v5litepod and v6e. ZONES are those that offered the type when
+        this table was made; `bastion daemon check-config` shows the zones that a bastion uses.
 
-        What is "known, not served" cannot be asked for: slices come from the Cloud TPU API, which does not
-        offer it.""",
+        You cannot use the types "known, not served": the Cloud TPU API does not offer them.""",
     examples=("bastion instance-types", "bastion instance-types v4", "bastion instance-types v5e --output=json"),
     operands=(0, 1),
     takes_target=False,

@@ -1,7 +1,4 @@
-"""`bastion local up|down|status`: the bastion on this machine.
-
-Layer: cli. What there is to know of its processes is in `bastion.wiring.local`; this is what a user sees of it.
-"""
+"""`bastion local up|down|status`: the bastion on this machine (`bastion.wiring.local`)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from bastion.wiring.roots import Root
 
 
 def ensure_up(tell: Callable[[str], None]) -> Root:
-    """Starts the local bastion if it is not running; returns its ROOT."""
+    """Start the local bastion if it is not running; return its ROOT."""
     return up(LocalHome(bastion_home()), user=default_user(), say=tell)
 
 
@@ -33,7 +30,7 @@ def _down(_: Invocation) -> int:
     if before.daemon is None and before.emulator is None:
         say("the local bastion was not running")
     else:
-        say(f"the local bastion is down; the bucket stays in {home.root.url}")
+        say(f"the local bastion is down; its bucket remains in {home.root.url}")
     return 0
 
 
@@ -62,26 +59,26 @@ def _status(call: Invocation) -> int:
     return 0 if found.up else 1
 
 
-_ABOUT = "Everything local lies under $BASTION_HOME (default: the XDG data folder, ~/.local/share/bastion)."
+_ABOUT = "All local files are in $BASTION_HOME (default: bastion in the XDG data folder, ~/.local/share/bastion)."
 
 UP = Command(
-    summary="Starts the bastion on this machine, unless it runs, and waits until it acts.",
+    summary="Starts the bastion on this machine if it is not running, and waits until it is ready.",
     usage="",
-    details=f"`launch` and `submit` do it by themselves. It ends after an hour with nothing to do. {_ABOUT}",
+    details=f"`launch` and `submit` do this by themselves. It stops after an hour without jobs. {_ABOUT}",
     examples=("bastion local up",),
     takes_target=False,
     run=_up,
 )
 DOWN = Command(
-    summary="Ends the bastion on this machine, its emulator and everything they run.",
+    summary="Stops the bastion on this machine, its emulator and everything they run.",
     usage="",
-    details=f"The bucket stays. Jobs that were running start again with the next `bastion local up`. {_ABOUT}",
+    details=f"The bucket remains. The next `bastion local up` restarts jobs that were running. {_ABOUT}",
     examples=("bastion local down",),
     takes_target=False,
     run=_down,
 )
 STATUS = Command(
-    summary="Shows what of the local bastion runs; exits with 1 if its daemon does not.",
+    summary="Shows which parts of the local bastion are running; exits with 1 if its daemon is not.",
     usage="[--output=json]",
     details=_ABOUT,
     examples=("bastion local status",),

@@ -1,7 +1,4 @@
-"""`bastion sweep`: deletes the slices that a crash left and no job needs.
-
-Layer: cli. What is a leftover, `bastion.daemon.orphans` says.
-"""
+"""`bastion sweep`: delete orphaned slices (`bastion.daemon.orphans`)."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from bastion.core.model.daemon_settings import SettingsError
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.ports import ObjectStore
 
-# Between the two readings of the bucket: longer than anybody takes to write one object.
+# Between the two readings of the bucket: longer than any write of one object.
 _LOOK_AGAIN_SECONDS = 1.0
 
 
@@ -31,8 +28,8 @@ def _define(values: flags.FlagValues) -> None:
         "slices",
         None,
         ("cloud", "emulated"),
-        "Where slices come from: the Cloud TPU API as config/daemon.toml says, or the emulator on this machine "
-        "(default: emulated if the bucket is on this machine, too, else cloud).",
+        "Source of slices: the Cloud TPU API with the settings in config/daemon.toml, or the emulator on this machine "
+        "(default: emulated if the bucket is on this machine, else cloud).",
         flag_values=values,
     )
 
@@ -77,28 +74,28 @@ def _run(call: Invocation) -> int:
     for problem in (*found.problems, *(f"{e.status.ref.name} was not deleted: {p}" for e, _, p in rows if p)):
         say(f"bastion: {plain(problem)}")
     if not rows and not found.problems:
-        say(f"nothing to sweep: {found.current} slices, all needed by jobs" if found.current else "there are no slices")
+        say(f"nothing to sweep: jobs need all {found.current} slices" if found.current else "there are no slices")
     if rows and call.flags.dry_run:
-        say("nothing was deleted, as --dry_run asks")
+        say("dry run: nothing was deleted")
     return EXIT_INFRASTRUCTURE if failed else 0
 
 
 def _settings(store: ObjectStore) -> Provisioning | None:
-    """The operator's settings; None if there are none.
+    """The operator settings; None if there are none.
 
     Raises:
-        Refused: they are broken: their zones are not known, so it would not be known what was not looked at.
+        Refused: they are not valid, so their zones are unknown.
     """
     try:
         return daemon_settings.load(store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES).data)
     except NotFound:
         return None
     except SettingsError as error:
-        raise Refused(f"{keys.DAEMON_SETTINGS} is broken: {error}; see 'bastion daemon check-config'") from error
+        raise Refused(f"{keys.DAEMON_SETTINGS} is not valid: {error}; see 'bastion daemon check-config'") from error
 
 
 def _status(store: ObjectStore) -> Any:
-    """What the daemon published; None if it cannot be read."""
+    """The published status; None if it cannot be read."""
     try:
         data = store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES).data
         return documents.loads(data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES)
@@ -128,15 +125,15 @@ def _document(found: Any, rows: list[tuple[Any, str, str]], *, dry_run: bool) ->
 
 
 SWEEP = Command(
-    summary="Deletes the slices that a crash left and no job needs.",
+    summary="Deletes orphaned slices, which no job needs.",
     usage="[--dry_run] [--slices=cloud|emulated] [--output=json]",
-    details="""The daemon does the same by itself; this is for a bastion whose daemon is gone, and for whoever wants to
-        see. Only what has this bastion's label and the name of a run of its own is ever deleted, and nothing that a job
-        needs. What failed or was taken back goes first: it holds quota until it is deleted.
+    details="""The daemon does this by itself; use this command if the daemon is gone, or to look. It deletes only
+        slices with this bastion's label and the name of one of its runs, and none that a job needs. Failed and
+        preempted slices go first: they use quota until they are deleted.
 
-        It is looked for in the zones of config/daemon.toml, of the jobs, and in those that the settings had until
-        lately. A deletion takes its time; what is under way is shown as being deleted. Exits with 75 if something could
-        not be seen or deleted. Whoever runs it needs the right to list and delete TPU nodes and queued resources.""",
+        It searches the zones of config/daemon.toml, of the jobs, and those that were recently in the settings. A
+        deletion takes some time; meanwhile the slice is shown as being deleted. Exits with 75 if a slice could not be
+        listed or deleted. Requires the right to list and delete TPU nodes and queued resources.""",
     examples=(
         "bastion sweep --dry_run",
         "bastion sweep --root=gs://my-bucket/team-bastion",

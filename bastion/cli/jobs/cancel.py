@@ -1,7 +1,4 @@
-"""`bastion cancel JOB...`: asks for the end of jobs.
-
-Layer: cli.
-"""
+"""`bastion cancel JOB...`: request the end of jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ def _run(call: Invocation) -> int:
     client, target = open_client(call)
     user = default_user()
     for name in call.operands:
-        client.check_name(name)  # all of them, before the first one is cancelled
+        client.check_name(name)  # check every name before cancelling any job
     code = 0
     cancelled: list[Cancelled] = []
     for name in dict.fromkeys(call.operands):
@@ -50,7 +47,7 @@ def _run(call: Invocation) -> int:
 def _told(done: Cancelled) -> str:
     if done.removed:
         return f"removed the refused spec of {done.name}"
-    return f"{done.name} was being cancelled already" if done.already else f"cancelling {done.name}"
+    return f"{done.name} is already being cancelled" if done.already else f"cancelling {done.name}"
 
 
 def _wait(client: Client, target: Target, cancelled: list[Cancelled]) -> int:
@@ -72,12 +69,12 @@ def _wait(client: Client, target: Target, cancelled: list[Cancelled]) -> int:
 
 
 CANCEL = Command(
-    summary="Cancels jobs: those that wait and those that run.",
+    summary="Cancels waiting and running jobs.",
     usage="JOB... [--wait]",
-    details="""A running job gets SIGTERM and a grace period. The bastion honours the wish at its next look; --wait
-        waits until the jobs have ended. A spec that the bastion refuses (INVALID) is removed.
+    details="""A running job gets SIGTERM and a grace period. The request applies at the next poll; --wait waits until
+        the jobs have ended. If the daemon refuses a job's spec (INVALID), the spec is deleted.
 
-        Exits with 0 if every job is being cancelled, with 64 if one does not exist or has ended already.""",
+        Exits with 0 if all jobs are being cancelled, and with 64 if one does not exist or has already ended.""",
     examples=("bastion cancel train-1", "bastion cancel --wait train-1 train-2"),
     operands=(1, None),
     takes_output=True,

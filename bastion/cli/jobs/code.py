@@ -1,7 +1,4 @@
-"""The code that a launched job takes along: `--bundle`, `--bundle_exclude`, `--bundle_allow`.
-
-Layer: cli.
-"""
+"""The code of a launched job: `--bundle`, `--bundle_exclude`, `--bundle_allow`."""
 
 from __future__ import annotations
 
@@ -31,33 +28,33 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "bundle",
         None,
-        "The folder whose code the job takes along, or none. Without it the current folder if that is in a git "
-        "working tree, else none.",
+        "The folder whose code to upload with the job, or none. Default: the current folder if it is in a git "
+        "repository, else none.",
         flag_values=values,
     )
     flags.DEFINE_multi_string(
         "bundle_exclude",
         [],
-        "Leaves files and folders out of the bundle, like data, *.ckpt or runs/old; once for each pattern. One with a "
-        "slash counts from the bundle's top.",
+        "Leave matching files and folders out of the bundle, like data, *.ckpt or runs/old; repeat it for more "
+        "patterns. A pattern with a slash is relative to the bundle's top.",
         flag_values=values,
     )
     flags.DEFINE_multi_string(
         "bundle_allow",
         [],
-        "Packs a file although it looks like a secret; once for each pattern, as for --bundle_exclude.",
+        "Pack a matching file even if it looks like a secret; repeat it for more patterns, as with --bundle_exclude.",
         flag_values=values,
     )
 
 
 def packed(call: Invocation, *, without: str = "") -> Bundle | None:
-    """The bundle that the flags ask for, and a line on stderr if there is none.
+    """Pack the bundle that the flags ask for, or say on stderr why there is none.
 
     Args:
-        without: Path of a file that is no code: the spec itself, if it lies in the folder.
+        without: Path of a file to leave out: the spec itself, if it is in the folder.
 
     Raises:
-        Refused: it cannot be packed, or must not be.
+        Refused: the folder cannot be packed, or holds something that must not be uploaded.
     """
     asked = call.flags.bundle
     for flag in ("bundle_exclude", "bundle_allow"):
@@ -66,14 +63,14 @@ def packed(call: Invocation, *, without: str = "") -> Bundle | None:
     if asked == _NONE:
         return None
     if asked == "":
-        raise Refused("--bundle is empty; write --bundle=DIR or --bundle=none")
+        raise Refused("--bundle is empty; use --bundle=DIR or --bundle=none")
     from bastion.client.code import bundle
     from bastion.client.code import files as code_files
 
     folder = Path(asked or ".").expanduser()
     top = None if asked else code_files.git_top(folder.absolute())
     if not asked and top is None:
-        say("bastion: no code goes along: this folder is in no git working tree (--bundle=DIR packs one)")
+        say("bastion: not uploading code: this folder is not in a git repository (use --bundle=DIR to pack a folder)")
         return None
     try:
         exclude = [*call.flags.bundle_exclude, *_pattern_of(without, folder)]
@@ -81,25 +78,25 @@ def packed(call: Invocation, *, without: str = "") -> Bundle | None:
     except bundle.NothingToPack:
         if asked:
             raise
-        say("bastion: no code goes along: git counts nothing in this folder (--bundle=DIR packs another)")
+        say("bastion: not uploading code: git has no files in this folder (use --bundle=DIR to pack another)")
         return None
     if top is not None and not top.samefile(found.folder):
         whole = plain(str(top))
-        say(f"bastion: of the git working tree {whole} only this folder goes along (all of it: --bundle={whole})")
+        say(f"bastion: packing only this folder of the git repository {whole} (use --bundle={whole} to pack all of it)")
     for number, what in enumerate(found.left_out):
         if number == _LEFT_OUT_NAMED:
-            say(f"bastion: and {len(found.left_out) - number} more are left out of the bundle")
+            say(f"bastion: not packing {len(found.left_out) - number} more files")
             break
-        say(f"bastion: {plain(what)} is left out of the bundle")
+        say(f"bastion: not packing {plain(what)}")
     return found
 
 
 def file_of_stdout() -> str:
-    """Return the path of the file that stdout is redirected to; empty if it is none."""
+    """Return the path of the file that stdout is redirected to; empty if there is none."""
     try:
         is_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
         return str(Path(f"/proc/self/fd/{sys.stdout.fileno()}").readlink()) if is_file else ""
-    except (OSError, ValueError):  # no such place on this system, or somebody has put something else there
+    except (OSError, ValueError):  # no /proc on this system, or sys.stdout was replaced
         return ""
 
 
@@ -110,53 +107,53 @@ def _pattern_of(path: str, folder: Path) -> list[str]:
         inside = Path(path).resolve().relative_to(folder.resolve())
     except ValueError:
         return []
-    # A slash binds the pattern to the folder's top.
+    # The slash anchors the pattern at the folder's top.
     return [f"./{glob.escape(str(inside))}"]
 
 
 def ensure_stored(call: Invocation, client: Client, url: str | None, *, spec_file: str) -> None:
-    """Upload the code of a spec that `launch --dry_run` made, if it is not in the bucket.
+    """Upload the code of a spec made by `launch --dry_run`, if it is not in the bucket.
 
     Args:
         url: The spec's `code_asset_path`.
 
     Raises:
-        Refused: it is not in the bucket, and this folder does not have it.
-        StoreError: it cannot be stored.
+        Refused: the bucket does not have it, and neither does this folder.
+        StoreError: the upload failed.
     """
     digest = bundles.digest_in(url or "")
     if not digest or url != f"{client.root.url}/{keys.bundle(digest)}" or client.store.head(keys.bundle(digest)):
         return
     bundle = packed(call, without=spec_file)
     if bundle is None or bundle.sha256 != digest:
-        here = "there is no code here" if bundle is None else f"the code in {plain(str(bundle.folder))} is different"
+        here = "there is no code here" if bundle is None else f"the code in {plain(str(bundle.folder))} differs"
         raise Refused(
-            f"the code of this spec, {plain(url)}, is not in the bucket, and {here}; run bastion submit where bastion "
-            "launch --dry_run ran, with the same --bundle flags, or make the spec again"
+            f"the code of this spec, {plain(url)}, is not in the bucket, and {here}; run bastion submit in the folder "
+            "of bastion launch --dry_run with the same --bundle flags, or make the spec again"
         )
     store(client, bundle)
 
 
 def url_of(client: Client, bundle: Bundle) -> str:
-    """What the job's `code_asset_path` is."""
+    """The job's `code_asset_path`."""
     return f"{client.root.url}/{bundle.key}"
 
 
 def store(client: Client, bundle: Bundle) -> None:
-    """Uploads it, unless it is there, and says so in a line.
+    """Upload the bundle unless it is in the bucket, and say so.
 
     Raises:
-        StoreError: it cannot be stored.
+        StoreError: the upload failed.
     """
     from bastion.client.code.bundle import upload
 
     try:
         new = upload(client.store, bundle)
     except AccessDenied as error:
-        raise AccessDenied(f"the code cannot be stored: {error}; --bundle=none launches without it") from error
-    files = f"{bundle.files} file{'' if bundle.files == 1 else 's'} of {plain(str(bundle.folder))}"
-    how = f"uploaded, {_size(len(bundle.data))}" if new else "in the bucket already"
-    say(f"bastion: {files} {'goes' if bundle.files == 1 else 'go'} along ({how})")
+        raise AccessDenied(f"cannot upload the code: {error}; use --bundle=none to launch without it") from error
+    files = f"{bundle.files} file{'' if bundle.files == 1 else 's'} from {plain(str(bundle.folder))}"
+    how = f"uploaded, {_size(len(bundle.data))}" if new else "already uploaded"
+    say(f"bastion: packed {files} ({how})")
 
 
 def _size(count: int) -> str:

@@ -1,7 +1,4 @@
-"""What a launched job stores encrypted: `--proxy`, or the setting of that name.
-
-Layer: cli.
-"""
+"""What a launched job encrypts: `--proxy`, or the setting of that name."""
 
 from __future__ import annotations
 
@@ -23,39 +20,39 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "proxy",
         [],
-        "Encrypts what the job stores: BUCKET[/PREFIX]:KEY with a KEY as Cloud KMS names it "
-        "(projects/P/locations/L/keyRings/R/cryptoKeys/K), several with commas, or once for each. Without it the "
-        "setting proxy counts; an empty one encrypts nothing.",
+        "Encrypt what the job stores: BUCKET[/PREFIX]:KEY, where KEY is a Cloud KMS key name "
+        "(projects/P/locations/L/keyRings/R/cryptoKeys/K). Separate several with commas, or repeat the flag. Default: "
+        "the setting proxy; an empty value encrypts nothing.",
         flag_values=values,
     )
 
 
 def chosen(call: Invocation) -> str:
-    """The mapping for the job; empty: it has no proxy.
+    """The job's mapping; empty: no proxy.
 
     Raises:
-        Refused: it is malformed, or the job is none that could have one.
+        Refused: it is malformed, or the job has no slice.
     """
     parts = [part for part in call.flags.proxy if part.strip()]
     if parts:
         mapping = ",".join(parts)
         KeyMapping.parse(mapping, called=_FLAG)
         if not call.flags.instance_type:
-            raise Refused(f"{_FLAG} needs --instance_type: only on slices the proxy runs beside the command")
+            raise Refused(f"{_FLAG} applies only to slice jobs; add --instance_type")
         return mapping
-    # Not a word about a setting that the user has just set aside.
+    # An empty --proxy overrides the setting, which is then not checked either.
     setting = "" if call.flags["proxy"].present else read_config().get("proxy", "")
     if not setting:
         return ""
     KeyMapping.parse(setting, called="the setting proxy")
     if not call.flags.instance_type:
-        say("bastion: the setting proxy does not count for a job without --instance_type; nothing is encrypted")
+        say("bastion: nothing is encrypted: the setting proxy applies only to slice jobs")
         return ""
     return setting
 
 
 def check_place(mapping: str, root: Root) -> None:
-    """Refuses a mapping that reaches into the bastion's own folder: what hosts and daemon write there is plaintext.
+    """Refuse a mapping that covers the bastion's own folder, where hosts and daemon write plaintext.
 
     Raises:
         Refused: it does.
@@ -64,11 +61,11 @@ def check_place(mapping: str, root: Root) -> None:
         return
     bucket, _, folder = root.url.removeprefix("gs://").partition("/")
     if root.local:
-        # So the storage endpoint of this machine names it.
+        # The bucket's name at this machine's storage endpoint.
         bucket, folder = PurePath(root.bucket).name, root.bastion
     entry = KeyMapping.parse(mapping).overlapping(bucket, f"{folder}/")
     if entry is not None:
         raise Refused(
-            f"the proxy's mapping: {plain(entry.bucket)}/{plain(entry.prefix)} takes in the bastion's own folder "
-            f"{root.url}, which is read and written as it is; name a prefix beside it, like {entry.bucket}/checkpoints/"
+            f"--proxy: {plain(entry.bucket)}/{plain(entry.prefix)} covers the bastion's own folder {root.url}, which "
+            f"must stay unencrypted; use another prefix, like {entry.bucket}/checkpoints/"
         )

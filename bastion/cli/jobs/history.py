@@ -1,7 +1,4 @@
-"""`bastion history JOB`: one line per transition, with its reason.
-
-Layer: cli.
-"""
+"""`bastion history JOB`: one line per transition, with its reason."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def _run(call: Invocation) -> int:
     lines = client.history(name)
     if not lines:
         client.require(name)
-        say(f"bastion: nothing has happened to {plain(name)} yet")
+        say(f"bastion: {plain(name)} has no history yet")
     if call.json:
         emit_json([_document(line) for line in lines])
         return 0
@@ -39,8 +36,8 @@ def _document(line: str) -> dict[str, object]:
 HISTORY = Command(
     summary="Shows what happened to a job: one line per change, with its reason.",
     usage="JOB [--output=json]",
-    details="""Each line is the instant (UTC), the job's uid with the line's number, the status, and what happened. If
-        several jobs had the name one after another, all of them are shown; the uid tells them apart.""",
+    details="""Each line has the time (UTC), the job's uid with the line's number, the status, and the event. If several
+        jobs have had the name, all of them are shown; the uid tells them apart.""",
     examples=("bastion history train-1",),
     operands=(1, 1),
     takes_output=True,

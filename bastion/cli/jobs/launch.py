@@ -1,12 +1,8 @@
-"""`bastion launch`: a command line becomes a job.
-
-Layer: cli.
-"""
+"""`bastion launch`: run a command line as a job."""
 
 from __future__ import annotations
 
-import math
-import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -15,11 +11,13 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.jobs import code as job_code
 from bastion.cli.jobs import encryption as job_proxy
-from bastion.cli.jobs.command_line import check_text, command_line, draw_name, environment, masked, one_word, unwrap
+from bastion.cli.jobs import options as job_options
+from bastion.cli.jobs.command_line import command_line, draw_name, masked, one_word, unwrap
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.cli.output import emit_json, plain, say
+from bastion.cli.target import resolve
 from bastion.cli.user import choose_project, default_user
-from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 
 if TYPE_CHECKING:
@@ -28,94 +26,10 @@ if TYPE_CHECKING:
     from bastion.core.model.job_spec import JobSpec
 
 _EXAMPLE = "bastion launch --instance_type=tpu-v4-32 --wait -- python3 train.py"
-_TEXTS = (
-    "name", "user_id", "project_id", "cleanup_command", "instance_type", "expected_duration", "max_wait", "setup",
-    "output_dir",
-)  # fmt: skip
-_NO_COMMAND = "the command to run is missing; it comes after --"
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("name", None, "The job's name. Without it one is made up.", flag_values=values)
-    flags.DEFINE_string(
-        "instance_type",
-        "",
-        "What to run on, like tpu-v4-32 (bastion instance-types lists them). Without it the command runs on the "
-        "bastion itself.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "num_replicas",
-        1,
-        "How many slices of that type.",
-        lower_bound=1,
-        upper_bound=limits.NUM_REPLICAS_MAX,
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "project_id", None, "Project that is charged. Without it your only project.", flag_values=values
-    )
-    flags.DEFINE_string("user_id", None, "Who you are. Without it your login name.", flag_values=values)
-    flags.DEFINE_integer(
-        "priority",
-        limits.PRIORITY_DEFAULT,
-        f"From {limits.PRIORITY_MIN} (the highest) to {limits.PRIORITY_MAX}; counts within the project.",
-        lower_bound=limits.PRIORITY_MIN,
-        upper_bound=limits.PRIORITY_MAX,
-        flag_values=values,
-    )
-    flags.DEFINE_multi_string(
-        "env", [], "NAME=VALUE for the command's environment; once for each variable.", flag_values=values
-    )
-    flags.DEFINE_string(
-        "cleanup_command",
-        None,
-        "One bash command line that runs on the bastion after a job that was started, however it ended.",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "expected_duration",
-        None,
-        "How long it will run, about: 90s, 45m, 2h, 3d. It only tells when those who wait can start; nothing stops "
-        "the job then.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "max_tries",
-        None,
-        "How often the command may run on its slices before its failure counts. Without it once.",
-        lower_bound=1,
-        upper_bound=limits.TRIES_MAX,
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "max_wait",
-        None,
-        "How long it may wait for capacity in all: 90s, 45m, 2h, 3d. Then it fails. Without it for ever.",
-        flag_values=values,
-    )
-    job_code.define(values)
-    flags.DEFINE_string(
-        "setup",
-        None,
-        "One bash command line that runs in the bundle's folder on each host before the command. Without it the "
-        "bundle's requirements.txt or pyproject.toml is installed; an empty one does nothing.",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "output_dir",
-        None,
-        "Folder below the command's own, like out, whose content is stored and restored in the next attempt.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "output_sync",
-        None,
-        ["each", "worker0"],
-        "What an attempt begins with on each host: its own stored outputs, or host 0's. Without it its own.",
-        flag_values=values,
-    )
-    job_proxy.define(values)
+    job_options.define(values)
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
     )
@@ -124,7 +38,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "show_secrets",
         False,
-        "With --dry_run: show the values of variables that sound secret, so that bastion submit takes the spec.",
+        "With --dry_run: show the values of variables whose names look secret; bastion submit needs them.",
         flag_values=values,
     )
     flags.DEFINE_boolean(
@@ -133,32 +47,30 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
-    if not call.command:
-        what = "nothing follows the --; write the command there" if call.command is not None else _NO_COMMAND
-        raise Refused(f"{what}, for example: {_EXAMPLE}")
-    if not call.command[0].strip():
-        raise Refused(f"the command's first word is empty; write a program, for example: {_EXAMPLE}")
-    arguments, note = (list(call.command), "") if call.flags.raw else unwrap(call.command)
+    from bastion.core.model import job_spec
+
+    arguments, hints = _arguments(call)
     command = command_line(arguments)
-    variables = environment(call.flags.env)
-    for flag in _TEXTS:
-        check_text(call.flags[flag].value or "", f"--{flag}")
-        if call.flags[flag].value == "" and call.flags[flag].present and flag != "setup":
-            raise Refused(f"--{flag} is empty; give it a value or leave it out")
-    if call.flags.instance_type:
-        _check_type(call.flags.instance_type)
-    else:
-        _check_without_slice(call)
-    proxy = job_proxy.chosen(call)
-    expected, max_wait = (_duration(call, flag) for flag in ("expected_duration", "max_wait"))
-    for hint in filter(None, (note, one_word(arguments))):
-        say(f"bastion: {hint}")
+    options = job_options.read(call)
+    # Everything that needs no bastion is checked first: opening the client may start one.
+    root = resolve(call.flags).root
+    job_proxy.check_place(options.proxy or "", root)
     user = call.flags.user_id or default_user()
+    name = call.flags.name if call.flags.name is not None else draw_name(user, arguments)
+    keys.check_job_name(name, bastion=root.bastion, new=True)
+    for hint in hints:
+        say(f"bastion: {hint}")
     bundle = job_code.packed(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
     client, target = open_client(call, start=not call.flags.dry_run)
-    job_proxy.check_place(proxy, target.root)
-    project = call.flags.project_id or choose_project(client, user)
-    spec = _spec(call, client, command, arguments, variables, user, project, expected, max_wait, bundle, proxy)
+    spec = job_spec.new(
+        name=name,
+        bastion=client.bastion,
+        command=command,
+        user_id=user,
+        project_id=call.flags.project_id or choose_project(client, user),
+        now=client.clock.now(),
+        options=replace(options, code_asset_path=None if bundle is None else job_code.url_of(client, bundle)),
+    )
     if call.flags.dry_run:
         return _show(call, client, spec, bundle)
     check_quota(call, client, spec)
@@ -169,96 +81,33 @@ def _run(call: Invocation) -> int:
     return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0
 
 
-def _duration(call: Invocation, flag: str) -> int | None:
-    text = call.flags[flag].value
-    return seconds_of(text, flag) if text else None
-
-
-def seconds_of(text: str, flag: str) -> int:
-    """Seconds of a flag's duration like `90s`, `45m`, `2h` or `3d`.
-
-    Raises:
-        Refused: it is no duration, or longer than a year.
-    """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text.strip())
-    seconds = math.ceil(float(found[1]) * units[found[2]]) if found else 0
-    if not 1 <= seconds <= limits.EXPECTED_DURATION_MAX_SECONDS:
-        most = limits.EXPECTED_DURATION_MAX_SECONDS // 86400
-        raise Refused(f"--{flag}={plain(text)}: write a number and a unit, like 45m or 2h, up to {most}d")
-    return seconds
-
-
-def _check_without_slice(call: Invocation) -> None:
-    """Refuses what only a job on slices has."""
-    if call.flags.num_replicas > 1:
-        raise Refused("--num_replicas needs --instance_type: only slices come several at once")
-    for flag in ("expected_duration", "max_tries", "max_wait", "setup", "output_dir", "output_sync"):
-        if call.flags[flag].value is not None:
-            raise Refused(f"--{flag} needs --instance_type: only for jobs on slices it means anything")
-
-
-def _check_type(name: str) -> None:
-    """Before anything is started for it."""
-    from bastion.core.model import instance_types
-
-    instance_types.lookup(name)
-
-
-def _spec(
-    call: Invocation,
-    client: Client,
-    command: str,
-    arguments: list[str],
-    variables: dict[str, str],
-    user: str,
-    project: str,
-    expected: int | None,
-    max_wait: int | None,
-    bundle: Bundle | None,
-    proxy: str,
-) -> JobSpec:
-    from bastion.core.model import job_spec
-
-    return job_spec.new(
-        name=call.flags.name if call.flags.name is not None else draw_name(user, arguments),
-        bastion=client.bastion,
-        command=command,
-        user_id=user,
-        project_id=project,
-        now=client.clock.now(),
-        instance_type=call.flags.instance_type,
-        num_replicas=call.flags.num_replicas,
-        priority=call.flags.priority,
-        env_vars=variables,
-        cleanup_command=call.flags.cleanup_command,
-        expected_duration_seconds=expected,
-        max_tries=call.flags.max_tries,
-        setup=call.flags.setup,
-        output_dir=call.flags.output_dir,
-        output_sync=call.flags.output_sync,
-        max_wait_seconds=max_wait,
-        proxy=proxy or None,
-        code_asset_path=None if bundle is None else job_code.url_of(client, bundle),
-    )
+def _arguments(call: Invocation) -> tuple[list[str], list[str]]:
+    """The command's arguments, and hints about them for the user."""
+    if not call.command:
+        what = "there is no command after --" if call.command is not None else "the command is missing; it follows --"
+        raise Refused(f"{what}, for example: {_EXAMPLE}")
+    if not call.command[0].strip():
+        raise Refused(f"the command is empty; name a program, for example: {_EXAMPLE}")
+    arguments, note = (list(call.command), "") if call.flags.raw else unwrap(call.command)
+    return arguments, [hint for hint in (note, one_word(arguments)) if hint]
 
 
 def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None) -> int:
-    """A dry run: the spec on stdout, and what the project holds."""
+    """Print the spec, and on stderr what the project holds."""
     from bastion.client.jobs.startable import obstacle
 
     document: dict[str, Any] = dict(spec.document)
     variables, hidden = masked(spec.env_vars)
     if hidden and call.flags.show_secrets:
-        say(f"bastion: the spec has the values of {', '.join(hidden)}; keep it private")
+        say(f"bastion: this spec contains the values of {', '.join(hidden)}; keep it private")
     elif hidden:
         document["env_vars"] = variables
         say(
-            f"bastion: the values of {', '.join(hidden)} are hidden as ***, which bastion submit refuses; "
-            "--show_secrets shows them"
+            f"bastion: the values of {', '.join(hidden)} are hidden (***), and bastion submit refuses that; "
+            "use --show_secrets to show them"
         )
     if bundle is not None:
-        say("bastion: the code is not uploaded; bastion submit, run in this folder, uploads it")
+        say("bastion: the code is not uploaded; run bastion submit in this folder to upload it")
     status = client.status() or {}
     project = (status.get("projects") or {}).get(spec.project_id)
     if call.json:
@@ -267,51 +116,51 @@ def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None
     emit_json(document)
     problem = obstacle(client, spec)
     if problem:
-        say(f"bastion: launch would refuse it: {problem}")
-    for kind, amount in sorted(spec.resources.items()):
-        say(f"bastion: it needs {amount} {kind}{_holdings(status, spec.project_id, kind, amount)}")
-    say("bastion: this was a dry run; nothing was written")
+        say(f"bastion: launch would refuse this job: {problem}")
+    for resource_type, amount in sorted(spec.resources.items()):
+        say(f"bastion: needs {amount} {resource_type}{_holdings(status, spec.project_id, resource_type, amount)}")
+    say("bastion: dry run: nothing was written")
     return 0
 
 
-def _holdings(status: Any, project: str, kind: str, amount: int) -> str:
+def _holdings(status: Any, project: str, resource_type: str, amount: int) -> str:
     usage = (status.get("projects") or {}).get(project)
-    pool = (status.get("pool") or {}).get(kind)
+    pool = (status.get("pool") or {}).get(resource_type)
     parts = []
     if usage:
-        held, owed = usage.get("usage", {}).get(kind, 0), usage.get("entitlement", {}).get(kind, 0)
-        parts.append(f"{plain(project)} holds {held} of its {owed}")
+        held, owed = usage.get("usage", {}).get(resource_type, 0), usage.get("entitlement", {}).get(resource_type, 0)
+        parts.append(f"project {plain(project)} is using {held}; its share is {owed}")
     if pool:
         total, free = pool.get("total"), pool.get("free")
-        parts.append(f"{free} of {total} are free")
+        parts.append(f"{free} of {total} free")
         if isinstance(total, int) and amount > total:
-            parts.append("that is more than the whole pool has, so it would wait until the pool grows")
+            parts.append("that is more than the whole pool, so the job would wait until the pool grows")
     return f"; {'; '.join(parts)}" if parts else ""
 
 
 LAUNCH = Command(
     summary="Runs a command as a job: on a TPU slice, or without --instance_type on the bastion itself.",
     usage="[flags] -- COMMAND [ARGUMENT...]",
-    details="""The command is what follows the first --; its arguments reach it exactly as they were given here. On a
-        slice it runs once on every host.
+    details="""The command is everything after the first --; its arguments are passed on unchanged. On a slice it runs
+        once on every host.
 
-        With --wait, bastion shows the job's progress on stderr and its output as it appears (its stdout on stdout, its
-        stderr on stderr, with the worker's number before each line if there are several hosts), and exits with the
-        job's own exit code. The codes that are bastion's: 64 refused, 75 the infrastructure gave up, 143 cancelled,
-        130 after Ctrl-C, which detaches and lets the job go on. With --output=json as well, stdout is kept for one
-        JSON document at the end, and all of the job's output goes to stderr.
+        With --wait, bastion shows the job's progress on stderr and its output as it appears: stdout on stdout, stderr
+        on stderr, each line prefixed with the worker's number if there are several hosts. It exits with the job's own
+        exit code, or with one of bastion's: 64 refused, 75 infrastructure failure, 143 cancelled, 130 after Ctrl-C,
+        which detaches and leaves the job running. With --output=json as well, stdout holds one JSON document at the
+        end, and all of the job's output goes to stderr.
 
-        In a git working tree the current folder goes along, as what git tracks and what it does not ignore; the command
-        runs in it. It is stored once, and refused if something in it looks like a secret.
+        In a git repository, bastion packs the current folder (the files that git tracks or does not ignore), uploads it
+        once, and runs the command in it. It refuses files that look like secrets.
 
-        Without --project_id, the job is charged to the only project that the bastion's quota file gives you. With
-        nothing configured, the bastion on this machine is used, and started if it does not run.
+        Without --project_id, the job is charged to your only project in the bastion's quota file. If no bastion is
+        configured, the one on this machine is used, and started if necessary.
 
-        With --proxy, what the job stores in a bucket named there is encrypted on each host, on its way, by a proxy that
-        its storage clients are led to; docs/how-to/encrypt-a-bucket.md tells the whole.
+        With --proxy, a proxy on each host encrypts what the job stores in the named buckets; see
+        docs/how-to/encrypt-a-bucket.md.
 
-        An older documented form, -- python3 -c "'import jax; print(jax.devices())'", works as well: a last argument
-        that directly follows -c and is wrapped in one pair of single quotes loses that pair. --raw keeps it.""",
+        An older form, -- python3 -c "'import jax; print(jax.devices())'", still works: if the last argument follows -c
+        and is wrapped in one pair of single quotes, that pair is removed. --raw keeps it.""",
     examples=(
         "bastion launch --wait -- python3 -c 'print(6 * 7)'",
         _EXAMPLE,

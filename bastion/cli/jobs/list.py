@@ -1,7 +1,4 @@
-"""`bastion list`: the jobs as the daemon last published them.
-
-Layer: cli.
-"""
+"""`bastion list`: the jobs as the daemon last published them."""
 
 from __future__ import annotations
 
@@ -19,18 +16,18 @@ from bastion.core.errors import EXIT_INFRASTRUCTURE
 _HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
 
 
-# A person reads no more of them at once.
+# More than these would bury the jobs.
 _ALARMS_SHOWN = 5
 _BACKLOGS_SHOWN = 5
-# Specs that the queue has no room for may be very many, and each page of their names is a request.
+# There may be many specs beyond a queue limit, and each page of their names costs a request.
 _UNREAD_MAX = 1000
 _UNREAD_SHOWN = 20
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_boolean("all", False, "Show completed jobs, too.", flag_values=values)
+    flags.DEFINE_boolean("all", False, "Also show completed jobs.", flag_values=values)
     flags.DEFINE_integer(
-        "limit", 50, "How many completed jobs at most, the newest first.", lower_bound=1, flag_values=values
+        "limit", 50, "Maximum number of completed jobs, newest first.", lower_bound=1, flag_values=values
     )
 
 
@@ -41,7 +38,7 @@ def _run(call: Invocation) -> int:
     unread = client.unread(again=False, most=_UNREAD_MAX if backlog else None)
     results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
     if status is None:
-        say(f"bastion: no daemon has published the state of {plain(client.root.url)} yet")
+        say(f"bastion: no daemon has published a status for {plain(client.root.url)} yet")
         code = EXIT_INFRASTRUCTURE
     else:
         code = EXIT_INFRASTRUCTURE if tell_absence(client, target) else 0
@@ -51,11 +48,11 @@ def _run(call: Invocation) -> int:
     for alarm in [] if call.json else alarms[:_ALARMS_SHOWN]:
         say(f"bastion: alarm: {plain(alarm)}")
     if len(alarms) > _ALARMS_SHOWN and not call.json:
-        say(f"bastion: and {len(alarms) - _ALARMS_SHOWN} more alarms; --output=json has them all")
+        say(f"bastion: {len(alarms) - _ALARMS_SHOWN} more alarms are not shown; use --output=json to see all")
     for entry in [] if call.json else backlog[:_BACKLOGS_SHOWN]:
         say(f"bastion: {phrases.backlog(entry)}")
     if len(backlog) > _BACKLOGS_SHOWN and not call.json:
-        say(f"bastion: and so for {len(backlog) - _BACKLOGS_SHOWN} more users; --output=json has them all")
+        say(f"bastion: the same for {len(backlog) - _BACKLOGS_SHOWN} more users; use --output=json to see all")
     if call.json:
         document: dict[str, Any] = {
             "root": client.root.url,
@@ -71,7 +68,7 @@ def _run(call: Invocation) -> int:
         return code
     now = client.clock.now()
     rows = [_live(entry, now) for entry in live.values()]
-    detail = "not in the queue yet, or not read yet" if backlog else "the bastion has not read it yet"
+    detail = "waiting for the scheduler" + " or over a queue limit" * bool(backlog)
     shown = unread[:_UNREAD_SHOWN] if backlog else unread
     rows += [(name, "submitted", "-", "-", "-", "-", detail) for name in shown]
     rows += [_invalid(entry) for entry in invalid if entry.get("name") not in live]
@@ -79,12 +76,12 @@ def _run(call: Invocation) -> int:
     if rows:
         print(table(_HEADER, rows), end="")
     else:
-        say("no jobs" if call.flags.all else "no jobs (bastion list --all shows completed ones)")
+        say("no jobs" if call.flags.all else "no live jobs (use bastion list --all to see completed jobs)")
     if len(unread) > len(shown):
         more = "at least " * (len(unread) == _UNREAD_MAX) + str(len(unread) - len(shown))
         say(f"{more} more submitted jobs are not shown")
     if number > len(results):
-        say(f"{len(results)} of {number} completed jobs are shown; --limit={number} shows all")
+        say(f"showing {len(results)} of {number} completed jobs; use --limit={number} to see all")
     return code
 
 
@@ -127,12 +124,12 @@ def _completed(document: Mapping[str, Any], outcome: str, queued_at: str, messag
 
 
 LIST = Command(
-    summary="Shows the jobs: what each one does, or why it waits.",
+    summary="Shows the jobs: what each one is doing, or why it waits.",
     usage="[--all] [--output=json]",
-    details="""The daemon publishes this on every change. AGE counts from when the job was queued. A job whose spec is
-        refused is shown as INVALID with the problem; `bastion why JOB` tells more of any job.
+    details="""The daemon publishes this on every change. AGE is the time since the job was queued. INVALID jobs have a
+        spec that the daemon refuses; `bastion why JOB` shows more about any job.
 
-        Exits with 0 if a daemon is at work. If none is, the command shows what the last one published, says so on
+        Exits with 0 if a daemon is running. Otherwise the command shows what the last daemon published, says so on
         stderr, and exits with 75.""",
     examples=("bastion list", "bastion list --all --limit=200", "bastion list --output=json"),
     takes_output=True,

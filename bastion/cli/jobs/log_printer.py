@@ -1,9 +1,8 @@
-"""Showing a job's output: its stdout on ours, its stderr on ours, workers told apart by a prefix.
+"""Show a job's output: its stdout on ours, its stderr on ours, with a prefix for each worker.
 
-Layer: cli. Into files and pipes the output of a job on one host goes exactly as it wrote, unfinished lines too; a
-terminal gets it through `bastion.cli.terminal`. With several hosts, and where only some lines are wanted, whole lines
-are shown. Of a line that carriage returns rewrite (a progress bar) the latest state is shown, now and then until its
-end.
+The output of a single host goes to files and pipes unchanged, unfinished lines included; a terminal gets it through
+`bastion.cli.terminal`. With several hosts or a filter, whole lines are shown. Of a line that carriage returns rewrite
+(a progress bar), the latest state is shown at intervals, and once when it ends.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from bastion.cli.terminal import OutputCleaner, clean_line
 from bastion.client.logs.pieces import LineJoiner, LogPiece
 from bastion.client.logs.window import LastLines, LogWindow
 
-# SGR codes that can be read on dark and on light ground; worker i always has the one at i modulo their number.
+# SGR codes that are readable on dark and on light backgrounds; worker i uses the code at i modulo their number.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _EVERYTHING = LogWindow()
-# Unfinished lines are shown so often at most, of each worker and of all together.
+# Minimum intervals between showing unfinished lines: in all, and per worker.
 _UNFINISHED_SECONDS = 5.0
 _UNFINISHED_SECONDS_OF_EACH = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """Whose output it is; `hosts` is None if nobody knows."""
+    """The attempt that wrote the output; `hosts` is None if unknown."""
 
     number: int
     hosts: int | None
     slices: int
 
     def prefix(self, worker: int) -> str:
-        """`[w03 2/4] `: the worker's number in the whole job, and of several slices which one is its own."""
+        """`[w03 2/4] `: the worker's number in the job, and with several slices the slice's."""
         digits = max(2, len(str((self.hosts or 1) - 1)))
         text = f"w{worker:0{digits}d}"
         if self.hosts and self.slices > 1:
@@ -46,16 +45,16 @@ class _Attempt:
 
 
 class LogPrinter:
-    """Shows pieces of one attempt after another, each attempt's first line under a mark.
+    """Shows the output of one attempt after another.
 
     Args:
-        prefixed: Put `[w03] ` before each line; None: where an attempt has more than one host.
-        as_json: One JSON object per line on stdout instead.
-        stdout_free: Keep our stdout free: the job's stdout goes to stderr as well.
-        marks: Mark the attempts' beginnings; None: only of attempts after the first one.
-        timestamps: Begin each line with its instant.
-        window: Which lines are wanted.
-        raw: Write the job's bytes to a terminal as they are, and take a carriage return for any other character.
+        prefixed: Put `[w03] ` before each line; None: if the attempt has several hosts.
+        as_json: Print one JSON object per line on stdout instead.
+        stdout_free: Send the job's stdout to stderr as well.
+        marks: Print a line before each attempt; None: only after the first one.
+        timestamps: Start each line with its time.
+        window: The lines to show.
+        raw: Write the job's bytes to a terminal unchanged, and treat a carriage return like any other character.
 
     Attributes:
         shown: Whether anything was shown.
@@ -81,11 +80,11 @@ class LogPrinter:
         self._window = window
         self._attempt = _Attempt(number=0, hosts=None, slices=1)
         self._marked = 0
-        # Programs that read JSON get lines as they were written.
+        # JSON holds lines as they were written.
         self._joiner = LineJoiner(self._whole, rewriting=not raw and not as_json)
         self._last: LastLines[tuple[_Attempt, LogPiece]] = LastLines(window.tail, self._line)
         self._coloured = {stream: _coloured(stream) for stream in ("stdout", "stderr")}
-        # By the stream of ours that they are for, where that is a terminal.
+        # One per stream of ours that is a terminal.
         self._cleaners = {
             stream: OutputCleaner(carriage_returns=True)
             for stream in ("stdout", "stderr")
@@ -96,7 +95,7 @@ class LogPrinter:
         self.shown = False
 
     def begin(self, attempt: int, hosts: int | None, slices: int = 1) -> None:
-        """Output from here on is that of another attempt, with so many hosts (None: unknown) in so many slices."""
+        """Switch to another attempt, on `hosts` hosts (None: unknown) in `slices` slices."""
         self._joiner.finish()
         self._attempt = _Attempt(number=attempt, hosts=hosts, slices=slices)
         self._prefixed = hosts != 1 if self._wanted is None else self._wanted
@@ -112,33 +111,33 @@ class LogPrinter:
         _flush()
 
     def show_unfinished(self, now: float) -> None:
-        """Show what there is of lines that take long to end; `now` in seconds of a clock that only goes forward."""
+        """Show the present text of lines that have not ended for long; `now` is monotonic, in seconds."""
         if self._caught_up and not self._as_json:
             of_each = _UNFINISHED_SECONDS_OF_EACH * (self._attempt.hosts or 1)
             self._joiner.show_unfinished(now, every=max(_UNFINISHED_SECONDS, of_each))
             _flush()
 
     def interrupt(self) -> None:
-        """End an unfinished line that a line of ours on stderr would be glued to."""
+        """End an unfinished line before a line of ours."""
         _flush()
         if "stderr" in self._unended or ("stdout" in self._unended and _same_place()):
             sys.stderr.write("\n")
             self._unended.clear()
 
     def caught_up(self) -> None:
-        """All that was there at first was given: shows the last lines of it, and from here on each line as it comes."""
+        """Show the last lines of the existing output; later lines are shown as they come."""
         self._caught_up = True
         self._last.release()
         if self._last.cut:
-            say("bastion: fewer lines than --tail says, since no more than 64 MiB of them are held")
+            say("bastion: showing fewer lines than --tail asks for: at most 64 MiB are held")
         _flush()
 
     def finish(self) -> None:
-        """No more output comes: shows lines that never ended, and those that were held back."""
+        """Show unfinished lines and lines that were held back; no more output follows."""
         self._joiner.finish()
         self.caught_up()
         for stream in self._unended & set(self._cleaners):
-            # It may hold the beginning of a sequence that never ended.
+            # The cleaner may hold the beginning of an unfinished sequence.
             _text(stream).buffer.write(self._cleaners[stream].clean(b"", ends=True))
         self.interrupt()
 
@@ -164,7 +163,7 @@ class LogPrinter:
         if self._prefixed:
             prefix = attempt.prefix(piece.worker)
             colour = _COLOURS[piece.worker % len(_COLOURS)]
-            # The reset also ends what the line before may have left on.
+            # The reset also ends a style that the previous line left on.
             head += f"\x1b[0;{colour}m{prefix[:-1]}\x1b[0m " if self._coloured[stream] else prefix
         text = piece.text
         if piece.stream == "gap":
@@ -195,7 +194,7 @@ class LogPrinter:
             say(f"--- attempt {attempt} ---")
 
     def _stream(self, piece: LogPiece) -> str:
-        """Which of our streams it is for."""
+        """The stream of ours that shows it."""
         return "stdout" if piece.stream == "stdout" and not self._stdout_free else "stderr"
 
 
@@ -207,13 +206,13 @@ def _same_place() -> bool:
     """Whether our stdout and stderr are the same terminal, file or pipe."""
     try:
         out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
-    except (OSError, ValueError):  # somebody has put something else in their place
+    except (OSError, ValueError):  # sys.stdout or sys.stderr was replaced
         return False
     return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
 
 
 def _coloured(stream: str) -> bool:
-    """Whether prefixes on that stream have colours: on a terminal that has them, unless $NO_COLOR forbids it."""
+    """Whether to color prefixes: on a terminal with colors, unless $NO_COLOR is set."""
     terminal = getattr(sys, stream).isatty()
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 

@@ -1,7 +1,4 @@
-"""`bastion logs JOB`: a job's output, from the bucket.
-
-Layer: cli.
-"""
+"""`bastion logs JOB`: a job's output, from the bucket."""
 
 from __future__ import annotations
 
@@ -30,51 +27,51 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
-        "follow", False, "Go on until the job has ended; Ctrl-C detaches.", short_name="f", flag_values=values
+        "follow", False, "Follow the output until the job ends; Ctrl-C detaches.", short_name="f", flag_values=values
     )
-    flags.DEFINE_string("worker", "all", "Number of one worker, from 0, or all.", flag_values=values)
+    flags.DEFINE_string("worker", "all", "A worker's number, from 0, or all.", flag_values=values)
     flags.DEFINE_integer(
         "attempt",
         None,
-        "Only this attempt, from 1; 0 is the run of the cleanup command.",
+        "Show only this attempt, from 1; 0 is the cleanup command's.",
         lower_bound=0,
         flag_values=values,
     )
     flags.DEFINE_string(
         "since",
         None,
-        "Only lines from then on: so long ago, like 90s, 10m, 2h or 3d, or from an instant like 2026-01-02T03:04:05Z.",
+        "Show only lines since then: 90s, 10m, 2h or 3d ago, or a time like 2026-01-02T03:04:05Z.",
         flag_values=values,
     )
     flags.DEFINE_integer(
         "tail",
         None,
-        "Of what is there, only so many of the last lines, of all workers and attempts together.",
+        "Show only the last N lines of the existing output, across all workers and attempts.",
         lower_bound=0,
         upper_bound=_TAIL_MAX,
         flag_values=values,
     )
-    flags.DEFINE_boolean("timestamps", False, "Begin each line with its instant, in UTC.", flag_values=values)
+    flags.DEFINE_boolean("timestamps", False, "Start each line with its time, in UTC.", flag_values=values)
     flags.DEFINE_string(
-        "grep", None, "Only lines in which this regular expression is found (Python's syntax).", flag_values=values
+        "grep", None, "Show only lines that contain a match of this regular expression (Python).", flag_values=values
     )
     flags.DEFINE_boolean(
         "proxy",
         False,
-        "What the storage proxy beside the job printed (bastion launch --proxy), in place of the job's own output.",
+        "Show the output of the job's storage proxy (bastion launch --proxy) instead of the job's own.",
         flag_values=values,
     )
     flags.DEFINE_boolean(
         "raw",
         False,
-        "Pass control sequences on to the terminal as the job wrote them. They can change its title, its clipboard and "
-        "what it shows, so use it for jobs you trust.",
+        "Pass control sequences on to the terminal. They can change its title, its clipboard and its content, so use "
+        "this only for jobs you trust.",
         flag_values=values,
     )
     flags.DEFINE_string(
         "uid",
         None,
-        "Of several jobs that had the name: the one with this uid (bastion history JOB).",
+        "Of several jobs with this name, show the one with this uid (see bastion history JOB).",
         flag_values=values,
     )
 
@@ -91,7 +88,7 @@ def _run(call: Invocation) -> int:
     spec = _spec(client, name, uid, info)
     hosts = spec.hosts if spec else None
     if worker is not None and hosts is not None and worker >= hosts:
-        raise Refused(f"the job {name!r} has no worker {worker}; it has {hosts}, counted from 0")
+        raise Refused(f"the job {name!r} has no worker {worker}; its workers are 0 to {hosts - 1}")
     attempt = call.flags.attempt
     following = call.flags.follow and live and attempt != 0
     shown = [run for run in runs if (run.attempt > 0 if attempt is None else run.attempt == attempt)]
@@ -102,7 +99,7 @@ def _run(call: Invocation) -> int:
     several = len(shown) > 1
     source: LogSource = "proxy" if call.flags.proxy else "worker"
     if call.flags.proxy and spec is not None and not (spec.runner and spec.runner.proxy):
-        raise Refused(f"the job {name!r} has no storage proxy; bastion launch --proxy gives it one")
+        raise Refused(f"the job {name!r} has no storage proxy; use bastion launch --proxy to run one")
     opened = _last(client, name, shown, window, hosts=hosts, worker=worker, source=source)
     printer = LogPrinter(
         prefixed=False if worker is not None else None,
@@ -139,12 +136,12 @@ def _run(call: Invocation) -> int:
             printer.show(pieces)
     printer.finish()
     if shown and window.narrow and not printer.shown:
-        say(f"bastion: {name} has output, but no line of it is what was asked for")
+        say(f"bastion: {name} has output, but no line matches")
     if call.flags.follow and info is not None and info.uid == uid and info.result is not None:
         result = info.result
         tell_end(name, Ended(result=result, exit_code=result.exit_code, message=result.message))
     if attempt is None and any(run.attempt == 0 for run in runs):
-        say(f"bastion: its cleanup command has output, too: bastion logs --attempt=0 {name}{target.suffix}")
+        say(f"bastion: the cleanup command also has output: bastion logs --attempt=0 {name}{target.suffix}")
     return 0
 
 
@@ -158,7 +155,7 @@ def _last(
     worker: int | None,
     source: LogSource,
 ) -> list[tuple[Run, RunLogs]]:
-    """Those of the runs that have the last lines that are wanted; all of them unless the number of lines is known."""
+    """Open the runs that hold the last lines asked for; all runs unless that number is known."""
     left = window.lines_back
     opened: list[tuple[Run, RunLogs]] = []
     for run in reversed(runs):
@@ -188,11 +185,11 @@ def _since(text: str, now: float) -> float:
         instant = from_rfc3339(text)
     except (ValueError, OverflowError) as error:
         raise Refused(
-            f"--since={plain(text)}: write how long ago, like 90s, 10m, 2h or 3d, or an instant with its time zone, "
-            f"like {to_rfc3339(now)[:19]}Z or {to_rfc3339(now)[:19]}+02:00"
+            f"--since={plain(text)} is not a valid time; use 90s, 10m, 2h or 3d for a time ago, or a time with its "
+            f"zone, like {to_rfc3339(now)[:19]}Z or {to_rfc3339(now)[:19]}+02:00"
         ) from error
     if instant > now:
-        raise Refused(f"--since={plain(text)} lies in the future; it is {to_rfc3339(now)[:19]}Z now")
+        raise Refused(f"--since={plain(text)} is in the future; it is {to_rfc3339(now)[:19]}Z now")
     return max(0.0, instant)
 
 
@@ -200,22 +197,22 @@ def _worker(text: str) -> int | None:
     if text == "all":
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
-        raise Refused(f"--worker={plain(text)}: write a worker's number, from 0, or all")
+        raise Refused(f"--worker={plain(text)} is not a valid worker; use a number from 0, or all")
     return int(text)
 
 
 def _choose(client: Client, name: str, info: JobInfo | None, uid: str | None) -> tuple[str, list[Run]]:
-    """The uid that is meant, and its runs with output."""
+    """The uid to show, and its runs with output."""
     if uid is not None:
         runs = [run for run in runs_of(client.store, name) if run.uid == uid]
         if not runs and (info is None or info.uid != uid):
             raise Refused(
-                f"no job {name!r} with the uid {plain(uid)} has output; bastion history {name} shows the uids"
+                f"no job {name!r} with the uid {plain(uid)} has output; use bastion history {name} to see the uids"
             )
         return uid, runs
     if info is not None and info.uid:
         return info.uid, runs_of(client.store, name, info.uid)
-    # Its result has expired, or a foreign daemon ran it: the output alone is left.
+    # The result has expired, or a foreign daemon ran the job: only the output is left.
     everything = runs_of(client.store, name)
     if not everything and info is None:
         raise client.unknown(name)
@@ -228,7 +225,7 @@ def _spec(client: Client, name: str, uid: str, info: JobInfo | None) -> JobSpec 
         if info.record is not None:
             return info.record.job
         if info.result is not None:
-            with contextlib.suppress(Refused):  # somebody else's document
+            with contextlib.suppress(Refused):  # a foreign document
                 return job_spec.from_document(info.result.document, name=name)
     return client.spec(name, uid) if uid else None
 
@@ -238,29 +235,28 @@ def _nothing(name: str, info: JobInfo | None, attempt: int | None, runs: list[Ru
         there = ", ".join(str(run.attempt) for run in runs) or "none"
         raise Refused(f"attempt {attempt} of {name!r} has no output; attempts with output: {there}")
     if info is not None and info.stage is Stage.INVALID:
-        raise Refused(f"the spec of {name!r} is refused, so it never ran: {plain(info.problem)}")
+        raise Refused(f"{name!r} has never run: its spec is refused: {plain(info.problem)}")
     say(f"bastion: {name} has no output{'' if info and info.stage is Stage.COMPLETED else ' yet'}")
 
 
 LOGS = Command(
     summary="Shows a job's output.",
     usage="JOB [-f] [--worker=N] [--attempt=N] [--since=WHEN] [--tail=N] [--grep=REGEX]",
-    details="""The job's stdout comes on stdout and its stderr on stderr. With several hosts each line begins with the
-        worker's number, as in `[w03]`, and with several slices also with the slice's, as in `[w03 2/4]`, unless
-        --worker picks one worker. On a terminal each worker has its colour; $NO_COLOR turns that off. All attempts are
-        shown one after another, each under a mark; output that was lost is reported where it is missing.
+    details="""The job's stdout goes to stdout, its stderr to stderr. With several hosts each line starts with the
+        worker's number, like `[w03]`, and with several slices also with the slice's, like `[w03 2/4]`, unless --worker
+        selects one worker. On a terminal each worker has a color; $NO_COLOR turns colors off. Attempts follow one
+        another, each under a header line. If output was lost, a line in its place says so.
 
-        With -f an outage of the bucket is waited out, and nothing is left out or shown twice. --since, --grep and
-        --tail act one after the other: of the lines since then, those that match, the last ones. With -f they choose
-        from what is there, and --since and --grep from what comes, too. --grep searches the first 16 KiB of each line,
-        and ends with an error where that takes more than 1 s of CPU time.
+        With -f the command retries when the bucket does not answer, and omits or repeats no line. The filters apply
+        in this order: --since, --grep, --tail. With -f, --since and --grep also apply to new lines. --grep searches
+        the first 16 KiB of each line, and fails if one line takes more than 1 s of CPU time.
 
-        On a terminal, colors of the job pass and other control characters are shown as escapes, like \\x1b; --raw
-        passes them on. A file or a pipe gets the output of one host unchanged. With several hosts, a line that is
-        rewritten by carriage returns (a progress bar) appears with its latest state: with -f every 5 s at most (with
-        more than five hosts, every 1 s for each), and once when it ends.
+        A terminal shows the job's colors, and other control characters as escapes, like \\x1b; --raw passes them on. A
+        file or pipe gets the output of a single host unchanged. With several hosts, a line that carriage returns
+        rewrite (a progress bar) is shown with its latest state: with -f at most every 5 s (with more than five hosts,
+        every 1 s for each host), and once when it ends.
 
-        --output=json gives one JSON object per line of output: attempt, worker, at, stream, line.""",
+        --output=json prints one JSON object per line of output: attempt, worker, at, stream, line.""",
     examples=(
         "bastion logs -f train-1",
         "bastion logs train-1 --worker=3 --attempt=2",

@@ -1,7 +1,4 @@
-"""`bastion submit`: a job spec from a file.
-
-Layer: cli.
-"""
+"""`bastion submit`: submit a job spec from a file."""
 
 from __future__ import annotations
 
@@ -17,12 +14,13 @@ from bastion.cli.jobs import encryption as job_proxy
 from bastion.cli.jobs.command_line import still_masked
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.cli.output import plain
+from bastion.cli.target import resolve
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidSpec, Refused
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("spec", None, "The JSON file; - reads stdin.", flag_values=values)
+    flags.DEFINE_string("spec", None, "The JSON file; - means stdin.", flag_values=values)
     job_code.define(values)
     define_check(values)
     flags.DEFINE_boolean(
@@ -35,20 +33,20 @@ def _run(call: Invocation) -> int:
 
     path = call.flags.spec
     if not path:
-        raise Refused("--spec is missing; name the file with the job spec: bastion submit --spec=job.json")
+        raise Refused("--spec is required: the file with the job spec, for example bastion submit --spec=job.json")
     data = _read(path)
-    # Before anything is started for it; the bastion's name, which the last check needs, comes with the client.
-    job_spec.from_document(_document(path, data), name=_name(path, data))
-    client, target = open_client(call, start=True)
-    spec = job_spec.parse(data, name=_name(path, data), bastion=client.bastion)
+    # Everything that needs no bastion is checked first: opening the client may start one.
+    root = resolve(call.flags).root
+    spec = job_spec.parse(data, name=_name(path, data), bastion=root.bastion)
     hidden = still_masked(spec.env_vars)
     if hidden:
         raise Refused(
-            f"the values of {', '.join(hidden)} are hidden (***) in this spec; write them into it, or make it again "
+            f"this spec hides the values of {', '.join(hidden)} (***); fill them in, or make the spec again "
             "with bastion launch --dry_run --show_secrets"
         )
     if spec.runner is not None:
-        job_proxy.check_place(spec.runner.proxy, target.root)
+        job_proxy.check_place(spec.runner.proxy, root)
+    client, target = open_client(call, start=True)
     check_quota(call, client, spec)
     job_code.ensure_stored(call, client, spec.code_asset_path, spec_file="" if path == "-" else path)
     submitted = client.submit(spec, data)
@@ -57,7 +55,7 @@ def _run(call: Invocation) -> int:
 
 
 def _read(path: str) -> bytes:
-    # One byte more than allowed is enough to know.
+    # One byte too many shows that the spec is too long.
     most = limits.SPEC_MAX_BYTES + 1
     if path == "-":
         return sys.stdin.buffer.read(most)
@@ -65,7 +63,7 @@ def _read(path: str) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(most)
     except OSError as error:
-        raise Refused(f"the spec {plain(path)} cannot be read: {error.strerror}") from error
+        raise Refused(f"cannot read the spec {plain(path)}: {error.strerror}") from error
 
 
 def _document(path: str, data: bytes) -> object:
@@ -86,12 +84,13 @@ def _name(path: str, data: bytes) -> str:
 SUBMIT = Command(
     summary="Submits a job spec (JSON, version 1) from a file, as it is.",
     usage="--spec=FILE [--wait]",
-    details="""`bastion launch --dry_run` makes a spec. It uploads no code: if that is not in the bucket, submit
-        packs this folder as launch does, and uploads it if it is the same. It hides the values of variables that
-        sound secret, and submit refuses a spec in which they are hidden; --dry_run --show_secrets shows them.
+    details="""`bastion launch --dry_run` makes a spec, but uploads no code. If the code is not in the bucket, submit
+        packs this folder as launch does, and uploads it if it is the same code. --dry_run also hides the values of
+        variables whose names look secret, and submit refuses a spec with hidden values; --dry_run --show_secrets
+        shows them.
 
-        A spec whose metadata.version is one higher than
-        that of the live job of the same name is an update of it; otherwise the name must be free.
+        A spec whose metadata.version is one higher than that of the live job of the same name updates that job.
+        Otherwise the name must be free.
 
         --wait and the exit codes are those of `bastion launch`.""",
     examples=(

@@ -1,7 +1,4 @@
-"""What `launch` and `submit` have in common: telling what was submitted, and waiting for it.
-
-Layer: cli.
-"""
+"""What `launch` and `submit` share: report what was submitted, and wait for it."""
 
 from __future__ import annotations
 
@@ -25,14 +22,14 @@ def define_check(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "check",
         True,
-        "Refuse a job that can never start under the present quota: an unknown project, a user who is not a member, "
-        "more than the pool has. --nocheck submits it to wait for another quota file.",
+        "Refuse a job that can never start under the present quota: an unknown project, a user who is not a member, a "
+        "job larger than the pool. --nocheck submits it anyway; it waits until the quota changes.",
         flag_values=values,
     )
 
 
 def check_quota(call: Invocation, client: Client, spec: JobSpec) -> None:
-    """Refuse a job that could never start, unless --nocheck was given; say so where nothing tells.
+    """Refuse a job that can never start under the present quota; with --nocheck only warn.
 
     Raises:
         Refused: why, and what to do.
@@ -41,15 +38,15 @@ def check_quota(call: Invocation, client: Client, spec: JobSpec) -> None:
 
     problem = obstacle(client, spec)
     if problem is None:
-        say("bastion: no quota is published here yet, so nobody knows whether this job can start")
+        say("bastion: cannot check whether this job can start: no daemon has published a quota here yet")
     elif problem and call.flags.check:
-        raise Refused(f"{problem}; --nocheck submits the job all the same, to wait until the quota changes")
+        raise Refused(f"{problem}; use --nocheck to submit the job anyway and wait until the quota changes")
     elif problem:
         say(f"bastion: {problem}; the job waits until the quota changes")
 
 
 def report_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted, *, waiting: bool) -> None:
-    """Says what was submitted and what can be done with it; with `--output=json` on stdout, unless we wait."""
+    """Report the submission on stderr; with `--output=json` also on stdout, unless the caller waits."""
     verb = "updated" if submitted.update else "submitted"
     say(f"{verb} {submitted.name}\n{next_steps(submitted.name, target)}")
     if client.store.head(keys.LEASE) is None:
@@ -59,7 +56,7 @@ def report_submitted(call: Invocation, client: Client, target: Target, submitted
         )
     elif not waiting:
         tell_absence(client, target)
-    if client.backlog(again=False) and not submitted.update:
+    if not waiting and client.backlog(again=False) and not submitted.update:
         kept_out = client.kept_out(JobInfo(name=submitted.name, uid=submitted.uid, stage=Stage.SUBMITTED))
         if kept_out is not None:
             say(f"bastion: {phrases.backlog(kept_out)}")
@@ -68,11 +65,7 @@ def report_submitted(call: Invocation, client: Client, target: Target, submitted
 
 
 def wait_for_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted) -> int:
-    """Waits until the job has ended.
-
-    Returns:
-        Its exit code.
-    """
+    """Wait until the job has ended, and return its exit code."""
     waited = wait_for(
         client,
         target,
@@ -104,6 +97,6 @@ def _ending(ended: Ended | None, exit_code: int) -> dict[str, object]:
     return {
         "outcome": result.outcome if result else None if ended is None else "refused",
         "exit_code": exit_code,
-        "message": ended.message if ended else "detached; the job goes on",
+        "message": ended.message if ended else "detached; the job keeps running",
         "failed_worker": result.failed_worker if result else None,
     }

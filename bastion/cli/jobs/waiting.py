@@ -1,7 +1,4 @@
-"""`--wait` and `logs --follow`: showing what `bastion.client.follow` tells, until the job ends or Ctrl-C detaches.
-
-Layer: cli. Ctrl-C never touches the job.
-"""
+"""`--wait` and `logs --follow`: show a job's events until it ends. Ctrl-C detaches and never affects the job."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass
 
 from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.output import plain, say
-from bastion.cli.phrases import ending, progress
+from bastion.cli.phrases import backlog, ending, progress
 from bastion.cli.progress_line import ProgressLine
 from bastion.cli.target import Target
 from bastion.client import (
@@ -32,18 +29,18 @@ from bastion.ports import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """How the waiting ended. `ended` is None after Ctrl-C."""
+    """How the waiting ended; `ended` is None after Ctrl-C."""
 
     exit_code: int
     ended: Ended | None
 
 
 def next_steps(name: str, target: Target) -> str:
-    """What to do with a job that was just submitted."""
+    """Commands for a job that was just submitted."""
     return (
-        f"  bastion logs -f {name}{target.suffix}    its output\n"
-        f"  bastion why {name}{target.suffix}        what it waits for\n"
-        f"  bastion cancel {name}{target.suffix}     end it"
+        f"  bastion logs -f {name}{target.suffix}    show its output\n"
+        f"  bastion why {name}{target.suffix}        show why it waits\n"
+        f"  bastion cancel {name}{target.suffix}     cancel it"
     )
 
 
@@ -58,11 +55,11 @@ def wait_for(
     printer: LogPrinter | None,
     hint: bool = True,
 ) -> Waited:
-    """Shows progress and output until the job has ended.
+    """Show progress and output until the job has ended.
 
     Args:
-        printer: Shows the output; None: nobody wants it.
-        hint: Say after Ctrl-C how to go on.
+        printer: Shows the output; None: do not show it.
+        hint: After Ctrl-C, print how to continue.
     """
     line = ProgressLine(printer.interrupt if printer is not None else lambda: None)
     shown = _Shown(line, printer, client.clock)
@@ -74,20 +71,20 @@ def wait_for(
         shown.interrupt()
         if hint:
             say(
-                f"detached; the job {name} goes on without you\n"
+                f"detached; the job {name} keeps running\n"
                 f"  bastion logs -f {name}{target.suffix}    follow it again\n"
-                f"  bastion cancel {name}{target.suffix}     end it"
+                f"  bastion cancel {name}{target.suffix}     cancel it"
             )
         return Waited(exit_code=EXIT_DETACHED, ended=None)
     finally:
         line.clear()
     ended = shown.ended
-    assert ended is not None  # the last event of every following
+    assert ended is not None  # the last event of `follow`
     return Waited(exit_code=ended.exit_code, ended=ended)
 
 
 def tell_end(name: str, ended: Ended, tell: Callable[[str], None] = say) -> None:
-    """How the job ended, in a line."""
+    """Print how the job ended, in one line."""
     if ended.result is None:
         tell(f"{name}: {plain(ended.message)}")
         return
@@ -95,14 +92,14 @@ def tell_end(name: str, ended: Ended, tell: Callable[[str], None] = say) -> None
     code = ended.exit_code
     told = ending(outcome, ended.message)
     attempts = ended.result.attempts
-    # The command's own exit code may be 75, too.
+    # The command itself may exit with 75, too.
     if code == EXIT_INFRASTRUCTURE and attempts and attempts[-1].cause == "infrastructure":
-        told = f"{plain(outcome)} because of the infrastructure, not of its command: {plain(ended.message)}"
+        told = f"{plain(outcome)} because of an infrastructure failure, not its command: {plain(ended.message)}"
     tell(f"{name} {told}" + (f" (exit code {code})" if outcome == "failed" else ""))
 
 
 class _Shown:
-    """What was shown of the job so far."""
+    """Shows events and remembers the last one."""
 
     def __init__(self, line: ProgressLine, printer: LogPrinter | None, clock: Clock) -> None:
         self._line = line
@@ -112,8 +109,11 @@ class _Shown:
 
     def show(self, event: Event) -> None:
         match event:
-            case Progressed(phase=phase, entry=entry, again=again):
-                self._line.update(progress(phase, entry, self._clock.now()), again=again)
+            case Progressed(phase=phase, entry=entry, again=again, kept_out=kept_out):
+                if kept_out is not None:
+                    self._line.clear()
+                    say(f"bastion: {backlog(kept_out)}")
+                self._line.update(progress(phase, entry, self._clock.now(), kept_out=bool(kept_out)), again=again)
             case StartedAttempt(run=run, hosts=hosts, slices=slices):
                 self._line.clear()
                 if self._printer is not None:
@@ -141,6 +141,6 @@ class _Shown:
             self._printer.show_unfinished(self._clock.monotonic())
 
     def interrupt(self) -> None:
-        """A line of ours comes next."""
+        """Prepare for a line of ours."""
         if self._printer is not None:
             self._printer.interrupt()

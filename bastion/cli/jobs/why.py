@@ -1,7 +1,4 @@
-"""`bastion why JOB`: why a job waits with its arithmetic, what it does, or how it ended.
-
-Layer: cli.
-"""
+"""`bastion why JOB`: why a job waits, with the arithmetic; what it is doing; or how it ended."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "eta",
         True,
-        "Estimate when a waiting job starts. That reads the results of up to 200 ended jobs; --noeta leaves it out.",
+        "Estimate when a waiting job starts; reads the results of up to 200 completed jobs. --noeta skips it.",
         flag_values=values,
     )
 
@@ -49,7 +46,7 @@ def _run(call: Invocation) -> int:
 
 
 def _estimate(client: Client, info: JobInfo) -> Estimate | None:
-    """None of a job that does not wait for its start."""
+    """Estimate the start; None if the job is not queued."""
     if info.stage is not Stage.KNOWN or info.entry is None or info.entry.get("phase") != "queued":
         return None
     from bastion.client.jobs.eta import estimate
@@ -63,12 +60,12 @@ def _eta_line(estimate: Estimate, now: float) -> str:
         return f"  estimated start: unknown: {plain(eta.why)}"
     soon = _from_now(eta.p50 - now)
     if eta.p90 is None:
-        times = f"{soon} (p50; p90 is unknown: {plain(eta.why)})"
+        times = f"{soon} (p50; p90 unknown: {plain(eta.why)})"
     elif (late := _from_now(eta.p90 - now)) == soon:
         times = f"{soon} (p50 and p90)"
     else:
         times = f"{soon} (p50), {late} (p90)"
-    return f"  estimated start: {times}, unless jobs that go first are submitted"
+    return f"  estimated start: {times}, unless jobs with precedence are submitted"
 
 
 def _from_now(seconds: float) -> str:
@@ -83,24 +80,24 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
         return
     if info.stage is Stage.INVALID:
         yield f"{name} is refused: {plain(info.problem)} ({ReasonCode.INVALID_SPEC.value})"
-        yield "correct its spec and upload it again, or remove it: bastion cancel " + name
+        yield "correct the spec and upload it again, or delete it: bastion cancel " + name
         return
     if info.stage is Stage.SUBMITTED:
         kept_out = client.kept_out(info)
         if kept_out is not None:
-            yield f"{name} is submitted and not in the queue yet ({ReasonCode.NOT_YET_EVALUATED.value})"
+            yield f"{name} is submitted, but not queued yet ({ReasonCode.NOT_YET_EVALUATED.value})"
             yield f"  {phrases.backlog(kept_out)}"
         else:
-            yield f"{name} is submitted; the bastion has not read it yet ({ReasonCode.NOT_YET_EVALUATED.value})"
+            yield f"{name} is {phrases.NOT_PICKED_UP} ({ReasonCode.NOT_YET_EVALUATED.value})"
         yield from _alarms(client)
         return
     if info.entry is None:
         status = info.status.value if info.status else "unknown"
-        yield f"{name} is {status}; the daemon has not published more of it yet"
+        yield f"{name} is {status}; the daemon has not published details yet"
     else:
         yield from _live(name, info.entry, now)
     if info.problem:
-        yield f"  a new spec was uploaded and is refused: {plain(info.problem)}"
+        yield f"  its new spec is refused: {plain(info.problem)}"
     if info.record is not None:
         yield from _attempts([attempt.model_dump(mode="json") for attempt in info.record.attempts], now)
     yield from _alarms(client)
@@ -111,10 +108,10 @@ def _live(name: str, entry: Mapping[str, Any], now: float) -> Iterator[str]:
     yield (
         f"{name} is {phrases.progress(phase, entry, now)}"
         if phase != "queued"
-        else f"{name} is queued since {plain(entry.get('queued_at'))} ({phrases.age(entry.get('queued_at'), now)})"
+        else f"{name} is queued for {phrases.age(entry.get('queued_at'), now)} (since {plain(entry.get('queued_at'))})"
     )
     yield (
-        f"  it needs {phrases.resources(entry)} for project {plain(entry.get('project_id'))}, "
+        f"  needs {phrases.needs(entry)}; project {plain(entry.get('project_id'))}, "
         f"user {plain(entry.get('user_id'))}, priority {plain(entry.get('priority'))}"
     )
     if phase != "queued" and entry.get("started_at"):
@@ -129,18 +126,18 @@ def _live(name: str, entry: Mapping[str, Any], now: float) -> Iterator[str]:
     position = entry.get("position")
     if position is not None:
         in_project = entry.get("position_in_project")
-        also = f", {plain(in_project)} in its project's" if in_project is not None else ""
-        yield f"  its place in the queue: {plain(position)}{also}"
+        also = f" ({plain(in_project)} in project)" if in_project is not None else ""
+        yield f"  queue position: {plain(position)}{also}"
 
 
 def _reason(reason: Mapping[str, Any], now: float) -> Iterator[str]:
     yield f"  {plain(reason.get('code'))}: {plain(reason.get('message'))}"
-    yield f"  for {phrases.age(reason.get('since'), now)} now (since {plain(reason.get('since'))})"
+    yield f"  for {phrases.age(reason.get('since'), now)} (since {plain(reason.get('since'))})"
     holders = reason.get("holders")
     if isinstance(holders, Sequence) and holders:
         yield f"  held by: {', '.join(plain(holder) for holder in holders)}"
     if reason.get("unblock"):
-        yield f"  it starts when: {plain(reason['unblock'])}"
+        yield f"  starts when: {plain(reason['unblock'])}"
     also = reason.get("also")
     if isinstance(also, Sequence) and also:
         yield f"  also: {', '.join(plain(code) for code in also)}"
@@ -149,7 +146,7 @@ def _reason(reason: Mapping[str, Any], now: float) -> Iterator[str]:
 def _ended(name: str, result: Result, now: float) -> Iterator[str]:
     yield f"{name} {phrases.ending(result.outcome, result.message)} (exit code {result.exit_code})"
     if result.failed_worker is not None:
-        yield f"  the worker that failed first: {result.failed_worker}"
+        yield f"  first worker to fail: {result.failed_worker}"
     if result.by and result.by not in result.message:
         yield f"  by {plain(result.by)}"
     if result.queued_at:
@@ -171,7 +168,7 @@ def _ended(name: str, result: Result, now: float) -> Iterator[str]:
 def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
     for attempt in attempts:
         saved = attempt.get("checkpointed_at")
-        known = f"; its last checkpoint was {phrases.age(saved, now)} ago" if saved else ""
+        known = f"; last checkpoint {phrases.age(saved, now)} ago" if saved else ""
         where = f" in {plain(attempt['zone'])}" if attempt.get("zone") else ""
         for each in attempt.get("tries") or ():
             yield (
@@ -186,11 +183,11 @@ def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str
 
 def _alarms(client: Client) -> Iterator[str]:
     for alarm in (client.status(again=False) or {}).get("alarms") or ():
-        yield f"  alarm of the bastion: {plain(alarm)}"
+        yield f"  alarm: {plain(alarm)}"
 
 
 def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
-    """Instants, or null with a `why`."""
+    """The estimate as RFC 3339 instants, or null with `why`."""
     if estimate is None:
         return None
     eta = estimate.eta
@@ -208,7 +205,7 @@ def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
 
 
 def _headline(client: Client, info: JobInfo) -> Mapping[str, Any] | None:
-    """Why the job waits; None if it does not."""
+    """Why the job waits; None if it does not wait."""
     if info.stage is Stage.INVALID:
         return {"code": ReasonCode.INVALID_SPEC.value, "message": info.problem}
     kept_out = client.kept_out(info)
@@ -219,7 +216,7 @@ def _headline(client: Client, info: JobInfo) -> Mapping[str, Any] | None:
             "backlog": dict(kept_out),
         }
     if info.stage is Stage.SUBMITTED or (info.status is Status.PENDING and info.entry is None):
-        return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": "the bastion has not looked at it yet"}
+        return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": phrases.NOT_PICKED_UP}
     reason = (info.entry or {}).get("reason")
     return reason if isinstance(reason, Mapping) else None
 
@@ -243,17 +240,17 @@ def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[
 
 
 WHY = Command(
-    summary="Says why a job waits, with the arithmetic; or what it does; or how it ended.",
+    summary="Shows why a job waits, with the arithmetic; what it is doing; or how it ended.",
     usage="JOB [--noeta] [--output=json]",
-    details="""A waiting job has one headline reason: what it needs and what there is, since when, which jobs hold
-        what it waits for, and what would make it start. Attempts that ended before are shown with their cause,
-        evictions with whom they made room for.
+    details="""A waiting job has one headline reason: what it needs and what is free, since when, which jobs hold what
+        it waits for, and what would let it start. Earlier attempts are shown with their cause, and evictions with the
+        job that needed the capacity.
 
-        When a waiting job starts is estimated by running the scheduler forward: p50 is the instant by which it has
-        started in half of the tries, p90 in nine of ten. How long jobs take is what their owners said (bastion launch
-        --expected_duration), or what like ones took before; where that is not known, neither is the start. Jobs that
-        are submitted later, pool changes and lost nodes are not foreseen. In the JSON, eta has p10, p50 and p90 as
-        instants, each null if it is unknown, and then why; reason is that of a job that waits, else null.""",
+        The estimated start comes from running the scheduler forward: the job starts by p50 in half of the simulations,
+        by p90 in nine of ten. Durations come from the owners (bastion launch --expected_duration) or from similar
+        completed jobs; without them the start is unknown. The estimate ignores jobs submitted later, pool changes and
+        lost nodes. In the JSON, eta holds p10, p50 and p90 as times, or null with a why; reason is null for a job that
+        does not wait.""",
     examples=("bastion why train-1",),
     operands=(1, 1),
     takes_output=True,

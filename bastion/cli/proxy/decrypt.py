@@ -1,6 +1,6 @@
-"""`bastion proxy decrypt FILE`: the plaintext of an object without a proxy, from its bytes and its metadata.
+"""`bastion proxy decrypt FILE`: decrypt an object without a proxy, from its bytes and its metadata.
 
-Layer: cli. The way out for who has the bucket and the keys and nothing else. A segment is in memory at a time.
+For those who have the bucket and the keys, and nothing else. Holds one segment in memory.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "metadata",
         None,
-        "The object's metadata: JSON as gcloud storage objects describe --raw --format=json prints it; - is stdin.",
+        "The object's metadata, as printed by gcloud storage objects describe --raw --format=json; - means stdin.",
         flag_values=values,
     )
     flags.DEFINE_string(
         "stored_as",
         None,
-        "gs://BUCKET/NAME that the proxy stored it as, if the metadata does not tell or the object was moved since.",
+        "The original gs://BUCKET/NAME, if the metadata does not contain it or the object was moved since.",
         flag_values=values,
     )
     flags.DEFINE_string(
         "keyring",
         None,
-        "The keyring file with the key (default: $GCS_PROXY_KEYRING; without it Cloud KMS is asked).",
+        "The keyring file with the key. Default: $GCS_PROXY_KEYRING, else Cloud KMS.",
         flag_values=values,
     )
     flags.DEFINE_string(
-        "output", None, "The file to write, which appears once it is whole; without it, stdout.", flag_values=values
+        "output", None, "The file to write; it appears once it is complete. Default: stdout.", flag_values=values
     )
 
 
@@ -53,7 +53,7 @@ def _run(call: Invocation) -> int:
     file, given = call.operands[0], call.flags
     if not given.metadata:
         raise Refused(
-            "--metadata is missing; write it to a file with: gcloud storage objects describe --raw --format=json "
+            "--metadata is required; make the file with: gcloud storage objects describe --raw --format=json "
             "gs://BUCKET/NAME"
         )
     if file == "-" and given.metadata == "-":
@@ -69,9 +69,9 @@ def _run(call: Invocation) -> int:
     envelopes = Envelopes(open_kms(Path(keyring) if keyring else None), clock=SystemClock())
     key = envelopes.open(envelope, bucket, name)
     crc32c = envelopes.crc32c(envelope, key)
-    say(f"gs://{plain(bucket)}/{plain(name)}, under version {envelope.kek_version} of {plain(envelope.kek)}")
+    say(f"gs://{plain(bucket)}/{plain(name)}, encrypted with version {envelope.kek_version} of {plain(envelope.kek)}")
     if envelope.content_encoding:
-        say(f"its content is {plain(envelope.content_encoding)}, as it was stored")
+        say(f"the content is {plain(envelope.content_encoding)}, as it was stored")
     with _reading(file) as source:
         pieces = _checked(opened(source, Sealing(key, envelope.header)), crc32c)
         if given.output:
@@ -83,7 +83,7 @@ def _run(call: Invocation) -> int:
 
 
 def _described(metadata: str, stored_as: str | None) -> tuple[Envelope, str, str]:
-    """The envelope, the bucket and the name of the object."""
+    """The object's envelope, bucket and name."""
     from bastion.proxy.sealed.description import parse_url, read_description
     from bastion.proxy.sealed.envelope import Envelope
 
@@ -92,11 +92,11 @@ def _described(metadata: str, stored_as: str | None) -> tuple[Envelope, str, str
         description = read_description(stream.read(_DESCRIPTION_MAX_BYTES), called=called)
     bucket, name = parse_url(stored_as) if stored_as else (description.bucket, description.name)
     if not bucket or not name:
-        raise Refused(f"{called} does not tell the object's bucket and name; write --stored_as=gs://BUCKET/NAME")
+        raise Refused(f"{called} does not name the object's bucket and name; use --stored_as=gs://BUCKET/NAME")
     envelope = Envelope.from_metadata(description.metadata)
     if envelope is None:
         raise Refused(
-            f"{called} has no metadata of the proxy: the object was stored as it is, there is nothing to decrypt"
+            f"{called} has no metadata of the proxy: the object is not encrypted, so there is nothing to decrypt"
         )
     return envelope, bucket, name
 
@@ -111,7 +111,7 @@ def _reading(file: str) -> Iterator[BinaryIO]:
 
 
 def _checked(pieces: Iterable[bytes], expected: int | None) -> Iterator[bytes]:
-    """The pieces; after the last one, their checksum is compared with the one that was stored."""
+    """Pass the pieces on, then compare their checksum with the stored one."""
     import google_crc32c
 
     found = 0
@@ -120,15 +120,15 @@ def _checked(pieces: Iterable[bytes], expected: int | None) -> Iterator[bytes]:
         yield piece
     if expected is not None and found != expected:
         raise SealBroken(
-            "the plaintext's checksum is not the one that was stored with it; the object was stored damaged"
+            "the plaintext's checksum differs from the stored one; the object was already damaged when it was stored"
         )
 
 
 def _write_whole(path: Path, pieces: Iterable[bytes], source: BinaryIO) -> None:
-    """Writes a file that has its name only once everything is in it and was checked; readable by its owner alone."""
+    """Write a file that appears under its name once it is complete and checked; mode 0600."""
     with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(source.fileno()), path.stat()):
-            raise Refused(f"--output={path} is the file that is to be decrypted; choose another one")
+            raise Refused(f"--output={path} is the file to decrypt; choose another one")
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -144,16 +144,15 @@ def _write_whole(path: Path, pieces: Iterable[bytes], source: BinaryIO) -> None:
 
 
 DECRYPT = Command(
-    summary="Writes the plaintext of an object, given its bytes and its metadata, without a proxy.",
+    summary="Decrypts an object without a proxy, given its bytes and its metadata.",
     usage="FILE --metadata=FILE [--stored_as=gs://BUCKET/NAME] [--keyring=FILE] [--output=FILE]",
-    details="""FILE holds the object as it lies in the bucket, fetched past the proxy; - is stdin. The key is in the
-        keyring, or in Cloud KMS, which needs the permission to decrypt with it.
+    details="""FILE holds the object as it is in the bucket, downloaded without the proxy; - means stdin. The key is in
+        the keyring, or in Cloud KMS, which requires the permission to decrypt with it.
 
-        Every 256 KiB are checked before they are written, and the end is known to be the end. With --output the file
-        appears under its name once it is whole, and only then. To stdout, what was written before a failure stays
-        written: look at the exit code.
+        Every 256 KiB are checked before they are written, and a truncated object is detected. With --output the file
+        appears only once it is complete. On stdout, a failure leaves partial output: check the exit code.
 
-        The format is an open one; the reference's page on it has a program that decrypts without Bastion.""",
+        The format is open; its reference page has a program that decrypts without Bastion.""",
     examples=(
         "bastion proxy decrypt model.bin --metadata=model.json --output=model.plain",
         "bastion proxy decrypt - --metadata=model.json --keyring=keyring.json",

@@ -1,7 +1,4 @@
-"""`bastion proxy doctor`: whether this shell's storage clients would go through a proxy that works.
-
-Layer: cli.
-"""
+"""`bastion proxy doctor`: check that this shell's storage clients would use a working proxy."""
 
 from __future__ import annotations
 
@@ -26,12 +23,12 @@ def _run(call: Invocation) -> int:
 
 
 DOCTOR = Command(
-    summary="Checks that storage clients started from here would reach a working proxy, and what they would lack.",
+    summary="Checks that storage clients started from here would reach a working proxy, and what they lack.",
     usage="",
-    details="""Looks at the environment of this shell as a client would, connects through the proxy that it names,
-        verifies the certificate that it shows for storage.googleapis.com against the bundle of each client, and demands
-        that the encrypting proxy's own authority has issued it. Where the proxy's own variables are set as well, it
-        tries every key. Writes nothing to any bucket. Exits with 1 if something is wrong.""",
+    details="""Reads the environment of this shell as a client would, and connects through the proxy that it names.
+        Checks the proxy's certificate for storage.googleapis.com against the bundle of each client, and that the
+        encrypting proxy's own authority has issued it. If the proxy's own variables are set as well, it tries every
+        key. Writes nothing to any bucket. Exits with 1 if something is wrong.""",
     examples=("bastion proxy doctor", "bastion proxy doctor --output=json"),
     takes_target=False,
     takes_output=True,

@@ -1,7 +1,4 @@
-"""`bastion proxy keyring`: makes and rotates the keys in a file that stands in for Cloud KMS.
-
-Layer: cli.
-"""
+"""`bastion proxy keyring`: create and rotate keys in a file that replaces Cloud KMS."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "key",
         None,
-        "The key's full name, spelt as in Cloud KMS: projects/P/locations/L/keyRings/R/cryptoKeys/K.",
+        "The key's full name, as in Cloud KMS: projects/P/locations/L/keyRings/R/cryptoKeys/K.",
         flag_values=values,
     )
 
@@ -31,10 +28,10 @@ def _run(call: Invocation) -> int:
     action, file = call.operands
     if action not in _ACTIONS:
         near = difflib.get_close_matches(action, _ACTIONS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(_ACTIONS)}"
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(_ACTIONS)}"
         raise Refused(f"bastion proxy keyring has no action {plain(action)}; {hint}")
     if not call.flags.key:
-        raise Refused("--key is missing; write --key=projects/P/locations/L/keyRings/R/cryptoKeys/K")
+        raise Refused("--key is required, like --key=projects/P/locations/L/keyRings/R/cryptoKeys/K")
     from bastion.adapters.kms import keyring
 
     act = keyring.create if action == "create" else keyring.rotate
@@ -43,15 +40,15 @@ def _run(call: Invocation) -> int:
 
 
 KEYRING = Command(
-    summary="Makes a key in a keyring file, or gives it a new primary version.",
+    summary="Creates a key in a keyring file, or gives it a new primary version.",
     usage="create|rotate FILE --key=NAME",
-    details="""A keyring keeps the storage proxy's keys where no Cloud KMS is wanted; GCS_PROXY_KEYRING=FILE tells the
-        proxy of it. create makes the file, or adds a key to one that exists. rotate makes a new version, which new
-        objects are stored under; older versions stay in the file and open what was stored before. It prints the
-        version's name. A running proxy takes the new version up by itself within five minutes.
+    details="""A keyring holds the storage proxy's keys without Cloud KMS; set GCS_PROXY_KEYRING=FILE for the proxy.
+        create makes the file, or adds a key to an existing one. rotate adds a new version, which encrypts new objects;
+        older versions stay in the file and decrypt older objects. The command prints the version's name. A running
+        proxy uses the new version within five minutes.
 
-        Who has the file can read everything that was stored under it, and without it nobody can: its mode is 0600,
-        and a copy belongs where the bucket's provider cannot read it.""",
+        Whoever has the file can read everything that was encrypted with it, and without the file nobody can. Its mode
+        is 0600. Keep a copy where the bucket's provider cannot read it.""",
     examples=(
         "bastion proxy keyring create keyring.json --key=projects/p/locations/global/keyRings/r/cryptoKeys/k",
         "bastion proxy keyring rotate keyring.json --key=projects/p/locations/global/keyRings/r/cryptoKeys/k",

@@ -1,7 +1,4 @@
-"""`bastion proxy rewrap`: after a key's rotation, puts stored objects under its new version.
-
-Layer: cli.
-"""
+"""`bastion proxy rewrap`: after a key's rotation, rewrap stored objects with its new version."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from bastion.core.errors import Refused
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_boolean("dry_run", False, "Only count; change nothing.", flag_values=values)
+    flags.DEFINE_boolean("dry_run", False, "Only count objects; change nothing.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
@@ -27,7 +24,7 @@ def _run(call: Invocation) -> int:
     bucket, _, prefix = call.operands[0].removeprefix("gs://").partition("/")
     settings = ProxySettings.from_environment(os.environ)
     if not settings.mapping.covers(bucket):
-        raise Refused(f"{MAPPING} does not name the bucket {plain(bucket)!r}; nothing of it is encrypted")
+        raise Refused(f"{MAPPING} does not name the bucket {plain(bucket)!r}; nothing in it is encrypted")
     counts = rewrap(
         object_metadata(),
         envelopes(settings),
@@ -41,11 +38,11 @@ def _run(call: Invocation) -> int:
         emit_json(asdict(counts))
     else:
         done = "would be rewrapped" if call.flags.dry_run else "rewrapped"
-        print(f"{counts.done} {done}, {counts.current} under the primary version already")
+        print(f"{counts.done} {done}, {counts.current} already use the primary version")
         for count, what in (
             (counts.plaintext, "are plaintext; store them again through the proxy"),
-            (counts.changed, "changed in that moment; run this again"),
-            (counts.failed, "failed, as said above"),
+            (counts.changed, "changed meanwhile; run this command again"),
+            (counts.failed, "failed; see above"),
         ):
             if count:
                 print(f"{count} {what}")
@@ -53,11 +50,11 @@ def _run(call: Invocation) -> int:
 
 
 REWRAP = Command(
-    summary="Puts the keys of stored objects under the primary version of their key. Contents are not touched.",
+    summary="Rewraps the keys of stored objects with their key's primary version. Contents do not change.",
     usage="gs://BUCKET[/PREFIX] [--dry_run]",
-    details="""Reads the same environment as bastion proxy run. Talks to Cloud Storage directly, not through the proxy.
-        Jobs may go on reading and writing meanwhile. An old version of the key can be disabled once this finds nothing
-        more to do, in every bucket that the key is used for.""",
+    details="""Reads the same environment as bastion proxy run. Connects to Cloud Storage directly, not through the
+        proxy. Jobs may keep reading and writing. You can disable an old version of the key once this command finds
+        nothing left to rewrap in every bucket that uses the key.""",
     examples=("bastion proxy rewrap gs://team-checkpoints", "bastion proxy rewrap gs://team/ckpt/ --dry_run"),
     operands=(1, 1),
     takes_target=False,

@@ -1,7 +1,4 @@
-"""`bastion proxy run`: the encrypting storage proxy, in the foreground.
-
-Layer: cli. What there is to know of it is in `bastion.proxy`; this is what a user sees of it.
-"""
+"""`bastion proxy run`: the encrypting storage proxy (`bastion.proxy`), in the foreground."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ def _run(_call: Invocation) -> int:
 RUN = Command(
     summary="Runs the encrypting storage proxy in the foreground, until SIGTERM or Ctrl-C.",
     usage="",
-    details="""Everything is in the environment: GCP_KMS_BUCKET_KEY_MAPPING says which buckets are encrypted under which
-        key, docs/reference/proxy.md has the others. bastion launch --proxy runs it beside a job's command on every
-        host; this is the same by hand. It says when it is ready. With a malformed environment or a key that cannot be
-        used it ends with 64, where the key service does not answer with 75.""",
+    details="""Configured by the environment: GCP_KMS_BUCKET_KEY_MAPPING names the buckets to encrypt and their keys;
+        for the other variables see docs/reference/proxy.md. bastion launch --proxy runs the same proxy beside a job's
+        command on every host. It says when it is ready. Exits with 64 if the environment is malformed or a key cannot
+        be used, and with 75 if the key service does not answer.""",
     examples=(
         "GCP_KMS_BUCKET_KEY_MAPPING=team:projects/p/locations/global/keyRings/r/cryptoKeys/k bastion proxy run",
         "GCS_PROXY_KEYRING=keyring.json GCP_KMS_BUCKET_KEY_MAPPING=... bastion proxy run",

@@ -1,7 +1,4 @@
-"""`bastion quota check FILE`: what a quota file means, or everything that is wrong with it.
-
-Layer: cli.
-"""
+"""`bastion quota check FILE`: show what a quota file means, or all of its problems."""
 
 from __future__ import annotations
 
@@ -68,7 +65,7 @@ def _run(call: Invocation) -> int:
 
 
 def _jobs(call: Invocation) -> tuple[Job, ...] | None:
-    """The jobs of the bastion that the flags name; None if they name none, or nobody can tell."""
+    """The jobs of the bastion that the flags name; None if they name none, or its jobs are unknown."""
     if call.flags.root is None and call.flags.bastion is None and call.flags.bucket is None:
         return None
     from bastion.core.status.jobs import published_jobs
@@ -77,21 +74,21 @@ def _jobs(call: Invocation) -> tuple[Job, ...] | None:
     try:
         status = client.status()
         if status is None:
-            raise InvalidDocument("no daemon has published its status")
+            raise InvalidDocument("no daemon has published a status")
         return published_jobs(status)
     except InvalidDocument as error:
-        say(f"bastion: which jobs there are is not known: {plain(error)}")
+        say(f"bastion: cannot list the jobs: {plain(error)}")
         return None
 
 
 CHECK = Command(
-    summary="Checks a quota file and shows each project's entitlement; exits with 64 if the file is broken.",
+    summary="Checks a quota file and shows each project's share; exits with 64 if the file is not valid.",
     usage="FILE [--root=ROOT] [--output=json]",
-    details="""FILE may be - for stdin. Every problem is shown with its line. A bastion that finds a broken quota file
-        goes on with the last good one.
+    details="""FILE may be - for stdin. Every problem is shown with its line. A bastion whose quota file is not valid
+        keeps using the last valid one.
 
-        Projects whose share is smaller than the smallest slice of a type are named: they can only borrow. If a flag
-        names a bastion, so are its jobs that wait or run and are larger than their project's share under this file.""",
+        The command lists projects whose share is smaller than the smallest slice of a type: they can only borrow. If a
+        flag names a bastion, it also lists waiting and running jobs that would exceed their project's share.""",
     examples=(
         "bastion quota check project-quotas.config",
         "cat quotas.toml | bastion quota check -",

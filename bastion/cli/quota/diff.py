@@ -1,7 +1,4 @@
-"""`bastion quota diff OLD NEW`: what one quota file means that another does not. And that, as JSON.
-
-Layer: cli.
-"""
+"""`bastion quota diff OLD NEW`: what changes from one quota file to another, as text or JSON."""
 
 from __future__ import annotations
 
@@ -39,13 +36,13 @@ def _load(path: str, *, json: bool) -> Policy | None:
 
 
 def show(found: Difference) -> None:
-    """The difference in words, on stdout."""
+    """Print the difference."""
     for line in describe(found):
         print(plain(line))
 
 
 def document(found: Difference) -> dict[str, Any]:
-    """The whole difference, for `--output=json`."""
+    """The difference for `--output=json`."""
     return {
         "changes": bool(found),
         "types_added": list(found.types_added),
@@ -76,11 +73,11 @@ def _rules(changes: tuple[RuleChange, ...]) -> dict[str, dict[str, RuleValue]]:
 
 
 DIFF = Command(
-    summary="Tells in words what a quota file changes against another one.",
+    summary="Shows what changes from one quota file to another.",
     usage="OLD NEW [--output=json]",
-    details="""Pool, projects, entitlements in units, members and rules; those who lose something come first. Order,
-        comments and weights in the same ratio are no change. Either file may be - for stdin. What a new file would do
-        to the jobs of a bastion: bastion quota upload FILE --dry_run.""",
+    details="""Compares pool, projects, shares in units, members and rules, losses first. Order, comments and a common
+        factor of the weights make no difference. Either file may be - for stdin. To see what a new file would do to the
+        jobs of a bastion, use bastion quota upload FILE --dry_run.""",
     examples=("bastion quota diff project-quotas.config new.config",),
     operands=(2, 2),
     takes_target=False,

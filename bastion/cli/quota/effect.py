@@ -1,7 +1,4 @@
-"""What a new quota file would do to the jobs, in words and as JSON.
-
-Layer: cli.
-"""
+"""What a new quota file would do to the jobs, as text and JSON."""
 
 from __future__ import annotations
 
@@ -14,41 +11,37 @@ if TYPE_CHECKING:
     from bastion.client.quota.upload import Forecast
     from scheduler.simulation.policy_change import Barred, Stopped
 
-# All of them are in the JSON.
+# The JSON holds all of them.
 _STOPPED_SHOWN = 50
 _OTHERS_SHOWN = 10
 
 
 def lines(forecast: Forecast, now: float) -> Iterator[str]:
-    """In words, for people.
-
-    Args:
-        now: The present instant, in seconds since the epoch.
-    """
+    """The effect as text; `now` in seconds since the epoch."""
     effect = forecast.effect
     if effect.stopped:
-        yield f"Running jobs that it stops: {len(effect.stopped)}"
+        yield f"Running jobs that would stop: {len(effect.stopped)}"
         for stopped in effect.stopped[:_STOPPED_SHOWN]:
             yield from _stopped_lines(stopped, forecast.entries.get(stopped.job.name, {}), now)
         yield from _more(len(effect.stopped) - _STOPPED_SHOWN)
-    yield from _barred_lines("Running jobs that go on, and could not start again", effect.barred_running)
-    yield from _barred_lines("Waiting jobs that could not start any more", effect.barred_waiting)
+    yield from _barred_lines("Running jobs that would continue but could not restart", effect.barred_running)
+    yield from _barred_lines("Waiting jobs that could no longer start", effect.barred_waiting)
     if effect.starting:
-        yield f"Waiting jobs that start at once: {len(effect.starting)}"
+        yield f"Waiting jobs that would start at once: {len(effect.starting)}"
         yield f"  {', '.join(effect.starting[:_OTHERS_SHOWN])}"
         yield from _more(len(effect.starting) - _OTHERS_SHOWN)
     if effect.borrowing or effect.overfull:
-        yield "Running jobs go on, but"
+        yield "Running jobs would continue, but:"
     for project in effect.borrowing[:_OTHERS_SHOWN]:
         yield (
-            f"  project {project.project} holds {project.held} {project.resource_type} and is entitled to "
-            f"{project.entitlement} instead of {project.entitlement_before}: what is beyond goes when owners ask for it"
+            f"  project {project.project} is using {project.held} {project.resource_type}; its share would be "
+            f"{project.entitlement} instead of {project.entitlement_before}, and owners may reclaim the excess"
         )
     yield from _more(len(effect.borrowing) - _OTHERS_SHOWN)
     for pool in effect.overfull:
         yield (
-            f"  {pool.used} {pool.resource_type} of {pool.total} are in use: "
-            "none of it is handed out until jobs have ended"
+            f"  {pool.used} of {pool.total} {pool.resource_type} would be in use: "
+            "no job of this type could start until others end"
         )
 
 
@@ -74,11 +67,11 @@ def _barred_lines(title: str, barred: tuple[Barred, ...]) -> Iterator[str]:
 
 def _more(number: int) -> Iterator[str]:
     if number > 0:
-        yield f"  and {number} more (--output=json has all)"
+        yield f"  and {number} more (use --output=json to see all)"
 
 
 def document(forecast: Forecast) -> dict[str, Any]:
-    """All of it, for `--output=json`."""
+    """The effect for `--output=json`."""
     effect = forecast.effect
     return {
         "doubts": list(forecast.doubts),

@@ -1,7 +1,4 @@
-"""Quota files on the command line: reading the one that was named, and telling what it means.
-
-Layer: cli.
-"""
+"""Quota files on the command line: read one, and show its problems or meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from quota.rules_in_words import written
 
 
 def read(path: str) -> bytes:
-    """The file's bytes; `-` means stdin. Of a file that is too large, what is enough for `load` to refuse it.
+    """Read the file; `-` means stdin. Reads one byte beyond the maximum, so that `load` refuses a larger file.
 
     Raises:
         Refused: it cannot be read.
@@ -28,11 +25,11 @@ def read(path: str) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(FILE_MAX_BYTES + 1)
     except OSError as error:
-        raise Refused(f"the quota file {plain(path)} cannot be read: {error.strerror}") from error
+        raise Refused(f"cannot read the quota file {plain(path)}: {error.strerror}") from error
 
 
 def tell_problems(path: str, error: QuotaFileError, *, json: bool) -> None:
-    """Every problem on a line of its own."""
+    """Print every problem on its own line."""
     for problem in error.problems:
         say(f"bastion: {plain(path)}: {plain(problem)}")
     if json:
@@ -41,13 +38,13 @@ def tell_problems(path: str, error: QuotaFileError, *, json: bool) -> None:
 
 
 def tell_warnings(path: str, policy: Policy) -> None:
-    """What is probably a mistake."""
+    """Print probable mistakes."""
     for warning in policy.warnings:
         say(f"bastion: {plain(path)}: warning: {plain(warning)}")
 
 
 def document(policy: Policy) -> dict[str, Any]:
-    """What a policy means, for `--output=json`."""
+    """A policy for `--output=json`."""
     return {
         "valid": True,
         "tiers": [dict(tier) for tier in policy.tiers],

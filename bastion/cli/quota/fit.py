@@ -1,7 +1,7 @@
-"""What a quota file promises to nobody: shares smaller than the smallest slice, and jobs larger than their share.
+"""Shares smaller than the smallest slice, and jobs larger than their share.
 
-Layer: cli. A promise is kept by evicting borrowers; what is larger than a share is never promised, runs on borrowed
-units only, and may be stopped at any time.
+A share is enforced by evicting borrowers. A job larger than its share runs only on borrowed units and may be evicted at
+any time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallShare:
-    """A project with a weight whose entitlement is less than one slice."""
+    """A project with a weight whose share is less than one slice."""
 
     project: str
     resource_type: str
@@ -30,17 +30,17 @@ class SmallShare:
 
     def __str__(self) -> str:
         return (
-            f"{self.project} is entitled to {self.entitlement} {self.resource_type} and can only borrow: "
+            f"project {self.project} has a share of {self.entitlement} {self.resource_type} and can only borrow: "
             f"the smallest slice is {self.smallest.name}"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """A job that is larger than its project's entitlement.
+    """A job that is larger than its project's share.
 
     Attributes:
-        never: It can never run under this file, not even in an empty pool.
+        never: It can never run under this file, even in an empty pool.
         why: The arithmetic.
     """
 
@@ -50,12 +50,12 @@ class Misfit:
     why: str
 
     def __str__(self) -> str:
-        verdict = "can never run" if self.never else "can only run on what others do not use"
+        verdict = "can never run" if self.never else "can only run on borrowed units"
         return f"{self.job.name} of project {self.job.project_id} {verdict}: {self.why}"
 
 
 def small_shares(policy: Policy) -> Iterator[SmallShare]:
-    """By project and type; projects without a weight are meant to borrow, and are left out."""
+    """Find them by project and type; a project without a weight is meant to borrow and does not count."""
     smallest: dict[str, InstanceType] = {}
     for kind in table().values():
         known = smallest.get(kind.resource_type)
@@ -72,11 +72,7 @@ def small_shares(policy: Policy) -> Iterator[SmallShare]:
 
 
 def misfits(policy: Policy, jobs: Sequence[Job]) -> list[Misfit]:
-    """The jobs that exceed their entitlement in some type, the impossible ones first, then by name.
-
-    Args:
-        jobs: Those that wait or run.
-    """
+    """Find the waiting or running jobs that exceed their share of a type: impossible ones first, then by name."""
     found = (_misfit(policy, job) for job in jobs)
     return sorted((misfit for misfit in found if misfit), key=lambda misfit: (not misfit.never, misfit.job.name))
 
@@ -90,23 +86,23 @@ def _misfit(policy: Policy, job: Job) -> Misfit | None:
             continue
         ceiling, total = policy.ceiling(job.project_id, kind), policy.total(kind)
         if need > total:
-            why = f"it needs {need} {kind}, and the pool has {total}"
+            why = f"needs {need} {kind}; the pool has {total}"
         elif need > ceiling:
-            why = f"it needs {need} {kind}, and by the limits of borrowing and lending {ceiling} are the most"
+            why = f"needs {need} {kind}; the borrowing and lending limits allow at most {ceiling}"
         elif job.project_id not in policy.projects:
-            why = f"it needs {need} {kind}, and its project is not in this file"
+            why = f"needs {need} {kind}; its project is not in this file"
         else:
-            why = f"it needs {need} {kind}, and its project is entitled to {entitled}"
+            why = f"needs {need} {kind}; its project's share is {entitled}"
         if worst is None or (need > ceiling and not worst.never):
             worst = Misfit(job=job, resource_type=kind, never=need > ceiling, why=why)
     return worst
 
 
 def lines(found: Sequence[SmallShare | Misfit], title: str) -> Iterator[str]:
-    """In words, for people; many are counted."""
+    """The cases as text."""
     if found:
         yield ""
         yield f"{title}: {len(found)}"
         yield from (f"  {case}" for case in found[:_SHOWN])
         if len(found) > _SHOWN:
-            yield f"  and {len(found) - _SHOWN} more (--output=json has all)"
+            yield f"  and {len(found) - _SHOWN} more (use --output=json to see all)"

@@ -1,7 +1,4 @@
-"""When waiting jobs would start under another quota file, and what the last days would have been: words and JSON.
-
-Layer: cli.
-"""
+"""When waiting jobs would start under another quota file, and a replay of the last days, as text and JSON."""
 
 from __future__ import annotations
 
@@ -19,19 +16,15 @@ if TYPE_CHECKING:
     from scheduler.simulation.queue_outlook import Queued
     from scheduler.simulation.whatif import Comparison, Tally
 
-# All of them are in the JSON.
+# The JSON holds all of them.
 _QUEUE_SHOWN = 30
 _NEVER_SHOWN = 10
-# What is less is the same in words.
+# Smaller differences are not shown.
 _SAME_SECONDS = 60.0
 
 
 def lines(answer: WhatIf, now: float) -> Iterator[str]:
-    """In words, for people.
-
-    Args:
-        now: The present instant, in seconds since the epoch.
-    """
+    """The answer as text; `now` in seconds since the epoch."""
     yield from _queue_lines(answer, now)
     yield ""
     yield from _past_lines(answer.past)
@@ -40,9 +33,9 @@ def lines(answer: WhatIf, now: float) -> Iterator[str]:
 def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
     queue = answer.queue
     if not queue and not answer.untold:
-        yield "No job waits" if answer.forecast.snapshot is not None else "There are no jobs now"
+        yield "No jobs are waiting" if answer.forecast.snapshot is not None else "There are no jobs now"
         return
-    yield f"Waiting jobs: {len(queue) + answer.untold}; when they start (p50)"
+    yield f"Waiting jobs: {len(queue) + answer.untold}; estimated start (p50)"
     shown = queue[:_QUEUE_SHOWN]
     rows = [
         (
@@ -58,13 +51,13 @@ def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
     yield from _whys(shown)
     more = len(queue) - len(shown)
     if more:
-        yield f"  and {more} more (--output=json has all)"
+        yield f"  and {more} more (use --output=json to see all)"
     if answer.untold:
-        yield f"  and {phrases.count(answer.untold, 'job')} too far back in the queue to tell"
+        yield f"  and {phrases.count(answer.untold, 'job')} too far back in the queue for an estimate"
 
 
 def _whys(queued: Sequence[Queued]) -> Iterator[str]:
-    """Why a start is not known, once for all the jobs of which that is so."""
+    """Why starts are unknown, one line per reason."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in queued:
         for when, eta in (("now", one.before), ("then", one.after)):
@@ -72,20 +65,20 @@ def _whys(queued: Sequence[Queued]) -> Iterator[str]:
                 found.setdefault((when, eta.why), []).append(one.job.name)
     for (when, why), names in found.items():
         rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        yield f"  not known {when} of {', '.join(names[:3])}{rest}: {why}"
+        yield f"  unknown {when} for {', '.join(names[:3])}{rest}: {why}"
 
 
 def _past_lines(past: Past) -> Iterator[str]:
     found = past.comparison
     if found is None:
-        yield f"The last days cannot be replayed: {past.why}"
+        yield f"Cannot replay the last days: {past.why}"
         return
     covered = phrases.duration(found.end - found.begin)
     whole = f"The last {phrases.count(past.days, 'day')}"
     yield (
-        f"{whole}, replayed under either file"
+        f"{whole}, replayed under both files"
         if not past.why
-        else (f"The last {covered} of {phrases.count(past.days, 'day')}, replayed under either file: {past.why}")
+        else (f"The last {covered} of {phrases.count(past.days, 'day')}, replayed under both files: {past.why}")
     )
     rows = [
         _row(project, found.before.projects[project], found.after.projects[project]) for project in _projects(found)
@@ -95,15 +88,15 @@ def _past_lines(past: Past) -> Iterator[str]:
     yield from _table(("PROJECT", "TYPE", "UNIT-HOURS HELD", "CHANGE"), list(_held_rows(found)))
     if found.after.total.overtime or found.before.total.overtime:
         yield (
-            "Jobs that a maximum runtime cuts short: "
+            "Jobs that reach a maximum runtime: "
             f"{_arrow(str(found.before.total.overtime), str(found.after.total.overtime))}"
         )
     yield from _never_lines("Jobs of these days that would never start", found.after.never, found.before.never)
-    yield from _never_lines("Jobs of these days that start only then", found.before.never, found.after.never)
+    yield from _never_lines("Jobs of these days that would start only then", found.before.never, found.after.never)
     if past.unknown:
         yield (
-            f"{phrases.count(past.unknown, 'waiting job')} took no part, since nobody knows how long "
-            f"{'it runs' if past.unknown == 1 else 'they run'}"
+            f"{phrases.count(past.unknown, 'waiting job')} left out: no estimate of "
+            f"{'its duration' if past.unknown == 1 else 'their durations'}"
         )
 
 
@@ -115,7 +108,7 @@ def _never_lines(title: str, never: Sequence[tuple[Job, str]], otherwise: Sequen
         for job, why in found[:_NEVER_SHOWN]:
             yield f"  {job.name} of project {job.project_id}, user {job.user_id}: {why}"
         if len(found) > _NEVER_SHOWN:
-            yield f"  and {len(found) - _NEVER_SHOWN} more (--output=json has all)"
+            yield f"  and {len(found) - _NEVER_SHOWN} more (use --output=json to see all)"
 
 
 def _row(project: str, before: Tally, after: Tally) -> tuple[str, ...]:
@@ -140,7 +133,7 @@ def _held_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def _projects(found: Comparison) -> list[str]:
-    """Both files got the same jobs."""
+    """The projects; both replays have the same jobs."""
     return sorted(found.before.projects)
 
 
@@ -155,7 +148,7 @@ def _arrow(before: str, after: str) -> str:
 
 def _start(eta: Eta, now: float) -> str:
     if eta.p50 is None:
-        return "not known"
+        return "unknown"
     return "at once" if eta.p50 - now < _SAME_SECONDS else f"in {phrases.duration(eta.p50 - now)}"
 
 
@@ -164,7 +157,7 @@ def _wait(seconds: float | None) -> str:
 
 
 def _change(before: float | None, after: float | None, less: str, more: str) -> str:
-    """The difference in words; empty where there is none, or it is not known."""
+    """The difference as text; empty if there is none, or a value is unknown."""
     if before is None or after is None or abs(after - before) < _SAME_SECONDS:
         return ""
     return f"{phrases.duration(abs(after - before))} {less if after < before else more}"

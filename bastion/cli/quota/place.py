@@ -1,7 +1,4 @@
-"""Where a bastion's quota file lies: under its ROOT, or under one of its own in a private bucket.
-
-Layer: cli.
-"""
+"""Where a bastion's quota file is: under its ROOT, or under a ROOT of its own in a private bucket."""
 
 from __future__ import annotations
 
@@ -23,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def define(values: flags.FlagValues) -> None:
-    """The flag `--quota_root`."""
+    """Define `--quota_root`."""
     flags.DEFINE_string(
         "quota_root",
         None,
-        "ROOT of the quota file if it lies in a private bucket: PRIVATE_BUCKET/NAME-bastion, as the daemon was given "
-        "it. Else the setting quota_root.",
+        "ROOT of the quota file if it is in a private bucket: PRIVATE_BUCKET/NAME-bastion, as given to the daemon. "
+        "Default: the setting quota_root.",
         flag_values=values,
     )
 
 
 def open_desk(call: Invocation) -> tuple[QuotaDesk, str]:
-    """The quota file that the invocation means.
+    """Open the quota file that the invocation names.
 
     Returns:
-        The desk, and what a command shown to the user needs in order to reach the same file: flags, or nothing.
+        The desk, and the flags that a displayed command needs to reach the same file.
 
     Raises:
         Refused: there is no such bastion, or the private ROOT is another bastion's.
@@ -49,7 +46,7 @@ def open_desk(call: Invocation) -> tuple[QuotaDesk, str]:
     if private is None:
         return QuotaDesk(client, client.store, target.root), target.suffix
     if private.local and not Path(private.bucket).is_dir():
-        raise Refused(f"there is no folder {plain(private.bucket)}; create it, or correct --quota_root")
+        raise Refused(f"no such folder: {plain(private.bucket)}; create it, or correct --quota_root")
     check_endpoint(private)
     given = call.flags.quota_root is not None
     suffix = target.suffix + (f" --quota_root={shlex.quote(private.url)}" if given else "")
@@ -57,7 +54,7 @@ def open_desk(call: Invocation) -> tuple[QuotaDesk, str]:
 
 
 def _private_root(flag: str | None, target: Target) -> Root | None:
-    """The quota file's own ROOT; None if it lies under the bastion's."""
+    """The quota file's own ROOT; None if it is under the bastion's."""
     if flag == "":
         raise Refused("--quota_root is empty; give it a value or leave it out")
     url = read_config().get("quota_root") if flag is None else flag
@@ -67,9 +64,9 @@ def _private_root(flag: str | None, target: Target) -> Root | None:
     if root.bastion == target.root.bastion:
         return None if root == target.root else root
     if flag is None:
-        say(f"bastion: the setting quota_root ({config_path()}) is {root.bastion}'s and is not used here")
+        say(f"bastion: ignoring the setting quota_root ({config_path()}): it is for {root.bastion}")
         return None
     raise Refused(
-        f"--quota_root={plain(url)} is for {root.bastion}, and the bastion is {target.root.bastion}: a private quota "
-        f"file lies under PRIVATE_BUCKET/{target.root.bastion}"
+        f"--quota_root={plain(url)} is for {root.bastion}, but the bastion is {target.root.bastion}; its private quota "
+        f"file must be under PRIVATE_BUCKET/{target.root.bastion}"
     )

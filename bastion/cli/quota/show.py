@@ -1,7 +1,4 @@
-"""`bastion quota show`: the quota file in force.
-
-Layer: cli.
-"""
+"""`bastion quota show`: the quota file in force."""
 
 from __future__ import annotations
 
@@ -24,26 +21,26 @@ if TYPE_CHECKING:
 
 def _define(values: flags.FlagValues) -> None:
     place.define(values)
-    flags.DEFINE_boolean("raw", False, "Print the file itself, as it was written.", flag_values=values)
+    flags.DEFINE_boolean("raw", False, "Print the file itself.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
     if call.flags.raw and call.json:
-        raise Refused("--raw prints the file itself, and --output=json what it means; give only one of them")
+        raise Refused("--raw and --output=json exclude each other; use only one")
     desk, suffix = place.open_desk(call)
     present, said = desk.present(), desk.in_force()
     shown = present
     if said is not None and said.generation and (said.generation != present.generation):
-        # A broken or missing file leaves the last good one in force; a good one is about to be.
+        # A missing or invalid file leaves the last valid one in force; a valid one is about to be in force.
         shown = present if present.policy is not None else desk.former(said.generation) or present
     state = _state(present, said)
     where = plain(desk.url)
     if not shown.generation:
-        raise Refused(f"there is no quota file {where}{state}; put one there: bastion quota upload FILE{suffix}")
+        raise Refused(f"there is no quota file {where}{state}; upload one: bastion quota upload FILE{suffix}")
     written = to_rfc3339(shown.written_at)
     say(f"{where}, generation {shown.generation}, written {written}{state}")
     if shown.generation != present.generation:
-        say("bastion: what follows is the last good file, which is in force")
+        say("bastion: showing the last valid file, which is in force")
     if call.flags.raw:
         sys.stdout.flush()
         sys.stdout.buffer.write(shown.data)
@@ -71,7 +68,7 @@ def _run(call: Invocation) -> int:
 
 def _state(present: QuotaFile, said: InForce | None) -> str:
     if said is None:
-        return "; no daemon has said which file is in force"
+        return "; no daemon has reported which file is in force"
     if said.generation and said.generation == present.generation:
         return "; it is in force"
     if said.problem:
@@ -80,10 +77,10 @@ def _state(present: QuotaFile, said: InForce | None) -> str:
 
 
 SHOW = Command(
-    summary="Shows the quota file in force: the pool, and each project's entitlement and members.",
+    summary="Shows the quota file in force: the pool, and each project's share and members.",
     usage="[--raw] [--quota_root=URL] [--output=json]",
-    details="""--raw prints the file itself, to be changed and given to bastion quota upload. If the file that lies
-        there is broken, the last good one is shown, provided that bastion quota upload kept it.""",
+    details="""--raw prints the file itself, to edit it and upload it with bastion quota upload. If the present file is
+        not valid, the last valid one is shown, if bastion quota upload has kept it.""",
     examples=("bastion quota show", "bastion quota show --raw > quotas.config"),
     takes_output=True,
     define=_define,

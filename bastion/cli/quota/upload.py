@@ -1,7 +1,4 @@
-"""`bastion quota upload FILE`: checks a quota file, shows what it changes, and puts it in force.
-
-Layer: cli.
-"""
+"""`bastion quota upload FILE`: check a quota file, show what it changes, and put it in force."""
 
 from __future__ import annotations
 
@@ -30,11 +27,11 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "yes",
         False,
-        "Upload it even if that stops running jobs, or if nobody can tell whether it does.",
+        "Upload the file even if it stops running jobs, or if its effect is unknown.",
         flag_values=values,
     )
     flags.DEFINE_boolean("dry_run", False, "Show everything and write nothing.", flag_values=values)
-    flags.DEFINE_boolean("wait", False, "Wait until the daemon says that the file is in force.", flag_values=values)
+    flags.DEFINE_boolean("wait", False, "Wait until the daemon reports that the file is in force.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
@@ -55,7 +52,7 @@ def _run(call: Invocation) -> int:
 
 
 class _Upload:
-    """One upload, step by step; `document` is what `--output=json` shows of it."""
+    """One upload; `document` is for `--output=json`."""
 
     def __init__(self, call: Invocation, desk: QuotaDesk, suffix: str, data: bytes, policy: Policy) -> None:
         self._call = call
@@ -66,35 +63,35 @@ class _Upload:
         self.document: dict[str, Any] = {"valid": True, "url": desk.url, "uploaded": False}
 
     def run(self) -> int:
-        """Returns the exit code."""
+        """Upload the file and return the exit code."""
         call, desk = self._call, self._desk
         present = desk.present()
         self.document["generation"] = present.generation
         if present.generation and present.data == self._data:
             self.document["difference"] = diff.document(difference(self._policy, self._policy))
-            say(f"nothing to upload: {plain(desk.url)} is this very file (generation {present.generation})")
+            say(f"nothing to upload: {plain(desk.url)} already has this content (generation {present.generation})")
             return self._wait(present.generation)
         refusal = self._weigh(present)
         if refusal and not call.flags.yes:
             self.document["refused"] = refusal
-            say(f"bastion: {refusal}; nothing was written; --yes uploads it all the same")
+            say(f"bastion: {refusal}; nothing was written; use --yes to upload it anyway")
             return EXIT_REFUSED
         if call.flags.dry_run:
-            say("nothing was written, as --dry_run asks")
+            say("dry run: nothing was written")
             return 0
         replaced = desk.replace(self._data, present)
         self.document |= {"uploaded": True, "generation": replaced.generation, "former": replaced.former or None}
-        say(f"uploaded {plain(desk.url)} (generation {replaced.generation}); the bastion takes it up at its next look")
+        say(f"uploaded {plain(desk.url)} (generation {replaced.generation}); it applies at the next poll")
         if replaced.former:
-            say(f"the former file is kept; to bring it back: {plain(self._bring_back(replaced.former))}")
+            say(f"the previous file is kept; to restore it: {plain(self._bring_back(replaced.former))}")
         return self._wait(replaced.generation)
 
     def _weigh(self, present: QuotaFile) -> str:
-        """Shows what the file changes; returns why it should not be uploaded just so, or nothing."""
+        """Show what the file changes; return why --yes is required, or an empty text."""
         before = self._desk.policy_in_force(present)
         if present.problem:
-            known = "it is compared with the last good one" if before else "the last good one is not known here"
-            say(f"bastion: the present file is broken ({plain(present.problem)}); {known}")
+            known = "comparing with the last valid one" if before else "the last valid one is not known here"
+            say(f"bastion: the present file is not valid ({plain(present.problem)}); {known}")
         elif not present.generation:
             say(f"there is no quota file {plain(self._desk.url)} yet")
         found = difference(before or _NO_POLICY, self._policy)
@@ -109,8 +106,8 @@ class _Upload:
             say(f"bastion: {plain(doubt)}")
         stopped = len(forecast.effect.stopped)
         if stopped:
-            return f"this file stops {phrases.count(stopped, 'running job')}"
-        return "it is not known what this file does to running jobs" if forecast.doubts else ""
+            return f"this file would stop {phrases.count(stopped, 'running job')}"
+        return "it is unknown what this file does to running jobs" if forecast.doubts else ""
 
     def _bring_back(self, former: str) -> str:
         root = self._desk.root
@@ -132,15 +129,15 @@ class _Upload:
 
 
 UPLOAD = Command(
-    summary="Checks a quota file, shows what it changes and what it does to running jobs, and puts it in force.",
+    summary="Checks a quota file, shows what it changes and which running jobs it affects, and puts it in force.",
     usage="FILE [--dry_run] [--yes] [--wait] [--quota_root=URL] [--output=json]",
-    details="""FILE may be - for stdin. It is written only over the very file that the difference was shown against;
-        that one is kept under project-quotas/former/ and can be uploaded again. A daemon takes the new file up at its
-        next look, within seconds.
+    details="""FILE may be - for stdin. The upload replaces only the file that the difference was shown against. That
+        file is kept under project-quotas/former/ and can be uploaded again. A daemon applies the new file at its
+        next poll, within seconds.
 
-        A file that would stop running jobs is refused with their names, unless --yes is given; likewise if nobody can
-        tell, because no daemon publishes what runs. Jobs run on when their project's share or the pool shrinks, until
-        an owner asks for what they borrow. Exits with 64 if the file is broken or refused; with --dry_run, too.""",
+        A file that would stop running jobs is refused with their names, unless --yes is given; likewise if no daemon
+        publishes what is running. When a project's share or the pool shrinks, jobs keep running until an owner
+        reclaims what they borrow. Exits with 64 if the file is not valid or is refused, also with --dry_run.""",
     examples=(
         "bastion quota upload quotas.config --dry_run",
         "bastion quota upload quotas.config --wait",

@@ -1,7 +1,4 @@
-"""`bastion quota whatif FILE`: what a quota file would do, and would have done in the last days.
-
-Layer: cli.
-"""
+"""`bastion quota whatif FILE`: what a quota file would do, and would have done in the last days."""
 
 from __future__ import annotations
 
@@ -26,11 +23,9 @@ _DAYS_MAX = 90
 def _define(values: flags.FlagValues) -> None:
     place.define(values)
     flags.DEFINE_integer(
-        "days", 14, "How many days to replay.", lower_bound=1, upper_bound=_DAYS_MAX, flag_values=values
+        "days", 14, "Number of days to replay.", lower_bound=1, upper_bound=_DAYS_MAX, flag_values=values
     )
-    flags.DEFINE_string(
-        "against", None, "Another quota file to compare with, instead of the one in force.", flag_values=values
-    )
+    flags.DEFINE_string("against", None, "Quota file to compare with. Default: the one in force.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
@@ -78,43 +73,43 @@ def _load(path: str, *, json: bool) -> Policy | None:
 
 
 def _in_force(desk: QuotaDesk) -> tuple[Policy, str]:
-    """The file that the bastion acts on, and where it lies.
+    """The policy in force, and where it is.
 
     Raises:
-        Refused: nobody can tell.
+        Refused: it is unknown.
     """
     present = desk.present()
     policy = desk.policy_in_force(present)
     if policy is None:
         why = (
-            f"is broken ({plain(present.problem)}), and the last good one" if present.problem else "does not exist: it"
+            f"is not valid ({plain(present.problem)}); the last valid one" if present.problem else "does not exist: it"
         )
         raise Refused(
             f"the quota file {plain(desk.url)} {why} is not known here, so there is nothing to compare with; "
-            "give --against=FILE"
+            "use --against=FILE"
         )
     if present.problem:
-        say(f"bastion: the present file is broken ({plain(present.problem)}); it is compared with the last good one")
-        return policy, f"the last good file of {desk.url}"
+        say(f"bastion: the present file is not valid ({plain(present.problem)}); comparing with the last valid one")
+        return policy, f"the last valid file of {desk.url}"
     return policy, f"{desk.url} (generation {present.generation})"
 
 
 WHATIF = Command(
-    summary="Tells who would wait shorter or longer under a quota file, and whose jobs it would stop.",
+    summary="Shows whose waits a quota file would change, and whose jobs it would stop.",
     usage="FILE [--days=14] [--against=FILE] [--quota_root=URL] [--output=json]",
-    details="""The file is compared with the one in force, or with that of --against; either may be - for stdin. Nothing
-        is written. First comes what changes and what would happen at once, as bastion quota upload --dry_run tells it;
-        then when the waiting jobs start (p50, as bastion why estimates it).
+    details="""Compares the file with the one in force, or with that of --against; either may be - for stdin. Nothing is
+        written. The output starts with what changes and what would happen at once, as in bastion quota upload
+        --dry_run, and then shows when the waiting jobs would start (p50, estimated as in bastion why).
 
-        At last the jobs of the last days are run through the scheduler once more, under either file as if it had been
-        in force all the time: waits from submission to the first start, evictions, and jobs that would never start,
-        by project. The jobs come when they came and run for as long as their last attempt took; whoever is evicted
-        begins anew. Both columns are replays: lost nodes, cancelled waits and what the cloud lacked are in neither.
-        Jobs that still run are taken to run as long as like ones did, or twice as long as they have.
+        Then it replays the jobs of the last days under both files, as if each had been in force throughout. It shows
+        by project the waits from submission to the first start, evictions, and jobs that would never start. Jobs come
+        when they came and run as long as their last attempt; evicted jobs start over. Lost nodes, cancelled waits and
+        missing cloud capacity are in neither replay. A job that is still running is assumed to take as long as similar
+        ones, or twice as long as it has so far.
 
-        The work is bounded: where all the days would take too long, or are not known any more, the last of them are
-        replayed and the output says how many. In the JSON, queue has the waiting jobs, past the replay; seconds are
-        null where no job started.""",
+        If the replay of all days would take too long, or their data has expired, it covers fewer days, and the output
+        says how many. In the JSON, queue has the waiting jobs and past the replay; seconds are null if no job
+        started.""",
     examples=(
         "bastion quota whatif quotas.config",
         "bastion quota whatif quotas.config --days=30 --output=json",

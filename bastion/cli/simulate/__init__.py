@@ -1,1 +1,1 @@
-"""Commands that run the scheduler on made-up or recorded jobs."""
+"""Commands that run the scheduler on synthetic or recorded jobs."""

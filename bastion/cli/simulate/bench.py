@@ -1,7 +1,4 @@
-"""`bastion simulate bench`: how long the scheduler takes, and how much memory, on synthetic jobs.
-
-Layer: cli.
-"""
+"""`bastion simulate bench`: the scheduler's time and memory on synthetic jobs."""
 
 from __future__ import annotations
 
@@ -21,34 +18,34 @@ from bastion.cli.output import emit_json, table
 if TYPE_CHECKING:
     from scheduler.simulation.replay.synthetic import SyntheticLoad
 
-# The first passes carry out what the synthetic start made due, and are no steady state.
+# The first passes carry out what the synthetic start made due; they are not the steady state.
 _WARMING_DECISIONS = 5
 _CHANGES = 3
-# Every so many decisions somebody asks why the others wait.
+# All reasons are asked for after this many decisions.
 _EXPLAIN_EVERY = 5
 
 
 def _define(values: flags.FlagValues) -> None:
     most = 1_000_000
     for name, default, meaning in (
-        ("jobs", 10_000, "Jobs that wait."),
+        ("jobs", 10_000, "Number of waiting jobs."),
         ("projects", 16, "Projects."),
-        ("running", 1_000, "Jobs that run; they fill the pool."),
-        ("decisions", 200, "Decisions to measure."),
+        ("running", 1_000, "Number of running jobs; they fill the pool."),
+        ("decisions", 200, "Number of decisions to measure."),
     ):
         least = 0 if name in ("jobs", "running") else 1
         flags.DEFINE_integer(name, default, meaning, lower_bound=least, upper_bound=most, flag_values=values)
     flags.DEFINE_float(
-        "seconds", 60.0, "Measure no longer than this, yet at least five decisions.", lower_bound=0, flag_values=values
+        "seconds", 60.0, "Stop after this time and at least five decisions.", lower_bound=0, flag_values=values
     )
-    flags.DEFINE_integer("seed", 1, "Of the synthetic jobs.", lower_bound=0, flag_values=values)
+    flags.DEFINE_integer("seed", 1, "Random seed of the synthetic jobs.", lower_bound=0, flag_values=values)
 
 
 def _run(call: Invocation) -> int:
     values = call.flags
     load = _load(call, values.jobs)
     cold, times, explaining = _measure(load, values.decisions, values.seconds)
-    # Before memory is traced, which takes memory of its own.
+    # Read it before tracing, which uses memory itself.
     peak = _peak_rss_mb()
     del load
     (held, explained), (idle, _) = _traced_bytes(call, values.jobs), _traced_bytes(call, 0)
@@ -84,7 +81,7 @@ def _load(call: Invocation, pending: int) -> SyntheticLoad:
 
 
 def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float, list[float], list[float]]:
-    """Seconds of the first decision ever, of those in the steady state, and of explaining some of these, sorted."""
+    """Seconds of the first decision, of decisions in the steady state, and of explaining some of them; sorted."""
     from scheduler import Scheduler
 
     gc.collect()
@@ -110,7 +107,7 @@ def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float
 
 
 def _traced_bytes(call: Invocation, pending: int) -> tuple[int, int]:
-    """What is in memory after a decision: the jobs, what the scheduler remembers and the plan; and with all reasons."""
+    """Bytes held after a decision by the jobs, the scheduler's memory and the plan: without and with all reasons."""
     from scheduler import Scheduler
 
     gc.collect()
@@ -138,13 +135,11 @@ def _peak_rss_mb() -> float:
 BENCH = Command(
     summary="Measures the scheduler on synthetic jobs of several sizes, types, users and priorities.",
     usage="[--jobs=N] [--projects=M] [--running=K] [--output=json]",
-    details="""cold_ms is the first decision, in which all is new; decision_ms_p50 and decision_ms_p99 are those of the
-        steady state, in which three jobs come, three end and three are cancelled between two decisions, besides what
-        the plan starts and stops. A decision says who starts and who stops; explain_ms_p50 is what the reasons of all
-        who wait, their places in the queue and the sums of the projects take on top when somebody asks for them.
-        bytes_per_pending_job is what the waiting jobs, the plan and what the scheduler remembers of them take, and
-        bytes_per_explained_job the same while all reasons are held; peak_rss_mb is the whole process while it
-        decides.""",
+    details="""cold_ms is the first decision. decision_ms_p50 and decision_ms_p99 are for the steady state: between two
+        decisions three jobs arrive, three end and three are cancelled, besides what the plan starts and stops.
+        explain_ms_p50 is the extra time for the reasons of all waiting jobs, their queue positions and the projects'
+        sums. bytes_per_pending_job is the memory of the waiting jobs, the plan and the scheduler's state, and
+        bytes_per_explained_job the same with all reasons; peak_rss_mb is for the whole process.""",
     examples=("bastion simulate bench --jobs=10000 --projects=16 --running=1000 --output=json",),
     define=_define,
     takes_target=False,

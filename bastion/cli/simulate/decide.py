@@ -1,7 +1,4 @@
-"""`bastion simulate decide`: one decision of the production scheduler, on jobs from a file.
-
-Layer: cli.
-"""
+"""`bastion simulate decide`: one decision of the production scheduler, on jobs from a file."""
 
 from __future__ import annotations
 
@@ -27,12 +24,12 @@ _JOBS_MAX_BYTES = 256 * 1024 * 1024
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("quota", None, "The quota file; - is stdin.", flag_values=values)
-    flags.DEFINE_string("jobs", None, "A JSON list of jobs; - is stdin.", flag_values=values)
+    flags.DEFINE_string("quota", None, "The quota file; - means stdin.", flag_values=values)
+    flags.DEFINE_string("jobs", None, "A JSON list of jobs; - means stdin.", flag_values=values)
     flags.DEFINE_string(
         "now",
         None,
-        "When to decide: seconds since 1970, or like 2026-01-02T03:04:05Z. Default: the newest instant in the jobs.",
+        "Time of the decision: seconds since 1970, or like 2026-01-02T03:04:05Z. Default: the latest time in the jobs.",
         flag_values=values,
     )
 
@@ -41,7 +38,7 @@ def _run(call: Invocation) -> int:
     from scheduler import Snapshot, schedule
 
     if not call.flags.quota or not call.flags.jobs:
-        raise Refused("bastion simulate decide needs both files: --quota=FILE --jobs=FILE.json")
+        raise Refused("bastion simulate decide requires both files: --quota=FILE --jobs=FILE.json")
     if call.flags.quota == call.flags.jobs == "-":
         raise Refused("only one of the two files can be - (stdin)")
     try:
@@ -51,7 +48,7 @@ def _run(call: Invocation) -> int:
         return EXIT_REFUSED
     given = parse_jobs(_read_jobs(call.flags.jobs))
     if given.unknown:
-        say(f"bastion: note: these fields of jobs mean nothing here: {plain(', '.join(given.unknown))}")
+        say(f"bastion: note: ignoring unknown fields of jobs: {plain(', '.join(given.unknown))}")
     snapshot = Snapshot(policy=policy, jobs=given.jobs, check_membership=False)
     plan = schedule(snapshot, _now(call.flags.now, given.jobs))
     if call.json:
@@ -69,9 +66,9 @@ def _read_jobs(path: str) -> bytes:
             with Path(path).open("rb") as file:
                 data = file.read(_JOBS_MAX_BYTES + 1)
     except OSError as error:
-        raise Refused(f"the jobs {plain(path)} cannot be read: {error.strerror}") from error
+        raise Refused(f"cannot read the jobs {plain(path)}: {error.strerror}") from error
     if len(data) > _JOBS_MAX_BYTES:
-        raise Refused(f"the jobs {plain(path)} have more than {_JOBS_MAX_BYTES} bytes; decide about fewer at once")
+        raise Refused(f"the jobs {plain(path)} are longer than {_JOBS_MAX_BYTES} bytes; use fewer jobs")
     return data
 
 
@@ -80,15 +77,15 @@ def _now(given: str | None, jobs: tuple[Job, ...]) -> float:
         return max((max(job.queued_at, job.started_at or 0.0) for job in jobs), default=0.0)
     now = parse_instant(given)
     if now is None:
-        raise Refused(f"--now={plain(given)}: write seconds since 1970, or an instant like 2026-01-02T03:04:05Z")
+        raise Refused(f"--now={plain(given)} is not a valid time; use seconds since 1970, or like 2026-01-02T03:04:05Z")
     return now
 
 
 def document(plan: Plan, least: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The plan, for `--output=json`.
+    """The plan for `--output=json`.
 
     Args:
-        least: Of each elastic job the replicas that it needs, by scaling.
+        least: The minimum replicas of each elastic job, by scaling.
     """
     return {
         "decisions": [
@@ -114,7 +111,7 @@ def document(plan: Plan, least: Mapping[str, tuple[int, ...]]) -> dict[str, Any]
 
 
 def _replicas(decision: Decision, least: Mapping[str, tuple[int, ...]]) -> dict[str, list[int]]:
-    """By scaling, of an elastic job that starts or runs on: what it is to have, and what of that is lent."""
+    """The replicas of an elastic job that starts or runs on, by scaling, and how many of them are lent."""
     if not decision.extra:
         return {}
     extra = list(decision.extra)
@@ -129,7 +126,7 @@ def _show(plan: Plan) -> None:
         if decision.reason is not None:
             why = f"{decision.reason.code.value}: {decision.reason.message}"
         if decision.evicted_for and not why:
-            why = f"makes room for {decision.evicted_for}"
+            why = f"evicted for {decision.evicted_for}"
         if decision.extra:
             counts = " and ".join(map(str, decision.extra))
             why = f"{why}; extra replicas: {counts}" if why else f"extra replicas: {counts}"
@@ -146,22 +143,21 @@ def _show(plan: Plan) -> None:
 
 
 DECIDE = Command(
-    summary="Shows one decision of the scheduler on jobs from a file; no bastion is asked.",
+    summary="Shows one decision of the scheduler on jobs from a file; uses no bastion.",
     usage="--quota=FILE --jobs=FILE.json [--output=json]",
     details="""The jobs are a JSON list of objects with name, project_id, user_id, creation_time (seconds since 1970 or
-        RFC 3339) and resources (units by type), and optionally priority (1 to 5; 1 goes first), status (PENDING or
-        ACTIVE), and, of an active job, tier and started_at (else its creation_time). An elastic job has scaling_specs,
-        a list of objects with min_replicas, max_replicas and resources_per_replica, and when it is active replicas, a
-        list of how many it has of each, its min_replicas included (them alone if left out); what it needs is their
-        minimum, whatever its resources say.
+        RFC 3339) and resources (units by type). Optional: priority (1 to 5; 1 goes first), status (PENDING or ACTIVE),
+        and for an active job tier and started_at (default: creation_time). An elastic job has scaling_specs, a list of
+        objects with min_replicas, max_replicas and resources_per_replica; its minimum replaces resources. An active
+        elastic job may have replicas, the present number for each scaling, including min_replicas (default: those).
 
-        It decides once, checks no membership, and counts no slots of a bastion's own host: there is only the pool,
-        and a job whose resources are {} starts. With --output=json: decisions in scheduling order, each with name,
-        run (whether the job starts now or runs on), tier, reason, message, position in the pool's queue, verdict and
-        evicted_for; of an elastic job that starts or runs on also replicas, which means the same as in the jobs: how
-        many it is to have of each scaling, and extra_replicas, how many of these are lent to it beyond its
-        min_replicas; and the projects' entitlement, usage and demand after it. A job for which others are evicted
-        waits (WaitingForPreempted) until they are gone.""",
+        There is one decision. Membership and the slots of a bastion's own host do not count: there is only the pool,
+        and a job whose resources are {} starts. --output=json prints the decisions in scheduling order, each with
+        name, run (whether the job starts or keeps running), tier, reason, message, position in the pool's queue,
+        verdict and evicted_for. An elastic job that starts or runs also has replicas, its number for each scaling, and
+        extra_replicas, how many of these are lent beyond min_replicas. It also prints the projects' entitlement, usage
+        and demand after the decision. A job for which others are evicted waits (WaitingForPreempted) until they have
+        ended.""",
     examples=("bastion simulate decide --quota=quotas.config --jobs=jobs.json --output=json",),
     define=_define,
     takes_target=False,

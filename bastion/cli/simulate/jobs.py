@@ -1,7 +1,4 @@
-"""The jobs of `bastion simulate decide`, from JSON to the scheduler's own values.
-
-Layer: cli. Everything is checked, and every problem names the entry's index and field.
-"""
+"""Parse the jobs of `bastion simulate decide`; every problem names the entry's index and field."""
 
 from __future__ import annotations
 
@@ -22,23 +19,23 @@ from scheduler import Job, JobStatus, Scaling
 
 _NEEDED = ("name", "project_id", "user_id", "creation_time", "resources")
 _KNOWN = (*_NEEDED, "priority", "status", "tier", "started_at", "scaling_specs", "replicas")
-# As in the spec of a job.
+# As in a job spec.
 _SCALINGS_MAX = 16
 _REPLICAS_MAX = 10_000
 _STATUSES = {"PENDING": JobStatus.PENDING, "ACTIVE": JobStatus.RUNNING}
 _AMOUNT_MAX = 10**9
-# The year 9999; later ones cannot be shown as a date.
+# The year 9999; a date cannot be later.
 _INSTANT_MAX = 253_402_300_799.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenJobs:
-    """What the list says.
+    """The parsed list.
 
     Attributes:
         jobs: In the order of the list.
-        least: Of each elastic job the `min_replicas` of its scalings.
-        unknown: Fields that nothing here knows.
+        least: The `min_replicas` of each elastic job, by scaling.
+        unknown: Fields that are not known.
     """
 
     jobs: tuple[Job, ...]
@@ -47,29 +44,27 @@ class GivenJobs:
 
 
 def parse_jobs(data: bytes) -> GivenJobs:
-    """Reads a JSON list of jobs.
+    """Parse a JSON list of jobs.
 
     Raises:
-        Refused: it is not such a list; the message names the first bad entry and field.
+        Refused: it is not such a list; names the first bad entry and field.
     """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"the jobs are not JSON: {plain(error)}; write a list of objects") from error
+        raise Refused(f"the jobs are not valid JSON: {plain(error)}; they must be a list of objects") from error
     if not isinstance(document, list):
-        raise Refused(f"the jobs are {_kind(document)}; write a list of objects: [{{...}}, {{...}}]")
+        raise Refused(f"the jobs are {_kind(document)}; they must be a list of objects: [{{...}}, {{...}}]")
     jobs: list[Job] = []
     places: dict[str, int] = {}
     least: dict[str, tuple[int, ...]] = {}
     unknown: dict[str, None] = {}
     for index, entry in enumerate(document):
         if not isinstance(entry, dict):
-            raise Refused(f"jobs[{index}] is {_kind(entry)}; write an object with {', '.join(_NEEDED)}")
+            raise Refused(f"jobs[{index}] is {_kind(entry)}; it must be an object with {', '.join(_NEEDED)}")
         job = _Entry(index, entry).job()
         if job.name in places:
-            raise Refused(
-                f"jobs[{index}].name is {_shown(job.name)}, as in jobs[{places[job.name]}]; names must differ"
-            )
+            raise Refused(f"jobs[{index}].name is {_shown(job.name)}, like jobs[{places[job.name]}]; names must differ")
         places[job.name] = index
         unknown.update(dict.fromkeys(name for name in entry if name not in _KNOWN))
         if job.scaling:
@@ -79,7 +74,7 @@ def parse_jobs(data: bytes) -> GivenJobs:
 
 
 def parse_instant(value: object) -> float | None:
-    """Seconds since the epoch, or an ISO 8601 text, UTC where it names no zone; None if it is neither."""
+    """Parse seconds since the epoch or an ISO 8601 text (default zone: UTC); None if it is neither."""
     if isinstance(value, str):
         value = _seconds(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -116,7 +111,7 @@ class _Entry:
         resources = self._amounts(self._fields["resources"], "resources")
         scaling, demand, charged = self._elastic(resources, running=running)
         if "tier" in self._fields and self._fields["tier"] is not None and not running:
-            self._refuse("tier", "has a meaning only for an ACTIVE job; leave it out")
+            self._refuse("tier", "it applies only to an ACTIVE job; leave it out")
         return Job(
             name=self._text("name"),
             project_id=self._text("project_id"),
@@ -137,19 +132,19 @@ class _Entry:
     def _text(self, name: str) -> str:
         value = self._fields[name]
         if not isinstance(value, str) or not value:
-            self._refuse(name, "write a text that is not empty")
+            self._refuse(name, "it must be a non-empty string")
         return value
 
     def _status(self) -> JobStatus:
         value = self._fields.get("status", "PENDING")
         if not isinstance(value, str) or value not in _STATUSES:
-            self._refuse("status", "write PENDING or ACTIVE")
+            self._refuse("status", "it must be PENDING or ACTIVE")
         return _STATUSES[value]
 
     def _instant(self, name: str) -> float:
         instant = parse_instant(self._fields[name])
         if instant is None:
-            self._refuse(name, "write seconds since 1970, or an instant like 2026-01-02T03:04:05Z")
+            self._refuse(name, "it must be seconds since 1970, or like 2026-01-02T03:04:05Z")
         return instant
 
     def _whole(self, name: str, least: int, most: int, default: int) -> int:
@@ -157,20 +152,20 @@ class _Entry:
         if value is None:
             return default
         if type(value) is not int or not least <= value <= most:
-            self._refuse(name, f"write a whole number from {least} to {most}")
+            self._refuse(name, f"it must be a whole number from {least} to {most}")
         return value
 
     def _elastic(
         self, resources: dict[str, int], *, running: bool
     ) -> tuple[tuple[Scaling, ...], dict[str, int], dict[str, int]]:
-        """The scalings; what the job needs, which is their minimum where there are any; and what it holds."""
+        """The scalings; what the job needs (their minimum if there are any); and what it is using."""
         specs = self._fields.get("scaling_specs")
         if specs is None or specs == []:
             if self._fields.get("replicas") is not None:
-                self._refuse("replicas", "has a meaning only with scaling_specs; leave it out")
+                self._refuse("replicas", "it applies only with scaling_specs; leave it out")
             return (), resources, resources if running else {}
         if not isinstance(specs, list) or len(specs) > _SCALINGS_MAX:
-            self._refuse("scaling_specs", f"write a list of at most {_SCALINGS_MAX} objects")
+            self._refuse("scaling_specs", f"it must be a list of at most {_SCALINGS_MAX} objects")
         bounds = [self._bounds(place, spec) for place, spec in enumerate(specs)]
         replicas = self._replicas(bounds, running=running)
         scaling = []
@@ -184,49 +179,49 @@ class _Entry:
         return tuple(scaling), demand, held if running else {}
 
     def _bounds(self, place: int, spec: object) -> tuple[int, int, dict[str, int]]:
-        """Least and most replicas of a scaling, and the units of one."""
+        """Minimum and maximum replicas of a scaling, and the units of one replica."""
         at = f"jobs[{self._index}].scaling_specs[{place}]"
         if not isinstance(spec, dict):
-            raise Refused(f"{at} is {_kind(spec)}; write min_replicas, max_replicas and resources_per_replica")
+            raise Refused(f"{at} is {_kind(spec)}; it must have min_replicas, max_replicas and resources_per_replica")
         least, most = spec.get("min_replicas"), spec.get("max_replicas")
         if type(least) is not int or type(most) is not int or not 1 <= least <= most <= _REPLICAS_MAX:
             raise Refused(
                 f"{at} has min_replicas {_shown(least)} and max_replicas {_shown(most)}; "
-                f"write whole numbers from 1 to {_REPLICAS_MAX}, the first at most the second"
+                f"they must be whole numbers from 1 to {_REPLICAS_MAX}, the first at most the second"
             )
         name = f"scaling_specs[{place}].resources_per_replica"
         return least, most, self._amounts(spec.get("resources_per_replica"), name)
 
     def _replicas(self, bounds: list[tuple[int, int, dict[str, int]]], *, running: bool) -> list[int]:
-        """How many replicas an active job has, by scaling: the least where it does not say."""
+        """The replicas of an active job by scaling; default: the minimum."""
         given = self._fields.get("replicas")
         if given is None:
             return [least for least, _, _ in bounds]
         if not running:
-            self._refuse("replicas", "has a meaning only for an ACTIVE job; leave it out")
+            self._refuse("replicas", "it applies only to an ACTIVE job; leave it out")
         if not isinstance(given, list) or len(given) != len(bounds):
-            self._refuse("replicas", "write as many numbers as there are scaling_specs")
+            self._refuse("replicas", "it must have one number for each of scaling_specs")
         for count, (least, most, _) in zip(given, bounds, strict=True):
             if type(count) is not int or not least <= count <= most:
-                self._refuse("replicas", "write numbers from min_replicas to max_replicas")
+                self._refuse("replicas", "each number must be from min_replicas to max_replicas")
         return given
 
     def _amounts(self, value: object, name: str) -> dict[str, int]:
         if not isinstance(value, dict):
             raise Refused(
-                f'jobs[{self._index}].{name} is {_shown(value)}; write units by resource type, like {{"v4": 32}}'
+                f'jobs[{self._index}].{name} is {_shown(value)}; it must be units by resource type, like {{"v4": 32}}'
             )
         for kind, amount in value.items():
             if type(amount) is not int or not 0 <= amount <= _AMOUNT_MAX:
                 raise Refused(
                     f"jobs[{self._index}].{name}[{_shown(kind)}] is {_shown(amount)}; "
-                    f"write a whole number of units from 0 to {_AMOUNT_MAX}"
+                    f"it must be a whole number of units from 0 to {_AMOUNT_MAX}"
                 )
         return dict(value)
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 
 

@@ -1,6 +1,6 @@
-"""The picture of `bastion simulate replay --plot=FILE.png`: chips in use over time, one project on the other.
+"""The picture of `bastion simulate replay --plot=FILE.png`: each project's chips in use over time, stacked.
 
-Layer: cli. The one module that imports matplotlib, and only when a picture is asked for.
+No other module imports matplotlib; this one does so only when a picture is asked for.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def check(path: str) -> None:
-    """Tells before hours of replaying what would fail after them.
+    """Check before a long replay that the picture can be written.
 
     Raises:
-        Refused: matplotlib is missing, or the file cannot be there.
+        Refused: matplotlib is missing, or the path is not valid.
     """
     if not path.endswith(".png"):
-        raise Refused(f"--plot={plain(path)}: write the name of a .png file")
+        raise Refused(f"--plot={plain(path)} must be the name of a .png file")
     if not Path(path).parent.is_dir():
-        raise Refused(f"--plot={plain(path)}: there is no folder {plain(Path(path).parent)}")
+        raise Refused(f"--plot={plain(path)}: no such folder: {plain(Path(path).parent)}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise Refused("--plot needs matplotlib, which is not installed: pip install 'bastion[plot]'")
+        raise Refused("--plot requires matplotlib, which is not installed: pip install 'bastion[plot]'")
 
 
 def draw(path: str, result: Result, *, title: str, start_day: float) -> None:
-    """Writes the PNG file."""
+    """Write the PNG file."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

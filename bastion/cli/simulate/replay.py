@@ -1,7 +1,4 @@
-"""`bastion simulate replay`: a trace of jobs through a policy, and the yardsticks of what it did.
-
-Layer: cli.
-"""
+"""`bastion simulate replay`: replay a trace of jobs through a policy, and measure the result."""
 
 from __future__ import annotations
 
@@ -25,34 +22,32 @@ if TYPE_CHECKING:
     from bastion.cli.simulate.runs import Result, Task
 
 _WIDEST_CHART = 160
-# A trace may count its seconds from 1970.
+# A trace may count seconds from 1970.
 _START_DAY_MAX = 36_600.0
-# As long as the longest job that a trace may have; whoever wants more wants no checkpoints, which is 0.
+# The longest job of a trace; a longer interval means no checkpoints, which is 0.
 _CHECKPOINT_INTERVAL_MAX = 10 * 365 * 86_400.0
-# Whoever needs longer to start again than a day is better never stopped, and a replay might not end.
+# With more than a day per restart a replay might not end.
 _RESTART_OVERHEAD_MAX = 86_400.0
 # More than a week is another trace.
 _JITTER_MAX = 7 * 86_400.0
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("quota", None, "The quota file; it has one resource type.", flag_values=values)
-    flags.DEFINE_string("trace", None, "The trace: CSV, gzipped or not; - is stdin.", flag_values=values)
+    flags.DEFINE_string("quota", None, "The quota file, with one resource type.", flag_values=values)
+    flags.DEFINE_string("trace", None, "The trace: CSV, optionally gzipped; - means stdin.", flag_values=values)
     flags.DEFINE_float(
         "start_day",
         0.0,
-        "Where the window begins.",
+        "Day of the trace at which the window begins.",
         lower_bound=0.0,
         upper_bound=_START_DAY_MAX,
         flag_values=values,
     )
-    flags.DEFINE_float(
-        "days", 14.0, "How long the window is.", lower_bound=0.001, upper_bound=3660.0, flag_values=values
-    )
+    flags.DEFINE_float("days", 14.0, "Length of the window.", lower_bound=0.001, upper_bound=3660.0, flag_values=values)
     flags.DEFINE_float(
         "load",
         None,
-        "Chip-time asked for as a part of what there is; sets the pool. Default: the pool of the quota file.",
+        "Requested chip-time as a fraction of capacity; sets the pool. Default: the pool of the quota file.",
         lower_bound=0.001,
         upper_bound=1000.0,
         flag_values=values,
@@ -63,7 +58,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "checkpoint_interval",
         1800.0,
-        "Seconds of own progress between a job's checkpoints; 0: there are none.",
+        "Seconds of progress between a job's checkpoints; 0: no checkpoints.",
         lower_bound=0.0,
         upper_bound=_CHECKPOINT_INTERVAL_MAX,
         flag_values=values,
@@ -71,16 +66,16 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "restart_overhead",
         300.0,
-        "Seconds that a stopped job loses when it goes on.",
+        "Seconds that a stopped job loses on restart.",
         lower_bound=0.0,
         upper_bound=_RESTART_OVERHEAD_MAX,
         flag_values=values,
     )
-    flags.DEFINE_enum("policy", "bastion", ["bastion", "greedy", "fifo", "static"], "Who decides.", flag_values=values)
+    flags.DEFINE_enum("policy", "bastion", ["bastion", "greedy", "fifo", "static"], "The policy.", flag_values=values)
     flags.DEFINE_integer(
         "replicates",
         1,
-        "Replay the trace and so many copies of it less one, with other submit times, and tell means.",
+        "Number of replays: the trace, and copies of it with shifted submit times. Shows means.",
         lower_bound=1,
         upper_bound=1000,
         flag_values=values,
@@ -88,25 +83,25 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "jitter",
         60.0,
-        "Seconds by which a copy's jobs come earlier or later, at most.",
+        "Maximum shift of a copy's submit times, in seconds.",
         lower_bound=0.0,
         upper_bound=_JITTER_MAX,
         flag_values=values,
     )
-    flags.DEFINE_integer("seed", 1, "Of the jitter.", lower_bound=0, flag_values=values)
-    flags.DEFINE_integer("processes", 1, "Replays at once.", lower_bound=1, upper_bound=256, flag_values=values)
-    flags.DEFINE_string("plot", None, "Draw the shares over time into this PNG file.", flag_values=values)
+    flags.DEFINE_integer("seed", 1, "Random seed of the shifts.", lower_bound=0, flag_values=values)
+    flags.DEFINE_integer("processes", 1, "Parallel replays.", lower_bound=1, upper_bound=256, flag_values=values)
+    flags.DEFINE_string("plot", None, "Plot the projects' chips over time in this PNG file.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
     if not call.flags.quota or not call.flags.trace:
-        raise Refused("bastion simulate replay needs both files: --quota=FILE --trace=FILE.csv")
+        raise Refused("bastion simulate replay requires both files: --quota=FILE --trace=FILE.csv")
     if call.flags.quota == call.flags.trace == "-":
         raise Refused("only one of the two files can be - (stdin)")
     if 0 < call.flags.checkpoint_interval < 1:
-        raise Refused("--checkpoint_interval is under a second; write 0 for jobs that make no checkpoints")
+        raise Refused("--checkpoint_interval must be at least 1, or 0 for jobs without checkpoints")
     if call.flags.trace == "-" and call.flags.replicates > 1:
-        raise Refused("several replicates read the trace several times, so it cannot be - (stdin)")
+        raise Refused("with several replicates the trace is read several times, so it cannot be - (stdin)")
     if call.flags.plot is not None:
         from bastion.cli.simulate import plot
 
@@ -166,19 +161,19 @@ def _replay(tasks: list[Task], processes: int) -> list[Result]:
 
 
 def _tell_left_out(result: Result) -> None:
-    """What the yardsticks do not speak of."""
+    """Report the jobs that the metrics leave out."""
     for number, what in (
-        (result.larger_than_pool, f"larger than the pool of {result.pool} chips, and left out"),
-        (result.larger_than_quota, "larger than their project's private quota, and left out"),
-        (result.without_quota, "of projects without a quota, in the whole trace, and left out"),
-        (result.never_ended, "never run to their end by this policy, and in no figure of waits"),
+        (result.larger_than_pool, f"larger than the pool of {result.pool} chips, left out"),
+        (result.larger_than_quota, "larger than their project's private quota, left out"),
+        (result.without_quota, "of projects without a quota, in the whole trace, left out"),
+        (result.never_ended, "not completed by this policy, not in the waits"),
     ):
         if number:
             say(f"bastion: note: jobs {what}: {number}")
 
 
 def document(call: Invocation, results: list[Result]) -> dict[str, Any]:
-    """The yardsticks (means, if there are several replays), and what was replayed, for `--output=json`."""
+    """The metrics (means of several replays) and the parameters, for `--output=json`."""
     from scheduler.simulation.replay.yardsticks import spread
 
     first, values = results[0], call.flags
@@ -216,7 +211,7 @@ def _show(call: Invocation, results: list[Result]) -> None:
     means, deviations = spread([result.yardsticks for result in results])
     if len(results) > 1:
         rows = [(name, f"{mean:,.5g}", f"{deviations[name]:,.2g}") for name, mean in means.items()]
-        print(table(("YARDSTICK", f"MEAN OF {len(results)}", "SD"), rows))
+        print(table(("METRIC", f"MEAN OF {len(results)}", "SD"), rows))
     else:
         print("".join(f"{line}\n" for line in summary(first.yardsticks)))
     print("Chips in use over time; a full block is twice a project's entitlement, or the whole pool")
@@ -227,23 +222,22 @@ def _show(call: Invocation, results: list[Result]) -> None:
 
 
 def summary(found: Mapping[str, float]) -> list[str]:
-    """The yardsticks of one replay in words."""
+    """The metrics of one replay as text."""
     names = ("owner_return_max_s", "wait_mean_s", "wait_p95_s", "wait_max_s", "never_entitled_wait_max_s")
     returned, mean, most, longest, never = (duration(found[name]) for name in names)
     livelocked = count(int(found["livelocked_jobs"]), "job")
     return [
         f"Owners:    {found['share_deficit_total']:.3%} of their chip-time came late, "
-        f"{found['share_deficit_worst']:.3%} in the worst project; the longest wait for own chips {returned}; "
+        f"{found['share_deficit_worst']:.3%} in the worst project; longest wait for own chips {returned}; "
         f"{found['in_quota_evictions']:.0f} evictions within a share",
         f"Evictions: {found['preemptions']:,.0f}, at most {found['max_preemptions']:.0f} of one job; "
         f"{livelocked} three times in a row without a new checkpoint; "
         f"{found['waste_fraction']:.2%} of the chip-time in use was wasted",
-        f"Waiting:   {mean} on average, {most} for 95% of the jobs, {longest} at most; "
-        f"jobs larger than a share {never} at most",
-        f"Slowdown:  {found['bounded_slowdown_mean']:.2f} on average; {found['rho_violation_fraction']:.2%} of the "
+        f"Waiting:   mean {mean}, p95 {most}, maximum {longest}; maximum {never} for jobs larger than a share",
+        f"Slowdown:  mean {found['bounded_slowdown_mean']:.2f}; {found['rho_violation_fraction']:.2%} of the "
         "jobs took over 5% longer than on a private quota",
-        f"Chips:     {found['eff']:.1%} of the useful work that was possible",
-        f"Decisions: {found['decision_ms_p50']:.2f} ms in the middle, {found['decision_ms_max']:.1f} ms at most",
+        f"Chips:     {found['eff']:.1%} of the possible useful work",
+        f"Decisions: median {found['decision_ms_p50']:.2f} ms, maximum {found['decision_ms_max']:.1f} ms",
     ]
 
 
@@ -256,18 +250,18 @@ def _plot(call: Invocation, result: Result) -> None:
 
 
 REPLAY = Command(
-    summary="Replays a trace of jobs through a scheduling policy and measures what it did.",
+    summary="Replays a trace of jobs through a scheduling policy and measures the result.",
     usage="--quota=FILE --trace=FILE.csv [--load=L] [--policy=P] [--output=json]",
     details="""The trace is CSV with a header: job_id, project, submit_s, duration_s (seconds), chips, and user, which
-        may be empty. Chips are of the quota file's only resource type. The window holds the jobs submitted in it and
-        those that would still run at its beginning. With --load the pool follows from the window's jobs, and the
-        projects keep their parts of it. Membership is not checked.
+        may be empty. Chips are units of the quota file's only resource type. The window holds the jobs submitted in it
+        and those that would still run at its beginning. With --load the pool follows from the window's jobs, and each
+        project keeps its fraction of it. Membership is not checked.
 
-        Policies: bastion is the production scheduler; greedy hands the pool out anew at every tick and stops whoever
-        gets nothing; fifo is one queue for all; static gives each project a private quota.
+        Policies: bastion is the production scheduler; greedy distributes the pool anew at every tick and stops jobs
+        that get nothing; fifo is one queue for all; static gives each project a private quota.
 
-        With --output=json: the yardsticks under their names, of several replicates their means with sd and replicates.
-        What they mean: docs/how-to/simulate.md.""",
+        --output=json prints the metrics by name, with several replicates their means with sd and replicates. For their
+        meaning see docs/how-to/simulate.md.""",
     examples=(
         "bastion simulate replay --quota=quotas.config --trace=jobs.csv.gz --days=14 --load=0.95",
         "bastion simulate replay --quota=quotas.config --trace=jobs.csv --policy=greedy --output=json",

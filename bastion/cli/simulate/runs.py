@@ -1,6 +1,6 @@
-"""The replays behind `bastion simulate replay`: from files to yardsticks, one or several at once.
+"""The replays behind `bastion simulate replay`: from files to metrics, one or several in parallel.
 
-Layer: cli. A `Task` holds plain values only, so that it can be handed to another process.
+A `Task` holds only plain values, so that it can be sent to another process.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
 from scheduler.simulation.replay.yardsticks import completion_times, measure, unfinished
 
 POLICIES = ("bastion", "greedy", "fifo", "static")
-# How many samples of the shares a replay takes; a chart has no more columns than that.
+# Samples of the shares per replay; a chart has fewer columns.
 _SAMPLES = 1000
-# Packed and unpacked: some millions of jobs. A few megabytes of gzip can hold more than any memory.
+# Packed and unpacked: some million jobs. A few megabytes of gzip may exceed any memory.
 _TRACE_MAX_BYTES = 256 * 1024 * 1024
 
 
@@ -41,9 +41,9 @@ class Task:
 
     Attributes:
         quota: The quota file.
-        load: Demand as a part of the pool, which follows from it; None: the pool is that of the quota file.
-        jitter: Seconds by which jobs come earlier or later.
-        seed: Of the jitter.
+        load: Demand as a fraction of the pool, which it determines; None: the pool of the quota file.
+        jitter: Maximum shift of submit times, in seconds.
+        seed: Random seed of the shifts.
     """
 
     quota: bytes
@@ -61,15 +61,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of it.
+    """The result of a replay.
 
     Attributes:
-        jobs: How many were replayed.
-        larger_than_pool: Jobs left out because no policy could run them.
-        larger_than_quota: Jobs left out because hard private quotas cannot run them.
-        without_quota: Jobs of the trace whose project has no quota; in any window.
-        never_ended: Replayed jobs that the policy left waiting for ever.
-        shares: Chips held by project, at instants of equal distance.
+        jobs: Number of replayed jobs.
+        larger_than_pool: Jobs left out because no policy can run them.
+        larger_than_quota: Jobs left out because private quotas cannot run them.
+        without_quota: Jobs of the whole trace whose project has no quota.
+        never_ended: Replayed jobs that the policy did not complete.
+        shares: Chips in use by project, sampled at equal intervals.
     """
 
     yardsticks: Mapping[str, float]
@@ -84,10 +84,10 @@ class Result:
 
 
 def run_tasks(tasks: Sequence[Task], processes: int) -> Iterator[Result]:
-    """The results in the order of the tasks, as they come.
+    """Yield the results in the order of the tasks.
 
     Raises:
-        Refused: the trace cannot be read, or has nothing to replay.
+        Refused: the trace cannot be read, or contains nothing to replay.
     """
     if processes == 1 or len(tasks) == 1:
         yield from map(run_task, tasks)
@@ -96,11 +96,11 @@ def run_tasks(tasks: Sequence[Task], processes: int) -> Iterator[Result]:
         with ProcessPoolExecutor(min(processes, len(tasks))) as pool:
             yield from pool.map(run_task, tasks)
     except BrokenProcessPool as error:
-        raise BastionError("a process that replayed was killed; try fewer at once: --processes=1") from error
+        raise BastionError("a replay process was killed; use fewer: --processes=1") from error
 
 
 def run_task(task: Task) -> Result:
-    """Replays one task from its files."""
+    """Run one replay from its files."""
     policy = load(task.quota)
     jobs = read_trace(task.trace)
     try:
@@ -110,10 +110,10 @@ def run_task(task: Task) -> Result:
 
 
 def read_trace(path: str) -> list[TraceJob]:
-    """The jobs of a trace file, CSV or gzipped CSV; `-` is stdin.
+    """Read a trace, CSV or gzipped CSV; `-` means stdin.
 
     Raises:
-        Refused: it cannot be read; the message names the line where there is one.
+        Refused: it cannot be read; names the line if there is one.
     """
     try:
         if path == "-":
@@ -125,12 +125,12 @@ def read_trace(path: str) -> list[TraceJob]:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
                 data = packed.read(_TRACE_MAX_BYTES + 1)
         if len(data) > _TRACE_MAX_BYTES:
-            raise Refused(f"the trace {plain(path)} has more than {_TRACE_MAX_BYTES} bytes; replay a part of it")
+            raise Refused(f"the trace {plain(path)} is longer than {_TRACE_MAX_BYTES} bytes; replay a part of it")
         return trace.read(io.StringIO(data.decode("utf-8-sig"), newline=""))
     except (TraceError, csv.Error, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise Refused(f"the trace {plain(path)} cannot be used: {plain(error)}") from error
+        raise Refused(f"cannot use the trace {plain(path)}: {plain(error)}") from error
     except OSError as error:
-        raise Refused(f"the trace {plain(path)} cannot be read: {plain(error.strerror or error)}") from error
+        raise Refused(f"cannot read the trace {plain(path)}: {plain(error.strerror or error)}") from error
 
 
 def _replay(task: Task, policy: Policy, jobs: list[TraceJob]) -> Result:

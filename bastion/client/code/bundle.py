@@ -1,12 +1,10 @@
-"""Packing a folder of code into a bundle, and storing it in the bucket once.
-
-Layer: client.
+"""Pack a folder of code into a bundle, and store it in the bucket once.
 
 Invariants:
 
-* The same files give the same bytes on one machine, whenever and wherever the folder lies: names, contents, links and
-  the right to execute count, nothing else. So a bundle that is there already is not uploaded again.
-* Nothing that looks like a secret is packed unless its user says so.
+* The same files give the same bytes on one machine: only names, contents, links and the right to execute count. So a
+  bundle is uploaded only once.
+* Nothing that looks like a secret is packed unless the user allows it.
 * Every link in a bundle stays inside of it.
 """
 
@@ -37,7 +35,7 @@ _NAMED_MAX = 5
 
 
 class NothingToPack(Refused):
-    """The folder holds no file that counts."""
+    """The folder has no files to pack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +43,10 @@ class Bundle:
     """A packed folder.
 
     Attributes:
-        folder: What was packed.
-        data: A tar file, compressed.
+        data: A compressed tar file.
         sha256: Of `data`.
-        files: How many files and links are in it.
-        left_out: What could not be packed, for people: links that lead out, sockets.
+        files: Number of files and links.
+        left_out: What could not be packed, for people: links that point outside, sockets.
     """
 
     folder: Path
@@ -60,30 +57,30 @@ class Bundle:
 
     @property
     def key(self) -> str:
-        """Where it belongs in the bucket."""
+        """Its key in the bucket."""
         return keys.bundle(self.sha256)
 
 
 def pack(folder: Path, *, exclude: Sequence[str] = (), allow: Sequence[str] = ()) -> Bundle:
-    """Packs a folder: in a git working tree what git tracks and what it does not ignore, elsewhere everything.
+    """Pack a folder: in a git repository what git tracks or does not ignore, elsewhere everything.
 
     Args:
-        exclude: Patterns of what is left out; see `bastion.core.bucket.bundles.matches`.
-        allow: Patterns of what is packed although it looks like a secret.
+        exclude: Patterns of files to leave out; see `bastion.core.bucket.bundles.matches`.
+        allow: Patterns of files to pack even if they look like secrets.
 
     Raises:
-        Refused: something looks like a secret, it is too much, or it cannot be read; with how to go on.
+        Refused: something looks like a secret, is too large, or cannot be read.
     """
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - keeps symlinks as the user wrote them
     if not folder.is_dir():
-        raise Refused(f"{folder} is not a folder; name one with --bundle=DIR, or --bundle=none")
+        raise Refused(f"{folder} is not a folder; use --bundle=DIR or --bundle=none")
     found = code_files.find(folder, exclude=exclude)
     _check_size(folder, found)
     named = {path: bundles.secret_by_name(path) for path in (*found.files, *found.links)}
     secrets = {path: kind for path, kind in named.items() if kind and not bundles.matches(path, allow)}
     packed = io.BytesIO()
     try:
-        # No name and no time in the header: they would be in the digest.
+        # The header has no name or time, which would change the digest.
         with (
             gzip.GzipFile("", "wb", _GZIP_LEVEL, packed, mtime=0) as compressed,
             tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar,
@@ -96,9 +93,9 @@ def pack(folder: Path, *, exclude: Sequence[str] = (), allow: Sequence[str] = ()
                 if packed.tell() > limits.BUNDLE_MAX_BYTES:
                     raise _too_large(f"more than {_mib(limits.BUNDLE_MAX_BYTES)} MiB compressed", folder, found)
     except OSError as error:
-        # tarfile says it so, too, if a file is shorter than it was.
+        # tarfile raises it, too, if a file has become shorter.
         raise Refused(
-            f"{folder} cannot be read, or was changed while it was packed ({error}); launch again, or leave files out "
+            f"cannot read {folder}, or it changed while it was packed ({error}); launch again, or leave files out "
             "with --bundle_exclude=PATTERN"
         ) from error
     if secrets:
@@ -114,28 +111,28 @@ def pack(folder: Path, *, exclude: Sequence[str] = (), allow: Sequence[str] = ()
 
 
 def upload(store: ObjectStore, bundle: Bundle) -> bool:
-    """Stores a bundle under its own digest.
+    """Store a bundle under its own digest.
 
     Returns:
-        Whether it was written; False: it was there.
+        Whether it was written; False if the bucket had it.
 
     Raises:
-        Refused: another file lies under its name.
-        StoreError: it cannot be stored.
+        Refused: the bucket holds another file under its name.
+        StoreError: the upload failed.
     """
     for last in (False, False, True):
         meta = store.head(bundle.key)
         if meta is not None and meta.size != len(bundle.data):
             raise Refused(
-                f"{bundle.key} in the bucket is not the file that its name promises; an administrator may delete it. "
-                "--bundle=none launches without code"
+                f"{bundle.key} in the bucket does not match its digest; ask an administrator to delete it, or use "
+                "--bundle=none to launch without code"
             )
         if meta is not None:
             return False
         try:
             store.put(bundle.key, bundle.data, generation=0)
         except PreconditionFailed:
-            continue  # somebody packed the same, or this is the echo of our own
+            continue  # someone else uploaded the same, or our own upload succeeded after all
         except StoreUnavailable:
             if last:
                 raise
@@ -147,12 +144,10 @@ def upload(store: ObjectStore, bundle: Bundle) -> bool:
 def _check_size(folder: Path, found: CodeFiles) -> None:
     count = len(found.files) + len(found.links)
     if not count:
-        raise NothingToPack(
-            f"there is nothing to pack in {folder}; use --bundle=none, or name another folder: --bundle=DIR"
-        )
+        raise NothingToPack(f"there is nothing to pack in {folder}; use --bundle=none, or another folder: --bundle=DIR")
     if count > limits.BUNDLE_ENTRIES_MAX:
         raise Refused(
-            f"{folder} has {count} files, and {limits.BUNDLE_ENTRIES_MAX} are the most of a bundle; "
+            f"{folder} has {count} files; the maximum is {limits.BUNDLE_ENTRIES_MAX}; "
             "leave some out with --bundle_exclude"
         )
     total = sum(status.st_size for status in found.files.values())
@@ -165,7 +160,7 @@ def _too_large(what: str, folder: Path, found: CodeFiles) -> Refused:
     names = ", ".join(f"{path} ({_mib(found.files[path].st_size)} MiB)" for path in largest)
     return Refused(
         f"{folder} is too large for a bundle: {what}. The largest files: {names}. Leave out what the job does not "
-        "need with --bundle_exclude=PATTERN; data belongs into a bucket"
+        "need with --bundle_exclude=PATTERN; data belongs in a bucket"
     )
 
 
@@ -176,9 +171,9 @@ def _has_secrets(folder: Path, secrets: dict[str, str]) -> Refused:
     leave = " ".join(f"--bundle_exclude={shlex.quote(path)}" for path in named)
     one = shlex.quote(named[0])
     return Refused(
-        f"{folder} holds what looks like secrets, which everybody who reads the bucket could read: {names}{more}. "
-        f"Leave them out with {leave}; what is no secret is packed with --bundle_allow={one} and so on; "
-        "--bundle=none launches without code"
+        f"{folder} contains what looks like secrets, which everyone who reads the bucket could read: {names}{more}. "
+        f"Leave them out with {leave}. Pack files that are not secret with --bundle_allow={one} and so on, or "
+        "use --bundle=none to launch without code"
     )
 
 
@@ -203,7 +198,7 @@ def _secret_inside(folder: Path, path: str, found: CodeFiles) -> str:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """Never waits, and follows no link, should the file have been replaced."""
+    """Open without blocking or following a link, in case the file was replaced."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 

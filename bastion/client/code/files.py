@@ -1,7 +1,4 @@
-"""Which files of a folder are its code: in a git working tree what git tracks and what it does not ignore.
-
-Layer: client.
-"""
+"""Find a folder's code: in a git repository the files that git tracks or does not ignore."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from bastion.core.errors import Refused
 
 @dataclass(slots=True)
 class CodeFiles:
-    """What a folder holds: paths below it, with `/`, in order of their bytes.
+    """A folder's content: relative paths with `/`, in the order of their bytes.
 
     Attributes:
         files: Plain files.
         links: Symbolic links and their targets; each stays inside of the folder.
-        left_out: What cannot be packed, for people: links that lead out, sockets.
+        left_out: What cannot be packed, for people: links that point outside, sockets.
     """
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
@@ -32,7 +29,7 @@ class CodeFiles:
 
 
 def git_top(folder: Path) -> Path | None:
-    """The top of the git working tree that a folder is in; None: it is in none. Starts no process."""
+    """The top of the folder's git repository; None if it is in none. Starts no process."""
     for candidate in (folder, *folder.parents):
         if (candidate / ".git").exists():
             return candidate
@@ -40,35 +37,35 @@ def git_top(folder: Path) -> Path | None:
 
 
 def find(folder: Path, *, exclude: Sequence[str] = ()) -> CodeFiles:
-    """Looks at a folder: what git counts in where there is git, everything elsewhere.
+    """Find the files to pack: git's if there is a repository, else all.
 
     Args:
-        exclude: Patterns of what is left out; see `bastion.core.bucket.bundles.matches`.
+        exclude: Patterns of files to leave out; see `bastion.core.bucket.bundles.matches`.
 
     Raises:
-        Refused: it cannot be read, or git refuses; with how to go on.
+        Refused: the folder cannot be read, or git fails.
     """
     paths = _git_files(folder) if git_top(folder) else _all_files(folder)
     return _look(folder, sorted({path for path in paths if not bundles.matches(path, exclude)}, key=os.fsencode))
 
 
 def _git_files(folder: Path) -> Iterator[str]:
-    """What git tracks below a folder and what it does not ignore; of repositories inside of it the same."""
+    """The files that git tracks or does not ignore, including those of nested repositories."""
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL, env=_environment())
     except OSError as error:
         raise Refused(
-            f"{folder} is in a git working tree, but git cannot be started ({error}); install it, or use --bundle=none"
+            f"{folder} is in a git repository, but git cannot be started ({error}); install it, or use --bundle=none"
         ) from error
     if listed.returncode:
         said = listed.stderr.decode("utf-8", "replace").strip()
-        raise Refused(f"git cannot list {folder}: {said}; mend that, or use --bundle=none")
+        raise Refused(f"git cannot list {folder}: {said}; correct that, or use --bundle=none")
     for name in filter(None, listed.stdout.split(b"\0")):
         path = os.fsdecode(name).rstrip("/")
         inner = folder / path
         if not inner.is_symlink() and inner.is_dir():
-            # A submodule, or a repository that is not tracked. One that is not checked out is empty.
+            # A submodule or an untracked repository; it is empty if not checked out.
             if (inner / ".git").exists():
                 yield from (f"{path}/{below}" for below in _git_files(inner))
         else:
@@ -76,14 +73,14 @@ def _git_files(folder: Path) -> Iterator[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Without what a hook of git is given, which would name another repository."""
+    """The environment without git's own variables, which in a hook name another repository."""
     named = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
     return {name: value for name, value in os.environ.items() if name not in named}
 
 
 def _all_files(folder: Path) -> Iterator[str]:
     def stop(error: OSError) -> None:
-        raise Refused(f"{folder} cannot be read: {error}") from error
+        raise Refused(f"cannot read {folder}: {error}") from error
 
     for place, folders, names in os.walk(folder, onerror=stop):
         base = Path(place)
@@ -98,13 +95,13 @@ def _look(folder: Path, paths: Sequence[str]) -> CodeFiles:
     for path in paths:
         status = _status(folder / path)
         if status is None:
-            continue  # tracked, and deleted in the working tree
+            continue  # tracked, but deleted
         if stat.S_ISREG(status.st_mode):
             found.files[path] = status
         elif not stat.S_ISLNK(status.st_mode):
-            found.left_out.append(f"{path} (no file)")
+            found.left_out.append(f"{path} (not a file)")
         else:
-            target = os.readlink(folder / path)  # noqa: PTH115 - a path would change how it is written
+            target = os.readlink(folder / path)  # noqa: PTH115 - a path would normalize it
             problem = _link_problem(folder, path, target)
             if problem:
                 found.left_out.append(f"{path} ({problem})")
@@ -119,7 +116,7 @@ def _status(path: Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}; leave it out with --bundle_exclude=PATTERN") from error
+        raise Refused(f"cannot read {path}: {error.strerror}; leave it out with --bundle_exclude=PATTERN") from error
 
 
 def _link_problem(folder: Path, path: str, target: str) -> str:
@@ -129,4 +126,4 @@ def _link_problem(folder: Path, path: str, target: str) -> str:
         return f"the link {error}"
     top = os.path.realpath(folder)
     end = os.path.realpath(folder / path)
-    return "" if end == top or end.startswith(top + "/") else "the link leads out of the folder"
+    return "" if end == top or end.startswith(top + "/") else "the link points outside of the folder"

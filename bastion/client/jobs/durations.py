@@ -1,7 +1,4 @@
-"""What a bastion's bucket tells of how long jobs take, and of those that came before.
-
-Layer: client, pure but for the client's own reading.
-"""
+"""How long a bastion's live and completed jobs take, by its bucket."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from scheduler.decide.capacity import amounts_of
 from scheduler.simulation.durations import Durations, WorkKind
 from scheduler.simulation.whatif import PastJob
 
-# An attempt that ended so gave its capacity back by itself; the others would have gone on.
+# An attempt with such an end was complete; others would have gone on.
 _BY_ITSELF = {Cause.SUCCEEDED.value, Cause.FAILED.value, Cause.CANCELLED.value}
 
 
 def live_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
-    """The published jobs; of those that stop, it is known who waits again afterwards.
+    """The published jobs, marked if they wait again after stopping.
 
     Raises:
         InvalidDocument: an entry is not as the daemon writes it.
@@ -35,7 +32,7 @@ def live_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
     evicted = {
         entry["name"] for entry in status["jobs"] if str(entry.get("stopping")).startswith(f"{Cause.EVICTED.value}:")
     }
-    # For whom is not published.
+    # The status does not say for whom.
     return tuple(
         replace(job, evicted_for="") if job.status is JobStatus.STOPPING and job.name in evicted else job
         for job in jobs
@@ -43,7 +40,7 @@ def live_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
 
 
 def declared_durations(client: Client) -> dict[str, float]:
-    """Seconds that live jobs are expected to run, by name: of jobs whose owners said so."""
+    """Expected durations of live jobs in seconds, by name, where the owner declared one."""
     found = {}
     for name, entry in client.entries(again=False).items():
         seconds = entry.get("expected_duration_seconds")
@@ -53,7 +50,7 @@ def declared_durations(client: Client) -> dict[str, float]:
 
 
 def past_durations(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]]:
-    """How long ended jobs held their capacity in the attempt that was their last, if it ended by itself."""
+    """The durations of the last attempts of completed jobs, unless they were stopped."""
     for result in results:
         past = _past_job(result, result.name)
         if past is not None and result.attempts[-1].cause in _BY_ITSELF:
@@ -61,17 +58,16 @@ def past_durations(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]
 
 
 def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Durations, now: float) -> list[PastJob]:
-    """All jobs that held capacity or want it, those that ended first, as far as it is known how long they run.
+    """All jobs that have used or want capacity, the first to end first.
 
-    Of an ended job its last attempt counts, as if what was stopped before had to be done again. A job that runs is
-    taken to run as long as like ones did, and where that is not known, as long again as it has run already. A job that
-    waits, and of which nothing is known, is left out.
+    A completed job takes as long as its last attempt, as if earlier ones had to be repeated. A running job takes as
+    long as similar ones, or, if unknown, twice as long as so far. A waiting job of unknown duration is left out.
     """
     waiting = list(live)
     taken = {job.name for job in waiting}
     found: list[PastJob] = []
     for result in results:
-        # Namesakes that ended one after the other are different jobs.
+        # Namesakes are different jobs.
         name = result.name if result.name not in taken else f"{result.name}.{result.uid or len(found)}"
         past = _past_job(result, name)
         if past is not None and name not in taken:
@@ -85,7 +81,7 @@ def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Duratio
 
 
 def _past_job(result: Result, name: str) -> PastJob | None:
-    """None: it never held anything, or somebody else wrote it."""
+    """None if it never used capacity, or is a foreign document."""
     last = result.attempts[-1] if result.attempts else None
     if last is None:
         return None

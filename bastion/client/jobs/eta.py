@@ -1,11 +1,9 @@
-"""When a waiting job starts, estimated on the client's side: the scheduler run forward on the published status.
+"""Estimate when a waiting job starts: run the scheduler forward on the published status.
 
-Layer: client. Asked of the bucket: the quota file; and unless the owners of all jobs that matter declared how long they
-take, a listing of at most `LISTED_MAX` results and the newest `RESULTS_MAX` of them. Nothing of this is asked for a job
-that does not wait.
+Reads the quota file, and unless the owners of all relevant jobs declared durations, lists at most `LISTED_MAX` results
+and reads the newest `RESULTS_MAX` of them.
 
-Invariant: the same status, quota file, results and instant give the same estimate; nothing is drawn by chance that the
-jobs do not determine.
+Invariant: the same status, quota file, results and instant give the same estimate; the jobs determine the random seed.
 """
 
 from __future__ import annotations
@@ -17,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import quota
-from bastion.client.jobs.client import Client, JobInfo
+from bastion.client.jobs.client import Client
 from bastion.client.jobs.durations import declared_durations, live_jobs, past_durations
+from bastion.client.jobs.job_info import JobInfo
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.reconcile.scheduling_view import past_evictions
@@ -28,24 +27,24 @@ from scheduler.decide.capacity import amounts_of
 from scheduler.simulation.durations import Durations, WorkKind
 from scheduler.simulation.forecast import Eta, forecast
 
-# Ended jobs whose durations count: enough for the nearest level of many users, some seconds of reading at most.
+# Completed jobs to read: enough for the nearest level of many users, within a few seconds.
 RESULTS_MAX = 200
-# A listing tells which of them are the newest; its first pages must do.
+# Results to list in order to find the newest ones.
 LISTED_MAX = 5 * limits.LIST_PAGE_OBJECTS
 HORIZON_SECONDS = 30 * 86_400.0
 DRAWS = 40
-# Decisions cost in proportion to the jobs that take part: this many jobs times decisions are some three seconds.
+# A decision costs in proportion to the jobs: jobs times decisions for about three seconds.
 _WORK_MAX = 200_000
 _DECISIONS_MAX = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """When a job starts, as far as anybody can tell.
+    """When a job starts.
 
     Attributes:
-        results: How many ended jobs' durations it is based on.
-        declared: How many live jobs' declared durations.
+        results: Number of completed jobs whose durations it uses.
+        declared: Number of live jobs whose declared durations it uses.
     """
 
     eta: Eta
@@ -54,19 +53,19 @@ class Estimate:
 
 
 def estimate(client: Client, info: JobInfo) -> Estimate:
-    """Estimates when a waiting job starts; what stands in the way of that is told in `Eta.why`."""
+    """Estimate when a waiting job starts; `Eta.why` says what prevents that."""
     try:
         status = client.status(again=False)
         if status is None:
-            return _unknown("no daemon has published what runs")
+            return _unknown("no daemon has published what is running")
         jobs = _jobs(status, info)
         policy = client.policy()
     except InvalidDocument as error:
         return _unknown(str(error))
     except NotFound:
-        return _unknown("the quota file cannot be read from here")
+        return _unknown("cannot read the quota file from here")
     except quota.QuotaFileError:
-        return _unknown("the quota file is broken, and nobody knows here which one is in force")
+        return _unknown("the quota file is not valid, and the one in force is not known here")
     except StoreError as error:
         return _unknown(f"the bucket did not answer: {error}")
     declared = declared_durations(client)
@@ -75,7 +74,7 @@ def estimate(client: Client, info: JobInfo) -> Estimate:
         try:
             results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)
         except StoreError as error:
-            return _unknown(f"the results of ended jobs cannot be read: {error}")
+            return _unknown(f"cannot read the results of completed jobs: {error}")
         history = list(past_durations(results))
     snapshot = Snapshot(
         policy=policy,
@@ -95,7 +94,7 @@ def estimate(client: Client, info: JobInfo) -> Estimate:
         horizon_seconds=HORIZON_SECONDS,
         decisions_max=decisions_max(jobs),
     )
-    eta = answers.get(info.name, Eta(why="the published status does not show it as waiting"))
+    eta = answers.get(info.name, Eta(why="the published status does not list it as waiting"))
     return Estimate(eta=eta, results=len(history), declared=len(declared))
 
 
@@ -104,7 +103,7 @@ def _unknown(why: str) -> Estimate:
 
 
 def _jobs(status: Mapping[str, Any], info: JobInfo) -> tuple[Job, ...]:
-    """The published jobs, with what is known besides: who comes back after its eviction, and the asked job's pauses.
+    """The published jobs, with those that return after an eviction, and the pauses of the job asked about.
 
     Raises:
         InvalidDocument: an entry is not as the daemon writes it.
@@ -119,12 +118,12 @@ def _jobs(status: Mapping[str, Any], info: JobInfo) -> tuple[Job, ...]:
 
 
 def decisions_max(jobs: Collection[Job]) -> int:
-    """What a forecast with so many jobs may ask of the scheduler, so that it takes seconds."""
+    """Maximum number of decisions of a forecast with these jobs, so that it takes seconds."""
     return min(_DECISIONS_MAX, _WORK_MAX // max(1, len(jobs)))
 
 
 def seed(jobs: Iterable[Job]) -> bytes:
-    """Of what is drawn by chance: it follows from the jobs, so that the same ones get the same answer."""
+    """A random seed that the jobs determine."""
     told = sorted(
         (job.name, job.status.value, job.queued_at, job.started_at or 0.0, amounts_of(job.demand)) for job in jobs
     )

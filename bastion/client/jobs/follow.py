@@ -1,19 +1,15 @@
-"""Following one job to its end: its progress, its output, and how it ended, as a stream of events.
+"""Follow one job to its end: its progress, its output and how it ended, as a stream of events.
 
-Layer: client. `follow` polls the bucket and sleeps on the injected clock; the caller shows the events and may stop at
-any time, which changes nothing for the job.
+`follow` polls the bucket and sleeps on the given clock; the caller shows the events and may stop at any time.
 
-It works in slots (`bastion.client.jobs.poll_pace`). In the cloud a slot in which nothing is new costs one request,
-and a slot that needed more is followed by as many empty ones. News cost what it takes to show them.
-
-While nothing happens the output of a running job is looked at every 3 s on average, its state every 8 s, the lease
-every 31 s; how long a line waits that one of many workers writes into a long silence is said at `RunLogs`: with 64
-workers and over 2,000 segments up to 4 minutes, or 6 while another worker speaks; the end of the job shows all.
+It works in slots (`bastion.client.jobs.poll_pace`). In the cloud a slot without news costs one request, and a slot that
+needed more is followed by as many empty ones. It looks at the output of a quiet running job every 3 s on average, at
+its state every 8 s, at the lease every 31 s. `RunLogs` says how long a line of one of many workers may wait.
 
 Invariants:
 
 * All output that is in the bucket when the job ends comes before `Ended`.
-* A bucket that does not answer is reported once and asked again; it never ends the following.
+* A bucket that does not answer is reported once and polled again; it never ends the following.
 """
 
 from __future__ import annotations
@@ -24,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from bastion.client.daemon_health import DaemonPulse
-from bastion.client.jobs.client import Client, JobInfo, Stage
+from bastion.client.jobs.client import Client
+from bastion.client.jobs.job_info import JobInfo, Stage
 from bastion.client.jobs.poll_pace import Look, Rotation
 from bastion.client.jobs.results import Result
 from bastion.client.logs.folders import runs_of
@@ -40,14 +37,14 @@ from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
 
-# A slot that fails may have asked for much.
+# A slot that fails may have made many requests.
 _SLOTS_AFTER_OUTAGE_MAX = 5
-# How often each is looked at, in seconds, if there are slots enough.
+# Seconds between two looks of each kind, if there are enough slots.
 _LEASE_PERIOD = 20.0
 _SUBMITTED = {Look.STATE: 4.0, Look.SPEC: 8.0, Look.LEASE: _LEASE_PERIOD}
 _WAITING = {Look.STATE: 4.0, Look.STATUS: 6.0, Look.LEASE: _LEASE_PERIOD}
 _STARTING = {Look.LOGS: 4.0, Look.STATE: 5.0, Look.STATUS: 6.0, Look.LEASE: _LEASE_PERIOD}
-# What else the status tells of a running job (hosts that came up again, a refused new spec) may wait.
+# The rest of a running job's status (hosts that restarted, a refused new spec) is not urgent.
 _RUNNING = {Look.LOGS: 2.0, Look.STATE: 5.0, Look.STATUS: 60.0, Look.LEASE: _LEASE_PERIOD}
 
 
@@ -57,17 +54,19 @@ class Progressed:
 
     Attributes:
         entry: Its entry in the status document; None before there is one.
-        again: Nothing has changed but the time for which it has been waiting for capacity.
+        again: Only the time for which it has waited for capacity changed.
+        kept_out: The entry of `Client.backlog` that keeps the job out of the queue; None if none does.
     """
 
     phase: str
     entry: Mapping[str, Any] | None
     again: bool = False
+    kept_out: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedAttempt:
-    """Output from here on is that of this run; `hosts` workers of `slices` slices write it (None: unknown)."""
+    """Output of this run follows, written by `hosts` workers (None: unknown) of `slices` slices."""
 
     run: Run
     hosts: int | None
@@ -83,17 +82,17 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Nothing is new, and lines are unfinished: what there is of them may be shown."""
+    """There is no news, and some lines are unfinished: the caller may show their present text."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """What was there when the following began has been given; from here on output is new. Comes once."""
+    """All output that existed at the beginning has been given. Comes once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """Something the user should know: no daemon, no answer from the bucket, and that it is over."""
+    """A note for the user: no daemon, no answer from the bucket, or the end of either."""
 
     text: str
 
@@ -103,8 +102,8 @@ class Ended:
     """The last event.
 
     Attributes:
-        result: How the job ended; None if it never became one (`message` says why).
-        exit_code: What `--wait` returns.
+        result: How the job ended; None if the spec never became a job (`message` says why).
+        exit_code: For `--wait`.
     """
 
     result: Result | None
@@ -117,15 +116,15 @@ Event: TypeAlias = Progressed | StartedAttempt | Logged | Quiet | CaughtUp | Not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """Which parts to follow.
+    """What to follow.
 
     Attributes:
-        logs: Whether output is read at all.
+        logs: Whether to read the output.
         worker: Only this worker's output; None: all.
-        first_attempt: Output of attempts before this one is left out.
-        since: Output before this instant may be left out; seconds since the epoch.
-        tail: Of what is there at first, all but about so many lines of each attempt may be left out.
-        source: Whose output: the job's own, or that of the storage proxy beside it.
+        first_attempt: Skip the output of earlier attempts.
+        since: Output before this instant may be skipped; seconds since the epoch.
+        tail: Existing output before about the last `tail` lines of each attempt may be skipped.
+        source: The job's own output, or that of its storage proxy.
     """
 
     logs: bool = True
@@ -140,14 +139,14 @@ EVERYTHING = Followed()
 
 
 def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Followed = EVERYTHING) -> Iterator[Event]:
-    """Follows the job of that name and uid until it has ended and all its output was given.
+    """Follow the job of that name and uid until it has ended and all its output was given.
 
     Args:
-        generation: Of the spec that was just submitted. The job that the daemon makes of that very object is followed,
-            even if the daemon spells the ROOT in another way and so draws another uid.
+        generation: Of the spec just submitted. If the daemon spells the ROOT differently, and so gives the job another
+            uid, the generation identifies it.
 
     Raises:
-        StoreError: other than `StoreUnavailable`: asking again would not help.
+        StoreError: other than `StoreUnavailable`; a retry would not help.
     """
     meter = RequestMeter(client.store)
     following = _Following(Client(meter, client.root, client.clock), name, uid, generation, what)
@@ -168,23 +167,23 @@ def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Fo
             most = _SLOTS_AFTER_OUTAGE_MAX
             if not silent:
                 silent = True
-                yield Noted(text=f"the bucket does not answer, asking again: {error}")
+                yield Noted(text=f"the bucket does not answer; retrying: {error}")
         requests = 1 if following.news else min(meter.requests - before, most)
         client.clock.sleep(client.pace.pause(requests))
 
 
 def slices_of(spec: JobSpec | None) -> int:
-    """How many slices share the hosts of such a job equally."""
+    """The number of slices that share the job's hosts equally."""
     return spec.runner.num_replicas if spec is not None and spec.runner is not None else 1
 
 
 class _Following:
-    """What has been seen of the job so far.
+    """What has been seen of the job.
 
     Attributes:
         news: Whether the last slot found something.
         unfinished: Workers and streams whose last line has not ended.
-        ended: The last event, when all has been said.
+        ended: The last event, once everything was given.
     """
 
     def __init__(self, client: Client, name: str, uid: str, generation: int, what: Followed) -> None:
@@ -197,16 +196,16 @@ class _Following:
         self._pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
         self._daemon_problem = ""
         self._shown: tuple[object, ...] | None = None
-        self._minute: float | None = None  # in which that was, while it waits for capacity
+        self._minute: float | None = None  # of the last progress, while the job waits for capacity
         self._run: Run | None = None
         self._logs: RunLogs | None = None
         self._caught_up = False
-        # What there is of the job as a whole has to be looked at: at first, and where one object does not tell.
+        # Look at the whole job next: at first, and whenever a single object is not enough.
         self._whole = True
         self._vanished = False
         self._stage = Stage.SUBMITTED
         self._record: JobRecord | None = None
-        # Generations that were seen; -1: not looked at yet, 0: no such object.
+        # Generations seen; -1: not looked at yet, 0: no such object.
         self._state_seen = -1
         self._spec_seen = -1
         self._refusal_seen = -1
@@ -216,10 +215,10 @@ class _Following:
         self.ended: Ended | None = None
 
     def slot(self) -> Iterator[Event]:
-        """The looks of one slot; sets `ended` when all has been said."""
+        """Make the looks of one slot; set `ended` once everything was given."""
         self.news = False
         if not self._whole:
-            for look in self._rotation.turns(self._periods()):
+            for look in self._rotation.due(self._periods()):
                 for event in self._take(look):
                     self.news = True
                     yield event
@@ -256,14 +255,14 @@ class _Following:
         if info is not None:
             self._vanished = False
             self._remember(info)
-            yield from self._progress(info.entry)
+            yield from self._progress(info.entry, self._client.kept_out(info))
             attempt = info.record.attempt.number if info.record is not None and info.record.attempt else None
         if self._what.logs:
             if attempt is None and not self._caught_up and info is not None and info.record and info.record.attempts:
-                # It waits for another attempt: what the earlier ones wrote is there already.
+                # It waits for another attempt: the output of the earlier ones is complete.
                 for run in self._runs():
                     yield from self._all_of(run)
-            yield from self._turn_to(attempt)
+            yield from self._switch_to(attempt)
             yield from self._new_output()
         if not self._caught_up and ended is None:
             self._caught_up = True
@@ -307,11 +306,11 @@ class _Following:
         return self._gone()
 
     def _gone(self) -> Ended | None:
-        """Neither spec, state nor result: twice in a row, since one look may fall between two writes."""
+        """Neither spec, state nor result, twice in a row: one look may fall between two writes."""
         if not self._vanished:
             self._vanished = True
             return None
-        text = "its spec was removed or replaced before the bastion took it up"
+        text = "its spec was deleted or replaced before the scheduler picked it up"
         return Ended(result=None, exit_code=EXIT_CANCELLED, message=text)
 
     # -- one object at a time -----------------------------------------------------------------------------------
@@ -323,7 +322,7 @@ class _Following:
             self._whole = self._state_seen != 0
             self._state_seen = 0
             return
-        # Between the last two steps of its end the state stays as it is, and the result appears.
+        # In the last step of the job's end the result appears, and the state does not change.
         ending = self._record is not None and self._record.status is Status.COMPLETED
         if stored.meta.generation == self._state_seen and not ending:
             return
@@ -331,7 +330,7 @@ class _Following:
         if isinstance(state, JobRecord) and self._is_ours(state) and state.status is not Status.COMPLETED:
             self._record, self._stage = state, Stage.KNOWN
             if self._what.logs:
-                yield from self._turn_to(state.attempt.number if state.attempt else None)
+                yield from self._switch_to(state.attempt.number if state.attempt else None)
             yield from self._look_at_status()
             self._rotation.looked(Look.STATUS)
         else:
@@ -343,13 +342,13 @@ class _Following:
         yield from self._progress(entry if entry is not None and entry.get("uid") == self._uid else None)
 
     def _look_at_spec(self) -> None:
-        """In turns: whether the spec is still the one that was submitted, and whether it is refused."""
+        """Look alternately whether the spec has changed, and whether it is refused."""
         self._ask_refusal = not self._ask_refusal
         key = keys.invalid(self._name) if self._ask_refusal else keys.active(self._name)
         meta = self._client.store.head(key)
         generation = meta.generation if meta else 0
         if self._ask_refusal:
-            # A refusal may be that of an older spec of the name.
+            # A refusal may be of an older spec.
             self._whole = generation not in (0, self._refusal_seen)
             self._refusal_seen = generation
         else:
@@ -359,15 +358,15 @@ class _Following:
         problem = self._pulse.look()
         if bool(problem) != bool(self._daemon_problem):
             yield Noted(
-                text=f"{problem}; a job that runs goes on, and the rest waits until a daemon runs again"
+                text=f"{problem}; running jobs continue, and other jobs wait until a daemon runs again"
                 if problem
-                else "a daemon is at work again"
+                else "a daemon is running again"
             )
         self._daemon_problem = problem
 
-    def _progress(self, entry: Mapping[str, Any] | None) -> Iterator[Event]:
+    def _progress(self, entry: Mapping[str, Any] | None, kept_out: Mapping[str, Any] | None = None) -> Iterator[Event]:
         if entry is None and self._shown is not None:
-            return  # a job that has just ended is no longer published
+            return  # the daemon no longer publishes a job that has ended
         phase = str(entry.get("phase")) if entry else "submitted"
         shown: tuple[object, ...] = (phase,)
         if entry is not None:
@@ -381,7 +380,7 @@ class _Following:
         if shown != self._shown or minute != self._minute:
             again = shown == self._shown
             self._shown, self._minute = shown, minute
-            yield Progressed(phase=phase, entry=entry, again=again)
+            yield Progressed(phase=phase, entry=entry, again=again, kept_out=kept_out)
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -405,12 +404,12 @@ class _Following:
                 self.unfinished.add(place)
         return Logged(pieces=pieces)
 
-    def _turn_to(self, number: int | None) -> Iterator[Event]:
-        """Goes over to the attempt of that number, if it is newer than the one that is read."""
+    def _switch_to(self, number: int | None) -> Iterator[Event]:
+        """Switch to the attempt of that number if it is newer than the present one."""
         if number is None or number < self._what.first_attempt or (self._run and number <= self._run.attempt):
             return
         after = self._run.attempt if self._run else self._what.first_attempt - 1
-        # Attempts that ended between two looks are not skipped.
+        # Include attempts that ended between two looks.
         if number > after + 1:
             for run in self._runs():
                 if run.attempt < number:
@@ -418,12 +417,12 @@ class _Following:
         yield from self._begin(Run(self._uid, number))
 
     def _runs(self) -> list[Run]:
-        """Runs after the present one that have output; the cleanup command's is not the job's."""
+        """Later runs with output, without the cleanup command's."""
         after = self._run.attempt if self._run else self._what.first_attempt - 1
         return [run for run in runs_of(self._client.store, self._name, self._uid) if run.attempt > after]
 
     def _begin(self, run: Run) -> Iterator[Event]:
-        """Turns to another run, after the present one has said everything."""
+        """Finish the present run and switch to another."""
         if self._logs is not None:
             for pieces in self._logs.drain():
                 yield Logged(pieces=pieces)

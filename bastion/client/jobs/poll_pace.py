@@ -1,7 +1,7 @@
-"""How often a follower asks what: in slots, one after the other.
+"""How often a follower polls what, in slots.
 
-Layer: client, pure but for the clock. On a folder every slot looks at everything, and slots are short. A bucket in the
-cloud bills each request and takes 50 to 100 ms for it: there a slot is one request, and what is looked at takes turns.
+On a folder every slot looks at everything, and slots are short. Cloud Storage bills each request and takes 50 to 100 ms
+for it: there a slot makes one request, and the looks alternate.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bastion.ports import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The numbers in which a folder and a bucket in the cloud differ.
+    """How to poll a folder or a bucket in the cloud.
 
     Attributes:
         slot_seconds: From one slot to the next.
-        sparing: Whether a slot looks at one thing only, and a look that takes more requests uses up more slots.
-        connections: Requests that may be under way at the same time.
+        sparing: Make one look per slot; a look with more requests uses more slots.
+        connections: Maximum number of requests under way.
     """
 
     slot_seconds: float
@@ -28,7 +28,7 @@ class Pace:
     connections: int
 
     def pause(self, requests: float) -> float:
-        """Seconds to wait after a slot that made so many requests and found nothing."""
+        """Seconds to wait after a slot with that many requests and no news."""
         return self.slot_seconds * max(1, requests if self.sparing else 1)
 
 
@@ -42,24 +42,23 @@ class Look(Enum):
     LOGS = "the run's output"
     STATE = "the daemon's state of the job"
     STATUS = "the job's entry in the published status"
-    SPEC = "the spec that lies there, and whether it is refused"
-    LEASE = "whether a daemon is at work"
+    SPEC = "the spec, and whether it is refused"
+    LEASE = "whether a daemon is running"
 
 
 class Rotation:
-    """Whose turn it is: where one look a slot is made, the one that is most overdue by its own measure."""
+    """Chooses the looks of each slot; with one look per slot, the most overdue."""
 
     def __init__(self, clock: Clock, *, sparing: bool) -> None:
         self._clock = clock
         self._sparing = sparing
         self._last = dict.fromkeys(Look, float("-inf"))
 
-    def turns(self, periods: Mapping[Look, float]) -> list[Look]:
-        """The looks of this slot.
+    def due(self, periods: Mapping[Look, float]) -> list[Look]:
+        """The looks that are due in this slot.
 
         Args:
-            periods: What there is to look at, and every how many seconds, if there are slots enough; with fewer, each
-                comes later in the same proportion.
+            periods: Seconds between two looks of each kind; with too few slots all are delayed in proportion.
         """
         now = self._clock.monotonic()
         chosen = list(periods)
@@ -70,5 +69,5 @@ class Rotation:
         return chosen
 
     def looked(self, look: Look) -> None:
-        """That was looked at out of its turn."""
+        """Record a look outside of the rotation."""
         self._last[look] = self._clock.monotonic()

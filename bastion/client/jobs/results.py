@@ -1,7 +1,6 @@
-"""How a job ended, as `jobs/complete/<job>` tells it.
+"""How a job ended, by `jobs/complete/<job>`. Pure.
 
-Layer: client, pure. Read leniently: the ancestor's daemons leave documents without a `result`, and one odd field must
-not hide the others.
+Reading is lenient: the ancestor's daemons write no `result`, and one odd field must not hide the others.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, InvalidDocument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAttempt:
-    """One attempt that is over. Instants are RFC 3339; `running_since` is empty if no host ever ran the command.
+    """One past attempt. Instants are RFC 3339; `running_since` is empty if no host ever ran the command.
 
     Attributes:
-        zone: Empty if it was on the bastion, or if nobody wrote it down.
-        tries: Its tries that failed before the last, as (number, exit code, worker that failed first).
+        zone: Empty on the bastion itself, or if it was not recorded.
+        tries: The failed tries before the last, as (number, exit code, first worker to fail).
     """
 
     number: int
@@ -39,11 +38,11 @@ class PastAttempt:
 class Result:
     """A job's end.
 
-    Attributes:
-        uid: Empty in a document of another bastion implementation.
-        outcome: `succeeded`, `failed`, `cancelled` or `refused`; `unknown` if the document does not say.
-        exit_code: What `--wait` returns: the command's own, 75 for infrastructure, 143 cancelled, 64 refused.
-        document: The whole document: the spec and `result`.
+    uid: Empty in a document by another implementation.
+    uid: Empty in a document of another bastion implementation.
+    outcome: `succeeded`, `failed`, `cancelled` or `refused`; `unknown` if the document does not say.
+    exit_code: What `--wait` returns: the command's own, 75 for infrastructure, 143 cancelled, 64 refused.
+    document: The whole document: the spec and `result`.
     """
 
     name: str
@@ -59,7 +58,7 @@ class Result:
 
 
 def read_result(data: bytes, *, name: str) -> Result:
-    """Reads `jobs/complete/<job>`.
+    """Parse `jobs/complete/<job>`.
 
     Raises:
         InvalidDocument: it is not a JSON object.
@@ -67,7 +66,7 @@ def read_result(data: bytes, *, name: str) -> Result:
     try:
         document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
     except documents.DocumentError as error:
-        raise InvalidDocument(f"the result of {name} cannot be read: {error}") from error
+        raise InvalidDocument(f"cannot read the result of {name}: {error}") from error
     if not isinstance(document, dict):
         raise InvalidDocument(f"the result of {name} is not a JSON object")
     result = _mapping(document.get("result"))
@@ -118,7 +117,7 @@ def _exit_code(outcome: str, code: int | None) -> int:
         return EXIT_REFUSED
     if outcome == "succeeded":
         return 0
-    # A failure must never look like a success, however odd its number.
+    # A failure must never look like a success, whatever its number.
     return code if code is not None and 0 < code < 256 else 1
 
 

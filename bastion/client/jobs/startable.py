@@ -1,9 +1,7 @@
-"""Whether a job could ever start, by the quota that the bucket shows: asked before the job is submitted.
+"""Check before submission whether a job can ever start under the present quota.
 
-Layer: client. The daemon decides with the same quota file; a job that it would keep waiting for ever is better refused
-where somebody reads the answer. Two documents tell: the quota file, which the daemon reads at its next poll, and where
-this user cannot read that (it may lie in a private bucket), the status, which shows projects and the pool but no
-members.
+Uses the quota file; if this user cannot read that (it may be in a private bucket), the status, which lists projects and
+the pool but no members.
 """
 
 from __future__ import annotations
@@ -19,17 +17,13 @@ from quota import Policy, QuotaFileError
 
 
 def obstacle(client: Client, spec: JobSpec) -> str | None:
-    """Return why the job can never start under the present quota, and what to do; empty if it can.
-
-    Returns:
-        None if nothing tells: the bucket shows neither a quota file nor a status.
-    """
+    """Return why the job can never start, and what to do; empty if it can, None if the bucket has no quota."""
     problem = None
-    # Another bucket may have it, or the last good one be in force.
+    # The quota file may be in another bucket, or the last valid one in force.
     with contextlib.suppress(NotFound, AccessDenied, QuotaFileError):
         problem = _by_file(client.policy(again=False), spec)
     if problem == "":
-        return problem  # most jobs: one request, or none
+        return problem  # most jobs: one request or none
     try:
         status = client.status(again=False)
     except InvalidDocument:
@@ -39,7 +33,7 @@ def obstacle(client: Client, spec: JobSpec) -> str | None:
         return problem
     if problem is not None and in_force.get("root") in (None, "", client.root.url, status.get("root")):
         return problem
-    # The file that was found here is not the one that the daemon reads.
+    # The daemon does not read the quota file that is here.
     return _by_status(status, spec)
 
 
@@ -62,8 +56,8 @@ def _by_file(policy: Policy, spec: JobSpec) -> str:
         most = policy.ceiling(project, kind)
         if amount > most:
             return (
-                f"the job needs {amount} {kind}, and project {project} can never hold more than {most}, because of the "
-                "limits in the quota file; ask for less, or have its administrator raise them"
+                f"the job needs {amount} {kind}, but the limits in the quota file allow project {project} at most "
+                f"{most}; ask for less, or ask its administrator to raise them"
             )
     return ""
 
@@ -79,8 +73,8 @@ def _by_status(status: Mapping[str, Any], spec: JobSpec) -> str:
 
 def _no_project(project: str, known: tuple[str, ...]) -> str:
     return (
-        f"the quota file has no project {project} (it has: {', '.join(known) or 'none'}); correct --project_id, or ask "
-        "the bastion's administrator to add the project"
+        f"the quota file has no project {project} (its projects: {', '.join(known) or 'none'}); "
+        "correct --project_id, or ask the bastion's administrator to add the project"
     )
 
 
@@ -93,7 +87,7 @@ def _too_much(totals: Mapping[str, int], spec: JobSpec) -> str:
             )
         if amount > totals[kind]:
             return (
-                f"the job needs {amount} {kind}, and the whole pool has {totals[kind]}; choose a smaller "
+                f"the job needs {amount} {kind}, but the whole pool has {totals[kind]}; choose a smaller "
                 "--instance_type or fewer --num_replicas"
             )
     return ""

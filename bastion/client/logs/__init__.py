@@ -1,1 +1,1 @@
-"""Reading jobs' output from the bucket."""
+"""Read jobs' output from the bucket."""

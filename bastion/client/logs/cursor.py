@@ -1,12 +1,10 @@
-"""How far one worker's log segments were read, what a listing showed beyond, and what is held of it.
-
-Layer: client, pure: `bastion.client.logs.reader` does the requests.
+"""One worker's position in its log segments, what a listing showed beyond it, and what is in memory. Pure.
 
 Invariants:
 
 * Numbers are taken in ascending order, each once.
-* A hole in the numbers counts as missing only when a second listing shows it too: a segment may be created while the
-  folder is being listed. The second one may follow at once, since it begins after the first one has ended.
+* A gap in the numbers counts as missing only if a second listing, begun after the first, shows it too: a segment may be
+  created during a listing.
 """
 
 from __future__ import annotations
@@ -17,19 +15,19 @@ from dataclasses import dataclass, field
 
 from bastion.client.logs.pieces import LogPiece, gap, read_pieces
 
-# How many occasions for a further look are let pass, at most, after vain ones.
+# Maximum number of opportunities skipped after vain looks.
 _PASSES_MAX = 7
 
 
 @dataclass(slots=True)
 class _Appetite:
-    """Whether a further look is worth it: the oftener it was vain, the fewer occasions are used."""
+    """Backoff for optional looks: the more were vain, the more opportunities it skips."""
 
     vain: int = 0
     passes: int = 0
 
     def takes(self) -> bool:
-        """Whether this occasion is used."""
+        """Whether to use this opportunity."""
         if self.passes:
             self.passes -= 1
             return False
@@ -42,19 +40,19 @@ class _Appetite:
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """One worker's place.
+    """One worker's position.
 
     Attributes:
         folder: The key prefix of its segments.
-        seq: The last segment that was taken; numbers from 1.
-        seen: How many segments it is known to have had: what a listing of the whole run shows of it again.
+        seq: The last segment taken; numbers start at 1.
+        seen: Number of segments it is known to have had: a listing of the whole run shows them again.
         reserve: Contents taken and not yet read, and texts of gaps, in order.
-        ahead: The next piece; None if nothing is in memory.
-        at: The instant of the last piece that was given.
-        lately: Looks in a row, up to the last one, that found something (negative: that found nothing).
+        next_piece: None if nothing is in memory.
+        at: The instant of the last piece given.
+        lately: Consecutive recent looks that found something (negative: that found nothing).
         probes: Looks since the last listing.
-        waking: For a look because another worker has news.
-        going_on: For a second look at once, because the last looks have all found something.
+        waking: Backoff for a look because another worker has news.
+        going_on: Backoff for a second look at once, after looks that all found something.
     """
 
     worker: int
@@ -62,18 +60,18 @@ class Cursor:
     seq: int = 0
     seen: int = 0
     reserve: deque[bytes | str] = field(default_factory=deque)
-    ahead: LogPiece | None = None
+    next_piece: LogPiece | None = None
     at: str = ""
     lately: int = 0
     probes: int = 0
     waking: _Appetite = field(default_factory=_Appetite)
     going_on: _Appetite = field(default_factory=_Appetite)
-    # What is left of the segment that is being given out, and its size.
+    # The rest of the segment that is being given, and its size.
     _pieces: Iterator[LogPiece] = field(default_factory=lambda: iter(()))
     _reading: int = 0
-    # Beyond `seq`, ascending and apart from each other, as the last listing showed them.
+    # Segments beyond `seq` in the last listing, ascending and disjoint.
     _known: deque[range] = field(default_factory=deque)
-    # Numbers with which holes begin: in the last listing, and in the one before as well.
+    # First missing numbers, in the last listing and in the one before as well.
     _holes: frozenset[int] = frozenset()
     _missing: frozenset[int] = frozenset()
 
@@ -81,41 +79,41 @@ class Cursor:
 
     @property
     def key(self) -> str:
-        """The last segment that was taken, as the start of a listing; empty before the first."""
+        """The key of the last segment taken, from which to list; empty before the first."""
         return f"{self.folder}{self.seq:010d}" if self.seq else ""
 
     @property
     def held(self) -> int:
-        """Segments in memory."""
-        return len(self.reserve) + (self.ahead is not None)
+        """Number of segments in memory."""
+        return len(self.reserve) + (self.next_piece is not None)
 
     @property
     def held_bytes(self) -> int:
-        """What they take."""
+        """Their size."""
         return sum(map(len, self.reserve)) + self._reading
 
     @property
     def behind(self) -> bool:
-        """Whether there is anything to give out, in memory or in the bucket."""
-        return self.ahead is not None or bool(self.reserve) or bool(self._known)
+        """Whether there is more to give, in memory or in the bucket."""
+        return self.next_piece is not None or bool(self.reserve) or bool(self._known)
 
     @property
     def lacking(self) -> bool:
-        """Whether it has nothing in memory while the bucket has more."""
+        """Whether memory is empty and the bucket has more."""
         return not self.held and bool(self.next_numbers(1))
 
     @property
     def known(self) -> tuple[range, ...]:
-        """The segments beyond its place, as the last listing showed them."""
+        """The segments beyond the position, by the last listing."""
         return tuple(self._known)
 
     @property
     def at_hole(self) -> bool:
-        """Whether it cannot go on before another listing."""
+        """Whether another listing must come first."""
         return not self.held and bool(self._known) and not self.next_numbers(1)
 
     def next_numbers(self, limit: int) -> list[int]:
-        """The segments to fetch next, up to a hole that nobody has confirmed."""
+        """The next segments to fetch, up to an unconfirmed gap."""
         numbers: list[int] = []
         expected = self.seq + 1
         for known in self._known:
@@ -130,11 +128,11 @@ class Cursor:
     # -- what was learned ---------------------------------------------------------------------------------------
 
     def listed(self, numbers: Sequence[range], *, unwanted: int = 0) -> bool:
-        """A whole listing from `seq` on shows these; returns whether something is new.
+        """Record a complete listing from `seq` on; return whether it has news.
 
         Args:
-            numbers: Ascending, apart from each other, all beyond `seq`.
-            unwanted: Segments up to this one are passed over, and what is missing among them is not told.
+            numbers: Ascending and disjoint, all beyond `seq`.
+            unwanted: Skip segments up to this one, and report none of them as missing.
         """
         before = self._known[-1].stop if self._known else self.seq + 1
         for known in numbers:
@@ -152,7 +150,7 @@ class Cursor:
         return expected > max(before, self.seq + 1)
 
     def skip_to(self, number: int) -> None:
-        """Passes over all segments up to that one, as if they had been taken."""
+        """Skip all segments up to that one."""
         if number <= self.seq:
             return
         self.seq = number
@@ -162,19 +160,19 @@ class Cursor:
             self._known[0] = range(number + 1, self._known[0].stop)
 
     def take(self, number: int, data: bytes | None) -> None:
-        """The content of the next segment; None: it was deleted after it had been listed."""
+        """Take the content of the next segment; None: it was deleted after the listing."""
         if number > self.seq + 1:
             which = (
                 f"segment {number - 1} is" if number == self.seq + 2 else f"segments {self.seq + 1} to {number - 1} are"
             )
-            self.reserve.append(f"{which} not in the bucket any more")
+            self.reserve.append(f"{which} no longer in the bucket")
         self.reserve.append(f"segment {number} was deleted from the bucket" if data is None else data)
         if not self._known:
             self.seen += 1  # found without a listing
         self.skip_to(number)
 
     def looked(self, *, found: bool) -> None:
-        """Remembers what a look was worth."""
+        """Record whether a look found something."""
         self.lately = max(self.lately, 0) + 1 if found else min(self.lately, 0) - 1
         if found:
             self.waking.learn(found=True)
@@ -182,10 +180,10 @@ class Cursor:
     # -- giving out ---------------------------------------------------------------------------------------------
 
     def unpack(self) -> None:
-        """Fills `ahead` from what is in memory, if it is empty."""
-        while self.ahead is None:
-            self.ahead = next(self._pieces, None)
-            if self.ahead is not None:
+        """Fill `next_piece` from memory, if it is empty."""
+        while self.next_piece is None:
+            self.next_piece = next(self._pieces, None)
+            if self.next_piece is not None:
                 return
             self._reading = 0
             if not self.reserve:
@@ -198,10 +196,10 @@ class Cursor:
                 self._pieces = read_pieces(content, worker=self.worker, not_before=self.at)
 
     def give(self) -> LogPiece:
-        """The next piece, which must be there."""
-        piece = self.ahead
+        """Return the next piece, which must exist."""
+        piece = self.next_piece
         assert piece is not None
         self.at = piece.at
-        self.ahead = None
+        self.next_piece = None
         self.unpack()
         return piece

@@ -1,8 +1,4 @@
-"""Which log folders and segments there are, by listings: `logs/<job>.d/<run>/worker-<i>/<seq>`, or `proxy-<i>` for the
-storage proxy beside the worker's command.
-
-Layer: client, through the port.
-"""
+"""List log folders and segments: `logs/<job>.d/<run>/worker-<i>/<seq>`, or `proxy-<i>` for the storage proxy."""
 
 from __future__ import annotations
 
@@ -16,9 +12,9 @@ from bastion.ports import ObjectStore
 
 
 def folders(store: ObjectStore, parent: str, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The folders in `parent` whose names begin with `prefix`, and when their first object was last written.
+    """The folders in `parent` with that prefix, and when their first object was last written.
 
-    One short listing per folder, however many objects lie in it.
+    One short listing per folder, whatever its size.
     """
     after = ""
     while True:
@@ -28,15 +24,15 @@ def folders(store: ObjectStore, parent: str, prefix: str = "") -> Iterator[tuple
         name, slash, _ = first.key.removeprefix(parent).partition("/")
         if slash:
             yield name, first.updated
-        # "0" follows "/": greater than everything in that folder, smaller than any other folder's content.
+        # "0" follows "/": greater than every key in that folder, smaller than those of other folders.
         after = f"{parent}{name}{'0' if slash else ''}"
 
 
 def runs_of(store: ObjectStore, job: str, uid: str = "") -> list[Run]:
-    """The runs that have logs: each uid's in their order (the cleanup command's last), the oldest uid first.
+    """The runs with logs: each uid's in their order (the cleanup command's last), the oldest uid first.
 
     Args:
-        uid: Only this job's; empty: of all jobs that ever had the name.
+        uid: Only this job's; empty: of all jobs that have had the name.
     """
     found: dict[str, list[tuple[Run, float]]] = {}
     for name, updated in folders(store, keys.worker_logs(job), f"{uid}-" if uid else ""):
@@ -48,7 +44,7 @@ def runs_of(store: ObjectStore, job: str, uid: str = "") -> list[Run]:
 
 
 def worker_of(name: str, source: keys.LogSource = "worker") -> int | None:
-    """The number of the worker whose folder it is; None: of nobody, or another source's."""
+    """The number of the folder's worker; None if it is not a folder of that source."""
     index = name.removeprefix(f"{source}-")
     plain = name != index and index.isascii() and index.isdigit() and len(index) <= 6
     return int(index) if plain and str(int(index)) == index else None
@@ -56,13 +52,13 @@ def worker_of(name: str, source: keys.LogSource = "worker") -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class Numbers:
-    """The segments of one worker that a listing shows.
+    """The segments of one worker in a listing.
 
     Attributes:
-        beyond: Up to this one they are known already.
-        written_since: Those at the beginning that were last written before this instant are not wanted.
-        ranges: The numbers, ascending, apart from each other.
-        unwanted: The last one of those that are not wanted; 0 if there is none.
+        beyond: Segments up to this one are known already.
+        written_since: Leading segments last written before this instant are unwanted.
+        ranges: The numbers, ascending and disjoint.
+        unwanted: The last unwanted segment; 0 if there is none.
     """
 
     beyond: int = 0
@@ -72,7 +68,7 @@ class Numbers:
     _wanted: bool = False
 
     def add(self, name: str, meta: ObjectMeta) -> None:
-        """The listing's next object; whatever is no segment is passed over."""
+        """Add the listing's next object; ignore what is not a segment."""
         number = int(name) if len(name) == 10 and name.isascii() and name.isdigit() else 0
         if number <= self.beyond:
             return

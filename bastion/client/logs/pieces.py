@@ -1,7 +1,4 @@
-"""Pieces of a job's output: read from the text of a segment, and joined to whole lines.
-
-Layer: client, pure. The format of a line is `bastion.agent.logs.lines`'s.
-"""
+"""Pieces of a job's output: parsed from a segment (format: `bastion.agent.logs.lines`), and joined to lines. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ class LogPiece:
 
     Attributes:
         at: RFC 3339, by the worker's clock.
-        stream: `stdout`, `stderr`, or `gap`: `text` says what is missing.
-        ends: Whether the line ends here; if not, the worker's next piece of that stream continues it.
-        text: UTF-8, without the newline; terminal control sequences are passed on as the job wrote them.
+        stream: `stdout`, `stderr`, or `gap`: then `text` says what is missing.
+        ends: Whether the line ends here; otherwise the worker's next piece of that stream continues it.
+        text: UTF-8 without the newline; terminal control sequences are unchanged.
     """
 
     worker: int
@@ -30,19 +27,19 @@ class LogPiece:
 
 
 def gap(worker: int, at: str, text: str) -> LogPiece:
-    """A piece that says what is missing."""
+    """Make a piece that says what is missing."""
     return LogPiece(worker=worker, at=at, stream="gap", ends=True, text=text.encode())
 
 
 def read_pieces(data: bytes, *, worker: int, not_before: str) -> Iterator[LogPiece]:
-    """The pieces in a segment's text; a line of another format is shown as a gap.
+    """Parse a segment; a line of another format becomes a gap.
 
     Args:
-        not_before: Instants never go back behind it: the merge of several workers relies on that.
+        not_before: No instant goes back before it; merging several workers relies on that.
     """
     instant = not_before
     place = 0
-    # One line at a time: all lines of a segment as objects would take several times its size.
+    # One line at a time: all lines as objects would take several times the segment's size.
     while place < len(data):
         end = data.find(b"\n", place)
         line = data[place:] if end < 0 else data[place:end]
@@ -61,12 +58,12 @@ def read_pieces(data: bytes, *, worker: int, not_before: str) -> Iterator[LogPie
 
 @dataclass(slots=True)
 class _Begun:
-    """A line whose end has not come.
+    """An unfinished line.
 
     Attributes:
-        piece: What there is of it and was not shown.
-        since: When that was first seen unfinished, or last shown; by the caller's clock.
-        told: What was shown of it last.
+        piece: Its text that was not shown.
+        since: When it was first seen unfinished, or last shown; by the caller's clock.
+        told: The text last shown.
     """
 
     piece: LogPiece
@@ -76,14 +73,14 @@ class _Begun:
 
 @dataclass(slots=True)
 class LineJoiner:
-    """Joins the pieces of lines; `show` gets whole lines only, each with the instant of its last piece.
+    """Joins pieces to lines; `show` gets whole lines, each with the instant of its last piece.
 
-    Lines without an end cost no memory: one of `max_bytes` is given out as it is, and so is the longest one where all
-    that have begun have more than `max_bytes_of_all`.
+    Memory is bounded: a line that reaches `max_bytes` is passed on as it is, and so is the longest unfinished one when
+    all together reach `max_bytes_of_all`.
 
     Attributes:
-        rewriting: A carriage return begins the line again, as on a terminal: of a progress bar only the latest state
-            is kept. Otherwise it is a character like others.
+        rewriting: A carriage return starts the line again, as on a terminal: of a progress bar only the latest state
+            is kept. Otherwise it is an ordinary character.
     """
 
     show: Callable[[LogPiece], None]
@@ -94,7 +91,7 @@ class LineJoiner:
     _size: int = 0
 
     def add(self, piece: LogPiece) -> None:
-        """Take the next piece of a line."""
+        """Take the next piece."""
         place = (piece.worker, piece.stream)
         begun = self._begun.pop(place, None) or _Begun(replace(piece, text=b""))
         self._size -= len(begun.piece.text)
@@ -109,13 +106,12 @@ class LineJoiner:
             self._give_out(max(self._begun, key=lambda place: len(self._begun[place].piece.text)))
 
     def show_unfinished(self, now: float, *, every: float) -> None:
-        """Show what there is of lines that have not ended within `every` seconds.
+        """Show the present text of lines unfinished for `every` seconds.
 
-        Of a line that is rewritten that is its latest state, which may come again when it has changed; any other line
-        is continued in a line of its own.
+        A rewritten line is shown again when its state has changed; any other line continues in a new one.
 
         Args:
-            now: Seconds of a clock that only goes forward, the same one in each call.
+            now: Monotonic, in seconds.
         """
         for place in sorted(self._begun):
             begun = self._begun[place]
@@ -128,11 +124,11 @@ class LineJoiner:
             self.show(replace(begun.piece, text=state, ends=True))
             begun.since, begun.told = now, state
             self._size -= len(text)
-            # It may be rewritten yet; if it is continued instead, the beginning was shown.
+            # It may still be rewritten; if it continues instead, its beginning was shown.
             begun.piece = replace(begun.piece, text=b"")
 
     def finish(self) -> None:
-        """The output is over: lines that never ended are shown as they are."""
+        """Show all unfinished lines; no more output follows."""
         for place in sorted(self._begun):
             self._give_out(place)
 
@@ -145,13 +141,13 @@ class LineJoiner:
         text = begun.piece.text
         if self.rewriting:
             text = text.removesuffix(b"\r")
-        # A line that was shown already may end with nothing more.
+        # A line that was shown may end without more text.
         if begun.told is None or text not in (b"", begun.told):
             self.show(replace(begun.piece, text=text, ends=True))
 
 
 def _latest_state(text: bytes) -> bytes:
-    """What a terminal would show of a line with carriage returns, the last one kept if the next text comes behind it.
+    """What a terminal shows of a line with carriage returns; keeps the final one if the next text follows it.
 
     A bar that clears itself with spaces is shown as it was before.
     """

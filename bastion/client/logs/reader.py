@@ -1,20 +1,17 @@
-"""Reading a job's output: the segments `logs/<job>.d/<run>/worker-<i>/<seq>`, incrementally and in order.
+"""Read a job's output incrementally and in order: the segments `logs/<job>.d/<run>/worker-<i>/<seq>`.
 
-Layer: client, through the port.
-
-Numbers have no holes unless somebody deletes segments, so the next one can simply be asked for: a `get` of the number
-after the last one is the cheapest look there is. It brings the content if there is one, and on Cloud Storage costs a
-twelfth of a listing. Listings serve where they show more: the beginning, many workers at once, holes, and the end.
+Numbers are consecutive unless someone deletes segments. So a `get` of the next number is the cheapest look: it returns
+the content, and on Cloud Storage costs a twelfth of a listing. Listings serve where they show more: at the beginning,
+for many workers at once, after gaps, and at the end.
 
 Invariants:
 
-* Lines of one worker come in their order, each once. What is missing is told as a gap, never passed over silently.
-* What was read is not read or listed again, but for the listings of a whole run, of at most two pages, by which
-  several workers are looked at in one request.
-* Memory is bounded however many workers there are and however much they have written: no segment is asked for while
-  `_BYTES_HELD` are held, so that one for each connection comes on top at most. Of each worker at most `_SEGMENTS_HELD`
-  segments are held, of many workers two each. Where that does not allow to hold something of every worker, the merge
-  goes on without some: each worker's lines stay in order, those of different workers only roughly.
+* Lines of one worker come in order, each once. Missing output is reported as a gap.
+* Nothing is read or listed twice, except by listings of a whole run, of at most two pages, which look at several
+  workers in one request.
+* Memory is bounded: no segment is requested while `_BYTES_HELD` are held, so at most one per connection comes on top.
+  A worker holds at most `_SEGMENTS_HELD` segments, one of many workers two. If memory does not suffice for all workers,
+  the merge goes on without some: each worker's lines stay in order, those of different workers only roughly.
 """
 
 from __future__ import annotations
@@ -40,53 +37,52 @@ from bastion.ports import ObjectStore
 _SEGMENTS_HELD = 8
 _SEGMENTS_HELD_OF_ALL = 128
 _BYTES_HELD = 64 * 1024 * 1024
-# What one `poll` gives, about; each piece is an object beside its text.
+# Approximate size of what one `poll` returns; each piece is an object as well.
 _PIECES_AT_ONCE = 4096
 _BYTES_AT_ONCE = 1024 * 1024
-# A worker's clock may be wrong by so much, against the bucket's, where only lines since an instant are wanted.
+# Maximum error of a worker's clock against the bucket's, if only lines since an instant are wanted.
 _CLOCK_ERROR_SECONDS = 600.0
-# A sparing look may read so much of what it knows already, in order to see all workers at once.
+# A sparing look may list this much known content in order to see all workers at once.
 _SWEEP_PAGES_MAX = 2
-# Asking for the next number never finds what lies behind a hole; a listing does.
+# A get of the next number never finds what follows a gap; a listing does.
 _PROBES_BETWEEN_LISTINGS = 32
-# So many in a row are asked for one by one before a listing tells how many there are.
+# This many are requested one by one before a listing shows how many there are.
 _PROBES_IN_A_ROW = 3
-# A worker counts as active until so many looks in a row were vain.
+# A worker counts as active until this many consecutive looks were vain.
 _ACTIVE_LOOKS = 8
 
 
-class _NoRoom(Enum):
-    """What stands for a segment that was not asked for, because enough is held."""
+class _Skipped(Enum):
+    """Marks a segment that was not requested because enough is in memory."""
 
-    NO_ROOM = "no room"
+    SKIPPED = "skipped"
 
 
-_Answer: TypeAlias = bytes | StoreError | _NoRoom
+_Answer: TypeAlias = bytes | StoreError | _Skipped
 
 
 class RunLogs:
-    """The output of one run, read on from where the last `poll` ended.
+    """The output of one run, continued where the last `poll` ended.
 
-    The first look lists everything there is. After that a sparing look is, while nothing is new,
+    The first look lists everything. While nothing is new, each later sparing look is one of these:
 
-    * of one worker, a `get` of its next segment;
-    * of several workers, one listing from the first one's last segment on, as long as what it shows again fits into two
+    * with one worker, a `get` of its next segment;
+    * with several workers, one listing from the first one's last segment on, while what it shows again fits into two
       pages and into fewer requests than there are workers;
-    * of the workers of a longer run, a `get` of the next segment of one worker in turn; every third look is at the
-      worker that spoke last, until it has been silent for eight of its looks. When one has news, the others are looked
-      at immediately, since the hosts of a slice log in lockstep; those that turn out silent are left out of up to seven
-      further such wakings.
+    * with the workers of a longer run, a `get` of the next segment of each worker in rotation. Every third look is at
+      the last worker with news, until eight of its looks were vain. When one has news, the others are looked at
+      immediately, since the hosts of a slice log in lockstep; silent ones are then skipped up to seven times.
 
-    So a line of one of 64 long-silent workers of a long run waits for up to 63 other looks at workers, or 95 while
-    another worker is just active, if that one's news do not wake it earlier.
+    So a line of one of 64 long-silent workers of a long run waits for up to 63 other looks, or 95 while another worker
+    is active, unless that one's news come earlier: about 4 to 6 minutes in the cloud.
 
     Args:
-        hosts: How many workers the run has; None: look which have written anything.
+        hosts: Number of workers; None: find those that have written.
         worker: Only this one.
-        connections: How many requests may be under way at the same time.
-        since: Segments with earlier lines only need not be read; seconds since the epoch.
-        tail: Begin where the last so many lines of all workers begin, or somewhat before.
-        source: What is read: the job's own output, or that of the storage proxy on each worker.
+        connections: Maximum number of requests under way.
+        since: Segments with only earlier lines may be skipped; seconds since the epoch.
+        tail: Begin at the last `tail` lines of all workers, or somewhat before.
+        source: The job's own output, or that of the storage proxy on each worker.
     """
 
     def __init__(
@@ -115,30 +111,30 @@ class RunLogs:
         self._cursors: dict[int, Cursor] = {}
         self._listed = False
         self._turns = 0
-        # Whose turn it is; None: the turn of workers that nobody knows yet.
+        # The worker to look at next; None: look for new workers.
         self._ring: list[Cursor | None] = []
         self._hot: Cursor | None = None
         self._explored = ""
-        # Those that a look has left out for want of room.
+        # Workers that a look has skipped because enough is in memory.
         self._owed: list[Cursor] = []
         for index in range(hosts or 0) if worker is None else (worker,):
             self._cursor(index)
 
     @property
     def behind(self) -> bool:
-        """Whether another `poll` gives more without a look: there is a backlog, or a hole to look at again."""
+        """Whether another `poll` gives more without a look: from the backlog, or after a gap."""
         return any(cursor.behind for cursor in self._cursors.values())
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """The workers that were looked at so far."""
+        """The workers known so far."""
         return tuple(sorted(self._cursors))
 
     def poll(self, *, sparing: bool = False) -> list[LogPiece]:
-        """The next lines, merged by the workers' own instants; while a backlog is left, the bucket is not looked at.
+        """Return the next lines, merged by the workers' instants; does not look while there is a backlog.
 
         Args:
-            sparing: Look with one request, or two, whatever number of workers there are; otherwise at each of them.
+            sparing: Look with one or two requests, whatever the number of workers; otherwise look at each.
 
         Raises:
             StoreError: nothing is lost; call again.
@@ -153,7 +149,7 @@ class RunLogs:
         return self._read()
 
     def drain(self) -> Iterator[list[LogPiece]]:
-        """Everything that was there when the call was made; of a run that is over, all that is left."""
+        """Yield everything that was there at the call; of a run that has ended, everything."""
         if not self._open():
             while self.behind:
                 yield self.poll()
@@ -164,19 +160,19 @@ class RunLogs:
                 yield pieces
 
     def locate(self) -> int:
-        """Finds where to begin, before anything is given.
+        """Find where to begin, before the first `poll`.
 
         Returns:
-            How many lines there are from there on, at most `tail`; 0 without a `tail`.
+            Number of lines from there on, at most `tail`; 0 without a `tail`.
 
         Raises:
-            StoreError: call again, and it goes on from there.
+            StoreError: call again to continue.
         """
         self._open()
         return self._search.found if self._search else 0
 
     def _open(self) -> bool:
-        """Looks for the first time what there is, and where to begin; returns whether it had not been done before."""
+        """Make the first look and find where to begin; return False if that was done before."""
         if self._listed and self._tail is None:
             return False
         if not self._listed:
@@ -215,10 +211,10 @@ class RunLogs:
         if not cursors or (pages < len(cursors) and pages <= _SWEEP_PAGES_MAX):
             self._sweep()
             return
-        self._look_in_turn()
+        self._look_at_one()
 
-    def _look_in_turn(self) -> None:
-        cursor = self._next_in_turn()
+    def _look_at_one(self) -> None:
+        cursor = self._next_to_look_at()
         if cursor is None:
             self._explore()
             return
@@ -238,7 +234,7 @@ class RunLogs:
         for each in lagging:
             each.going_on.learn(found=each in still)
 
-    def _next_in_turn(self) -> Cursor | None:
+    def _next_to_look_at(self) -> Cursor | None:
         self._turns += 1
         if self._hot is not None and self._hot.lately <= -_ACTIVE_LOOKS:
             self._hot = None
@@ -251,17 +247,17 @@ class RunLogs:
         return self._ring.pop()
 
     def _go_on_with(self, lagging: Sequence[Cursor]) -> Sequence[Cursor]:
-        """Reads on where a worker may write faster than we look; returns those that do."""
-        ahead = lagging = self._probe([cursor for cursor in lagging if cursor.held < self._most_held])
+        """Read on at workers that may write faster than we look; return those with news."""
+        found = lagging = self._probe([cursor for cursor in lagging if cursor.held < self._most_held])
         full: list[Cursor] = []
         for _ in range(_PROBES_IN_A_ROW - 1):
             full += [cursor for cursor in lagging if cursor.held >= self._most_held]
             lagging = self._probe([cursor for cursor in lagging if cursor.held < self._most_held])
         self._list([*full, *lagging])
-        return ahead
+        return found
 
     def _probe(self, cursors: Sequence[Cursor]) -> list[Cursor]:
-        """Asks for the next segment of each; returns those that have one."""
+        """Get the next segment of each; return those that have one."""
         found = []
         answers = self._get([(cursor, cursor.seq + 1) for cursor in cursors])
         for cursor, answer in zip(cursors, answers, strict=True):
@@ -269,12 +265,12 @@ class RunLogs:
             if isinstance(answer, bytes):
                 cursor.take(cursor.seq + 1, answer)
                 found.append(cursor)
-        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, _NoRoom)]
+        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, _Skipped)]
         _raise_first(answers)
         return found
 
     def _explore(self) -> None:
-        """Looks for one more worker behind the last one found so."""
+        """Look for one more worker after the last known one."""
         folder = self._folder
         first = next(iter(self._store.list(f"{folder}{self._source}-", start_after=self._explored)), None)
         if first is None:
@@ -289,7 +285,7 @@ class RunLogs:
     # -- listing ------------------------------------------------------------------------------------------------
 
     def _list_all(self) -> None:
-        """Lists what every worker has, and if nobody knows how many there are, which there are."""
+        """List the segments of all workers; if their number is unknown, list the workers."""
         if self._only is None and (not self._listed or self._sweep_pages() <= max(len(self._cursors), 1)):
             self._sweep()
         else:
@@ -302,7 +298,7 @@ class RunLogs:
         self._listed = True
 
     def _list(self, cursors: Sequence[Cursor]) -> list[Cursor]:
-        """Lists what these have beyond their places; returns those with news."""
+        """List what follows their positions; return those with news."""
         if len(cursors) > 1 and self._only is None and self._sweep_pages() <= len(cursors):
             return [cursor for cursor in self._sweep() if cursor in cursors]
         answers = concurrently([partial(self._numbers, cursor) for cursor in cursors], connections=self._connections)
@@ -324,9 +320,9 @@ class RunLogs:
         return Numbers(beyond=number, written_since=self._written_since)
 
     def _sweep(self) -> list[Cursor]:
-        """One listing of the whole run, from the first worker's place on."""
+        """List the whole run once, from the first worker's position on."""
         found = {index: self._numbers_beyond(cursor.seq) for index, cursor in self._cursors.items()}
-        # Worker 0's folder is the first one. Where it is not known, a new one may come before all others.
+        # Worker 0's folder sorts first. If it is unknown, a new one may come before all others.
         first = self._cursors.get(0)
         folder = self._folder
         for meta in self._store.list(f"{folder}{self._source}-", start_after=first.key if first else ""):
@@ -343,7 +339,7 @@ class RunLogs:
         ]
 
     def _sweep_pages(self) -> int:
-        """Pages of a listing of the whole run that finds nothing new."""
+        """Number of pages of a listing of the whole run without news."""
         again = sum(cursor.seen for cursor in self._cursors.values() if cursor.worker != 0)
         return 1 + again // limits.LIST_PAGE_OBJECTS
 
@@ -358,14 +354,14 @@ class RunLogs:
         for cursor in cursors:
             cursor.unpack()
         if any(cursor.lacking for cursor in cursors):
-            self._fetch(cursors)  # one lacks a segment, so that all are filled up
+            self._fetch(cursors)  # one lacks a segment, so fill up all of them
             for cursor in cursors:
                 cursor.unpack()
-        return self._merge(cursor for cursor in cursors if cursor.ahead is not None)
+        return self._merge(cursor for cursor in cursors if cursor.next_piece is not None)
 
     def _merge(self, cursors: Iterable[Cursor]) -> list[LogPiece]:
-        """The next pieces of what is in memory, until one worker has more in the bucket only."""
-        heap = [(cursor.ahead.at, cursor.worker, cursor) for cursor in cursors if cursor.ahead]
+        """The next pieces in memory, until one worker has more in the bucket only."""
+        heap = [(cursor.next_piece.at, cursor.worker, cursor) for cursor in cursors if cursor.next_piece]
         heapq.heapify(heap)
         ready: list[LogPiece] = []
         room = _BYTES_AT_ONCE
@@ -374,10 +370,10 @@ class RunLogs:
             piece = cursor.give()
             ready.append(piece)
             room -= len(piece.text)
-            if cursor.ahead is not None:
-                heapq.heapreplace(heap, (cursor.ahead.at, cursor.worker, cursor))
+            if cursor.next_piece is not None:
+                heapq.heapreplace(heap, (cursor.next_piece.at, cursor.worker, cursor))
             elif cursor.behind:
-                break  # its next line may be the earlier one
+                break  # its next line may be earlier
             else:
                 heapq.heappop(heap)
         return ready
@@ -389,7 +385,7 @@ class RunLogs:
             if cursor.held < self._most_held
             for turn, number in enumerate(cursor.next_numbers(self._most_held - cursor.held))
         ]
-        # Whoever has least in memory and is furthest behind first, since there may not be room for all.
+        # Those with least in memory and furthest behind come first, since memory may not suffice for all.
         chosen = [(self._cursors[worker], number) for _, _, worker, number in sorted(wanted)]
         answers = self._get(chosen)
         failed: set[int] = set()
@@ -401,16 +397,16 @@ class RunLogs:
         _raise_first(answers)
 
     def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[_Answer]:
-        """Segments, as far as there is room; those for which there is none are the last ones."""
+        """Get segments while memory suffices; the last ones may be skipped."""
         lock = threading.Lock()
         held = sum(cursor.held_bytes for cursor in self._cursors.values())
         if held >= _BYTES_HELD:
-            return [_NoRoom.NO_ROOM] * len(wanted)
+            return [_Skipped.SKIPPED] * len(wanted)
 
-        def segment(cursor: Cursor, number: int) -> bytes | _NoRoom:
+        def segment(cursor: Cursor, number: int) -> bytes | _Skipped:
             nonlocal held
             if held >= _BYTES_HELD:
-                return _NoRoom.NO_ROOM
+                return _Skipped.SKIPPED
             data = self._store.get(f"{cursor.folder}{number:010d}", max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
             with lock:
                 held += len(data)
@@ -430,7 +426,7 @@ class RunLogs:
 
 
 def _raise_first(answers: Iterable[object]) -> None:
-    """Raises the first error of the store that is no answer."""
+    """Raise the first answer that is a store error."""
     for answer in answers:
         if isinstance(answer, StoreError) and not isinstance(answer, NotFound):
             raise answer

@@ -1,9 +1,7 @@
-"""Where the last lines of many workers begin: segments are read back from the end until there are lines enough.
+"""Find where the last lines of many workers begin: read segments back from the end. Pure; keeps only instants.
 
-Layer: client, pure: `bastion.client.logs.reader` does the requests. Of what is read only instants are kept.
-
-Invariant: each line that is among the last ones by the workers' own instants lies at or behind the places found. A line
-that began in a segment before such a place counts, and is shown without its beginning.
+Invariant: each of the last lines by the workers' instants is at or after the positions found. A line that began before
+such a position counts, and is shown without its beginning.
 """
 
 from __future__ import annotations
@@ -16,21 +14,21 @@ from itertools import chain, islice
 
 from bastion.client.logs.pieces import read_pieces
 
-# So many workers are read back at a time, those whose unread lines may be the latest.
+# Workers read back at a time: those whose unread lines may be the latest.
 _WORKERS_AT_ONCE = 8
-# A worker is read back by twice as many segments each time, up to so many.
+# Each time a worker is read back by twice as many segments, up to this number.
 _STRIDE_MAX = 8
 
 
 @dataclass(slots=True)
 class _Place:
-    """How far back one worker was read.
+    """How far one worker was read back.
 
     Attributes:
         back: Numbers before those in `next`, descending.
-        next: Numbers to be read next.
-        read: What was read, descending, each with its last instant.
-        first_at: The first instant of the last one of these that has any.
+        next: Numbers to read next.
+        read: Numbers read, descending, each with its last instant.
+        first_at: The first instant in the last of these that has one.
     """
 
     back: Iterator[int]
@@ -51,8 +49,8 @@ class TailSearch:
     """
 
     def __init__(self, lines: int, segments: Mapping[int, Sequence[range]]) -> None:
-        self._lines = lines  # 0: begin behind all that is there
-        # The latest instants, the earliest of them first.
+        self._lines = lines  # 0: begin after everything
+        # A heap of the latest instants.
         self._latest: list[str] = []
         self._places: dict[int, _Place] = {}
         for worker, ranges in segments.items():
@@ -61,14 +59,14 @@ class TailSearch:
 
     @property
     def found(self) -> int:
-        """Lines found, at most as many as are searched."""
+        """Number of lines found, at most `lines`."""
         return len(self._latest)
 
     @property
     def starts(self) -> dict[int, int]:
-        """The segment of each worker to begin with; workers without any are left out.
+        """Each worker's first segment to read; beyond its last one if none of its lines counts.
 
-        It is behind the worker's last one if none of its lines is among the last ones.
+        Workers without segments are left out.
         """
         starts: dict[int, int] = {}
         for worker, place in self._places.items():
@@ -80,23 +78,23 @@ class TailSearch:
 
     @property
     def _horizon(self) -> str:
-        """The instant of the earliest line among the last ones, of those known; empty if there are too few."""
+        """The instant of the earliest of the last lines known so far; empty if there are too few."""
         return self._latest[0] if self._latest and len(self._latest) >= self._lines else ""
 
     def wanted(self) -> list[tuple[int, int]]:
-        """Workers and the numbers of their segments to be read next; none when the search is over."""
+        """Workers and segments to read next; none when the search is over."""
         if self._lines == 0:
             return []
         left = {worker: place for worker, place in self._places.items() if place.next}
         unread = [worker for worker, place in left.items() if not place.first_at]
         if not unread:
-            # A line of the instant of the earliest one found may be among the last ones, too.
+            # A line at the same instant as the earliest one may count, too.
             open_ones = [worker for worker, place in left.items() if place.first_at >= self._horizon]
             unread = sorted(open_ones, key=lambda worker: left[worker].first_at, reverse=True)[:_WORKERS_AT_ONCE]
         return [(worker, number) for worker in unread for number in left[worker].next]
 
     def learn(self, worker: int, number: int, data: bytes | None) -> None:
-        """The content of a segment; None: it is gone. Passed over unless it is the next one of that worker."""
+        """Take the content of a segment (None: it is gone); ignored unless it is that worker's next one."""
         place = self._places[worker]
         if not place.next or place.next[0] != number:
             return

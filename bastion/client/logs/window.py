@@ -1,7 +1,4 @@
-"""Which lines of a job's output are wanted: since when, how many of the last ones, matching what.
-
-Layer: client, pure.
-"""
+"""Which lines of a job's output to show. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogWindow:
-    """What is wanted of the output; by default all of it.
+    """The lines to show; by default all.
 
     Attributes:
-        since: Lines from this instant on, by their workers' clocks; seconds since the epoch.
-        tail: So many of the last lines, of all attempts and workers together; what comes later comes anyhow.
-        matches: Only lines for which this is true; gaps are wanted always.
+        since: Lines from this instant on, by the workers' clocks; seconds since the epoch.
+        tail: The last lines of the existing output, of all attempts and workers together; later lines always count.
+        matches: Only lines for which this is true; gaps always count.
     """
 
     since: float | None = None
@@ -42,11 +39,11 @@ class LogWindow:
 
     @property
     def lines_back(self) -> int | None:
-        """How many of the last lines of the bucket have to be read; None: nobody knows, so all of them."""
+        """How many of the last lines to read; None: unknown, so all."""
         return self.tail if self.matches is None else None
 
     def wants(self, line: LogPiece) -> bool:
-        """Whether that whole line is wanted, as far as itself can tell."""
+        """Whether `since` and `matches` accept a whole line."""
         if line.at < self._since_text:
             return False
         return self.matches is None or line.stream == "gap" or self.matches(line.text)
@@ -54,12 +51,12 @@ class LogWindow:
 
 @dataclass(slots=True)
 class LastLines(Generic[T]):
-    """Holds back all but the last so many lines of what was there at first, and passes on what comes later.
+    """Holds the last lines of the existing output, and passes later ones on.
 
     Attributes:
-        tail: How many; None: all are passed on at once.
-        show: Gets each line when it is its turn.
-        max_bytes: So much is held at most, whatever `tail` says.
+        tail: Number of lines; None: all are passed on at once.
+        show: Called with each line.
+        max_bytes: Maximum size held, whatever `tail` says.
         cut: Whether lines were left out because of that.
     """
 
@@ -72,7 +69,7 @@ class LastLines(Generic[T]):
     _too_large: bool = False
 
     def add(self, line: T, size: int) -> None:
-        """The next line, of so many bytes."""
+        """Take the next line, of that size in bytes."""
         if self.tail is None:
             self.show(line)
             return
@@ -83,7 +80,7 @@ class LastLines(Generic[T]):
             self._size -= self._held.popleft()[1]
 
     def release(self) -> None:
-        """That was all there was at first."""
+        """Show the lines held; the existing output is complete."""
         self.cut = self._too_large and self.tail is not None and len(self._held) < self.tail
         self.tail = None
         while self._held:

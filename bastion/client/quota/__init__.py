@@ -1,1 +1,1 @@
-"""Uploading quota files, and telling what they would do."""
+"""Upload quota files, and predict their effects."""

@@ -1,12 +1,12 @@
-"""The quota file of a bastion as its administrator handles it: what lies there, what another would do, replacing it.
+"""A bastion's quota file for its administrator: read it, predict the effect of another, replace it.
 
-Layer: client, through the port. The file may lie in a private bucket of its own, so there are two stores: the quota
-file's, and the bastion's, whose published status tells what runs and which file is in force.
+The file may be in a private bucket of its own, so there are two stores: the quota file's, and the bastion's, whose
+published status shows what is running and which file is in force.
 
 Invariants:
 
-* A file is replaced only if it still is the one that was read, and only after it was kept under `former/`.
-* What could not be known is said as a doubt, never guessed.
+* A file is replaced only if it is still the one that was read, and only after it was kept under `former/`.
+* What is unknown becomes a doubt; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 
 import quota
 from bastion.client.daemon_health import DaemonPulse
-from bastion.client.jobs.client import BastionRoot, Client
+from bastion.client.jobs.client import Client
 from bastion.client.jobs.durations import live_jobs
+from bastion.client.jobs.overview import BastionRoot
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
@@ -28,9 +29,9 @@ from bastion.ports import ObjectStore
 from scheduler import Snapshot
 from scheduler.simulation.policy_change import PolicyEffect, effect_of
 
-# Of a lease that nobody renewed for so long its daemon is taken for gone; clocks of two machines differ by less.
+# A daemon is considered gone after this time without a renewed lease; clocks of two machines differ by less.
 _LEASE_STALE_SECONDS = 600.0
-# A daemon looks every ten seconds at most; a store that is busy may cost it a few looks.
+# A daemon polls every ten seconds at most; a busy store may delay it by a few polls.
 _PATIENCE_SECONDS = 60.0
 _POLL_LOCAL_SECONDS = 0.5
 _POLL_REMOTE_SECONDS = 2.0
@@ -38,13 +39,13 @@ _POLL_REMOTE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaFile:
-    """A quota file as it lies in the bucket.
+    """The quota file in the bucket.
 
     Attributes:
         data: Its bytes.
         generation: 0 if there is no file; then `data` is empty.
-        written_at: When it was written, in seconds since the epoch.
-        policy: What it means; None if it is broken, or missing.
+        written_at: In seconds since the epoch.
+        policy: None if the file is missing or not valid.
         problem: What is wrong with it; empty if nothing is.
     """
 
@@ -57,12 +58,12 @@ class QuotaFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """Which file the daemon acts on, as it last published.
+    """The file that the daemon uses, as it last published.
 
     Attributes:
-        generation: 0 if it never read a good one.
-        problem: Why the present file is not in force; empty if it is, or not read yet.
-        root: Under which ROOT it reads the file; empty if it does not say.
+        generation: 0 if it never read a valid one.
+        problem: Why the present file is not in force; empty if it is, or was not read yet.
+        root: The ROOT of the file; empty if the daemon does not say.
     """
 
     generation: int
@@ -75,10 +76,10 @@ class Forecast:
     """What a new file would do to the jobs.
 
     Attributes:
-        effect: By the jobs that the status shows.
+        effect: On the jobs in the status.
         entries: Their entries in the status, by name.
-        doubts: Why it may be wrong; empty if the status can be trusted.
-        snapshot: The jobs, with the policy in force; None if there are none, or nobody knows them.
+        doubts: Why this may be wrong; empty if the status can be trusted.
+        snapshot: The jobs, with the policy in force; None if there are none, or they are unknown.
     """
 
     effect: PolicyEffect
@@ -89,18 +90,18 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A new file that lies in the bucket. `former` is the key of the one before; empty if there was none."""
+    """A replaced file. `former` is the key of the previous one; empty if there was none."""
 
     generation: int
     former: str
 
 
 class QuotaDesk:
-    """Reads, weighs and replaces the quota file of one bastion.
+    """Reads, checks and replaces the quota file of one bastion.
 
     Args:
         client: The bastion.
-        store: Its keys are relative to the ROOT of the quota file; the client's own unless that is private.
+        store: Its keys are relative to the quota file's ROOT; the client's own store unless that is private.
         root: That ROOT.
     """
 
@@ -111,7 +112,7 @@ class QuotaDesk:
 
     @property
     def url(self) -> str:
-        """Where the quota file lies."""
+        """The quota file's URL."""
         return f"{self.root.url}/{keys.PROJECT_QUOTAS}"
 
     def now(self) -> float:
@@ -121,26 +122,26 @@ class QuotaDesk:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def present(self) -> QuotaFile:
-        """The file that lies there now.
+        """Read the present file.
 
         Raises:
-            Refused: it is larger than any quota file.
+            Refused: it is too large.
         """
         meta = self._store.head(keys.PROJECT_QUOTAS)
         if meta is None:
             return QuotaFile()
         if meta.size > limits.QUOTA_FILE_MAX_BYTES:
-            raise Refused(f"{self.url} has {meta.size} bytes and is no quota file; move it away first")
+            raise Refused(f"{self.url} is {meta.size} bytes long, which is not a quota file; move it away first")
         return self._read(keys.PROJECT_QUOTAS) or QuotaFile()
 
     def former(self, generation: int) -> QuotaFile | None:
-        """The kept file that had this generation; None if none of that generation was kept."""
+        """The kept file of this generation; None if it was not kept."""
         ending = f"-{generation}.config"
         kept = [meta for meta in self._store.list(keys.FORMER_QUOTAS) if meta.key.endswith(ending)]
         return self._read(kept[-1].key) if kept and kept[-1].size <= limits.QUOTA_FILE_MAX_BYTES else None
 
     def in_force(self) -> InForce | None:
-        """What the daemon says of the quota file; None if no daemon has published a status that we read."""
+        """What the daemon reports about the quota file; None without a status that we can read."""
         try:
             status = self.client.status()
         except InvalidDocument:
@@ -157,7 +158,7 @@ class QuotaDesk:
         )
 
     def policy_in_force(self, present: QuotaFile) -> quota.Policy | None:
-        """What the daemon acts on: the present file, or the last good one if that was kept; None: nobody can tell."""
+        """The policy in force: that of the present file, or of the last valid one if it was kept; None if unknown."""
         if present.policy is not None:
             return present.policy
         said = self.in_force()
@@ -185,24 +186,24 @@ class QuotaDesk:
     # -- weighing -----------------------------------------------------------------------------------------------
 
     def forecast(self, before: quota.Policy | None, after: quota.Policy) -> Forecast:
-        """What happens to the jobs of this moment if `after` takes the place of `before`.
+        """Predict what happens to the present jobs if `after` replaces `before`.
 
         Args:
-            before: None if nobody can tell what is in force: then all that `after` would stop counts as its doing.
+            before: None if unknown; then everything that `after` would stop counts as its effect.
         """
         doubts = [doubt] if (doubt := self._misplaced()) else []
         if not self._any_job():
-            return Forecast(effect=PolicyEffect(), doubts=tuple(doubts))  # nothing can run, whatever the status says
+            return Forecast(effect=PolicyEffect(), doubts=tuple(doubts))  # no job can be running
         absence = self._absence()
         if absence:
-            doubts.append(f"{absence}, so what is told here of jobs may be wrong")
+            doubts.append(f"{absence}, so the information about jobs may be out of date")
         try:
             status = self.client.status()
             if status is None:
-                raise InvalidDocument("no daemon has published it")
+                raise InvalidDocument("no daemon has published a status")
             jobs = live_jobs(status)
         except InvalidDocument as error:
-            return Forecast(effect=PolicyEffect(), doubts=(*doubts, f"what runs is not known: {error}"))
+            return Forecast(effect=PolicyEffect(), doubts=(*doubts, f"it is unknown what is running: {error}"))
         snapshot = Snapshot(
             policy=before,
             jobs=jobs,
@@ -219,11 +220,11 @@ class QuotaDesk:
         )
 
     def _any_job(self) -> bool:
-        """Whether there is a job of which anything could run: those have a state."""
+        """Whether a job may be running: such a job has a state."""
         return next(iter(self.client.store.list(keys.JOBS_STATES)), None) is not None
 
     def _absence(self) -> str:
-        """Why the status may be old; empty if a daemon is at work."""
+        """Why the status may be out of date; empty if a daemon is running."""
         client = self.client
         problem = DaemonPulse(client.store, client.clock, local=client.root.local).look()
         if problem:
@@ -231,42 +232,38 @@ class QuotaDesk:
         meta = client.store.head(keys.LEASE)
         if meta is None:
             return "no daemon has ever run here"
-        # Two machines' clocks are compared here, which is good enough for asking back and for nothing else.
+        # This compares the clocks of two machines, which is enough for a confirmation only.
         if client.clock.now() - meta.updated > _LEASE_STALE_SECONDS:
             return "the daemon has not renewed its lease for more than ten minutes, by this machine's clock"
         return ""
 
     def _misplaced(self) -> str:
-        """Why the daemon would not read the file that lies here; empty if it does, or does not say."""
+        """Why the daemon does not read this file; empty if it does, or does not say."""
         said = self.in_force()
         if said is None or not said.root or _same(said.root, self.root.url):
             return ""
-        own = str((self.client.status() or {}).get("root"))  # the daemon's spelling of its ROOT
+        own = str((self.client.status() or {}).get("root"))  # as the daemon spells its ROOT
         if said.root != own:
-            return (
-                f"the daemon reads its quota file under {said.root}, not under {self.root.url}: give --quota_root=URL"
-            )
+            return f"the daemon reads its quota file under {said.root}, not under {self.root.url}; use --quota_root=URL"
         if _same(self.client.root.url, self.root.url):
             return ""
-        return (
-            f"the daemon reads its quota file under {own}; to read {self.root.url} it must be started with --quota_root"
-        )
+        return f"the daemon reads its quota file under {own}; to use {self.root.url}, start it with --quota_root"
 
     # -- replacing ----------------------------------------------------------------------------------------------
 
     def replace(self, data: bytes, present: QuotaFile) -> Replaced:
-        """Keeps the present file, then puts the new one in its place.
+        """Keep the present file under another key, then replace it.
 
         Raises:
-            Refused: somebody else changed it since `present` was read; nothing was replaced.
+            Refused: it has changed since `present` was read; nothing was replaced.
         """
         former = self._keep(present) if present.generation else ""
         try:
             meta = self._store.put(keys.PROJECT_QUOTAS, data, generation=present.generation)
         except PreconditionFailed as error:
             raise Refused(
-                f"somebody else changed {self.url} meanwhile, so nothing was replaced: "
-                "run it again to see the difference"
+                f"someone else changed {self.url} meanwhile, so nothing was replaced: "
+                "run the command again to see the difference"
             ) from error
         return Replaced(generation=meta.generation, former=former)
 
@@ -277,16 +274,12 @@ class QuotaDesk:
         except PreconditionFailed as error:
             if self._store.get(key, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data != present.data:
                 raise Refused(
-                    f"{self.root.url}/{key} should keep the present file and holds another; move it away and try again"
+                    f"cannot keep the present file: {self.root.url}/{key} holds another one; move it away and try again"
                 ) from error
         return key
 
     def await_in_force(self, generation: int) -> str:
-        """Waits until the daemon says that it acts on the file of that generation.
-
-        Returns:
-            Why it does not; empty if it does.
-        """
+        """Wait until the file of that generation is in force; return why it is not, or an empty text."""
         client = self.client
         pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
         poll = _POLL_LOCAL_SECONDS if client.root.local else _POLL_REMOTE_SECONDS
@@ -297,19 +290,19 @@ class QuotaDesk:
                 return ""
             meta = self._store.head(keys.PROJECT_QUOTAS)
             if meta is None or meta.generation != generation:
-                return "somebody else has changed the file since"
+                return "someone else has changed the file since"
             absence = pulse.look()
             if absence:
-                return f"{absence}; the file takes effect when one runs"
+                return f"{absence}; the file applies when one runs"
             if client.clock.monotonic() >= until:
                 why = said.problem if said is not None else ""
                 misplaced = self._misplaced()
-                return misplaced or why or f"the daemon has not taken it up within {_PATIENCE_SECONDS:.0f} s"
+                return misplaced or why or f"the daemon has not applied it within {_PATIENCE_SECONDS:.0f} s"
             client.clock.sleep(poll)
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether both mean one ROOT; a folder may be spelled through links."""
+    """Whether both are the same ROOT; a folder may be spelled through links."""
     if "://" in one or "://" in other:
         return one == other
     return os.path.realpath(one) == os.path.realpath(other)

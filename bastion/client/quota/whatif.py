@@ -1,9 +1,9 @@
 """What a quota file would do to the present queue, and would have done in the last days.
 
-Layer: client. Asked of the bucket: what `QuotaDesk.forecast` asks, a listing of all results, and those of these days,
-at most the newest `RESULTS_MAX`.
+Reads what `QuotaDesk.forecast` reads, lists all results, and reads those of these days, at most the newest
+`RESULTS_MAX`.
 
-Invariant: what was asked for and is not covered is said in `Past.why`, never left out silently.
+Invariant: `Past.why` names everything that was asked for and is not covered.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from scheduler.simulation.queue_outlook import Queued, outlook
 from scheduler.simulation.whatif import Comparison, PastJob, compare
 
 DAY_SECONDS = 86_400.0
-# Reading so many takes some ten seconds on Cloud Storage.
+# Reading them takes about ten seconds from Cloud Storage.
 RESULTS_MAX = 4000
-# Jobs times decisions of one replay: some four seconds, and six replays at most.
+# Jobs times decisions of one replay: about four seconds; there are at most six replays.
 WORK_MAX = 200_000
 
 
@@ -37,11 +37,11 @@ class Past:
     """The last days, replayed.
 
     Attributes:
-        days: How many were asked for.
+        days: Number of days asked for.
         comparison: None if nothing could be replayed.
-        why: Why less than was asked for is covered; empty if all is.
-        ended: Results that the replay is based on.
-        unknown: Waiting jobs that are left out because nobody knows how long they run.
+        why: Why the replay covers less; empty if it covers all days.
+        ended: Number of results in the replay.
+        unknown: Number of waiting jobs left out because their duration is unknown.
     """
 
     days: int
@@ -56,9 +56,9 @@ class WhatIf:
     """Everything that the file would do.
 
     Attributes:
-        forecast: At once.
+        forecast: The immediate effect.
         queue: When waiting jobs start.
-        untold: Waiting jobs too far back for that.
+        untold: Number of waiting jobs too far back for an estimate.
     """
 
     forecast: Forecast
@@ -68,11 +68,7 @@ class WhatIf:
 
 
 def ask(desk: QuotaDesk, before: Policy, after: Policy, *, days: int) -> WhatIf:
-    """What `after` would do in the place of `before`.
-
-    Args:
-        days: How far to look back.
-    """
+    """Predict what `after` would do in place of `before`; look `days` days back."""
     now = desk.now()
     forecast = desk.forecast(before, after)
     declared = declared_durations(desk.client) if forecast.entries else {}
@@ -107,16 +103,16 @@ def ask(desk: QuotaDesk, before: Policy, after: Policy, *, days: int) -> WhatIf:
 
 
 def _read(desk: QuotaDesk, since: float) -> tuple[list[Result], int, str]:
-    """The newest results since that instant, how many there are in all, and why none could be read."""
+    """The newest results since that instant, how many there are, and why they cannot be read."""
     try:
         results, number = desk.client.completed(limit=RESULTS_MAX, since=since)
     except StoreError as error:
-        return [], 0, f"the results of ended jobs cannot be read: {error}"
+        return [], 0, f"cannot read the results of completed jobs: {error}"
     return results, number, ""
 
 
 def _covered(jobs: list[PastJob], ended: list[PastJob], cut: bool, now: float, days: int) -> tuple[float, str]:
-    """Since when all jobs are known, and why not for as long as was asked."""
+    """Since when all jobs are known, and why not for all days."""
     begin, why = now - days * DAY_SECONDS, ""
     if cut:
         # The newest results were read: all jobs that ended since the oldest of them are known.
@@ -124,7 +120,7 @@ def _covered(jobs: list[PastJob], ended: list[PastJob], cut: bool, now: float, d
         begin, why = max(begin, oldest), f"more than {RESULTS_MAX} jobs have ended since then"
     first = min(job.job.queued_at for job in jobs)
     if first > begin:
-        begin, why = first, "no job is known that was submitted earlier"
+        begin, why = first, "no earlier job is known"
     return begin, why
 
 
@@ -150,7 +146,7 @@ def _replayed(
         restart_seconds=restart_seconds,
     )
     if found is None:
-        why = f"there are too many jobs to replay even a short time of these {days} days"
+        why = f"there are too many jobs to replay even a short part of these {days} days"
     elif found.begin > begin:
-        why = "replaying more would take too long"
+        why = "a longer replay would take too long"
     return Past(days=days, comparison=found, why=why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
@@ -337,6 +337,41 @@ def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
     return from_document(document, name=name, packed=packed)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What a new job may ask for beyond its command; None: the spec leaves the field out.
+
+    To add an option of slice jobs, add a field of one name here and in `_Runner`.
+
+    Attributes:
+        instance_type: Empty: the command runs on the bastion itself, and every option of `Runner` is ignored.
+        code_asset_path: URL of the user's code, a tar file.
+    """
+
+    instance_type: str = ""
+    num_replicas: int = 1
+    priority: int = limits.PRIORITY_DEFAULT
+    env_vars: Mapping[str, str] | None = None
+    cleanup_command: str | None = None
+    code_asset_path: str | None = None
+    expected_duration_seconds: int | None = None
+    max_tries: int | None = None
+    setup: str | None = None
+    output_dir: str | None = None
+    output_sync: str | None = None
+    max_wait_seconds: int | None = None
+    proxy: str | None = None
+
+    def runner(self) -> dict[str, Any]:
+        """Return the spec's `runner`: the options that it shares with this class, without those that are None."""
+        shared = [option.name for option in fields(self) if option.name in _Runner.model_fields]
+        given = {name: getattr(self, name) for name in shared if getattr(self, name) is not None}
+        return {"kind": "tpu", **given}
+
+
+_NO_OPTIONS = JobOptions()
+
+
 def new(
     *,
     name: str,
@@ -345,26 +380,9 @@ def new(
     user_id: str,
     project_id: str,
     now: float,
-    instance_type: str = "",
-    num_replicas: int = 1,
-    priority: int = limits.PRIORITY_DEFAULT,
-    env_vars: Mapping[str, str] | None = None,
-    cleanup_command: str | None = None,
-    expected_duration_seconds: int | None = None,
-    max_tries: int | None = None,
-    setup: str | None = None,
-    output_dir: str | None = None,
-    output_sync: str | None = None,
-    max_wait_seconds: int | None = None,
-    proxy: str | None = None,
-    code_asset_path: str | None = None,
+    options: JobOptions = _NO_OPTIONS,
 ) -> JobSpec:
-    """A new spec, with every field that the ancestor's clients expect.
-
-    Args:
-        expected_duration_seconds, max_tries, setup, output_dir, output_sync, max_wait_seconds, proxy: Of the `Runner`;
-            None: omitted. Ignored without `instance_type`.
-        code_asset_path: URL of the user's code, a tar file.
+    """Make a new spec, with every field that the ancestor's clients expect to find.
 
     Raises:
         InvalidSpec, UnknownInstanceType: As `parse`.
@@ -374,33 +392,23 @@ def new(
         "version": 1,
         "name": name,
         "command": command,
-        "cleanup_command": cleanup_command,
-        "env_vars": dict(env_vars) if env_vars else None,
+        "cleanup_command": options.cleanup_command,
+        "env_vars": dict(options.env_vars) if options.env_vars else None,
         "metadata": {
             "user_id": user_id,
             "project_id": project_id,
             "creation_time": datetime.fromtimestamp(now, timezone.utc).strftime(_CREATION_TIME),
             "resources": {},
-            "priority": priority,
+            "priority": options.priority,
             "job_id": None,
             "version": None,
             "scaling_specs": None,
         },
     }
-    if instance_type:
-        kind = instance_types.lookup(instance_type)
-        document["metadata"]["resources"] = {kind.resource_type: kind.amount * num_replicas}
-        document["runner"] = {"kind": "tpu", "instance_type": kind.name, "num_replicas": num_replicas}
-        optional = {
-            "expected_duration_seconds": expected_duration_seconds,
-            "max_tries": max_tries,
-            "setup": setup,
-            "output_dir": output_dir,
-            "output_sync": output_sync,
-            "max_wait_seconds": max_wait_seconds,
-            "proxy": proxy,
-        }
-        document["runner"] |= {name: value for name, value in optional.items() if value is not None}
-    if code_asset_path is not None:
-        document["code_asset_path"] = code_asset_path
+    if options.instance_type:
+        instance_type = instance_types.lookup(options.instance_type)
+        document["metadata"]["resources"] = _owed(instance_type, options.num_replicas)
+        document["runner"] = options.runner() | {"instance_type": instance_type.name}
+    if options.code_asset_path is not None:
+        document["code_asset_path"] = options.code_asset_path
     return parse(documents.dumps(document), name=name, bastion=bastion)

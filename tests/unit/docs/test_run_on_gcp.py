@@ -26,6 +26,7 @@ from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.ports import ObjectMeta, ObjectStore, StoredObject
 from bastion.testing.cluster import BASTION, QUOTA, ROOT, Cluster
 from bastion.testing.memory_store import MemoryStore
@@ -268,7 +269,7 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
             user_id="alice",
             project_id="a",
             now=cluster.clock.now(),
-            instance_type="tpu-v4-32",
+            options=JobOptions(instance_type="tpu-v4-32"),
         )
         document = spec.document
         document["metadata"]["version"] = version

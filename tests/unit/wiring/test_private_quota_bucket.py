@@ -12,6 +12,7 @@ from bastion.client import Client
 from bastion.client.quota.upload import QuotaDesk
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.daemon.daemon import Daemon
 from bastion.wiring.daemon import build_daemon
 from bastion.wiring.local import LocalHome
@@ -74,7 +75,7 @@ def test_the_private_file_counts_the_users_own_is_ignored_and_nothing_is_written
     before = place.tree()
     spec = job_spec.new(
         name="greedy", bastion="x-bastion", command="true", user_id="mallory", project_id="a", now=1.0,
-        instance_type="tpu-v4-32",
+        options=JobOptions(instance_type="tpu-v4-32"),
     )  # fmt: skip
     place.client.submit(spec)
     for _ in range(3):

@@ -12,6 +12,7 @@ from bastion.core.model.budgets import Budgets
 from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
 from bastion.core.model.gangs import CapacityModel, Place
 from bastion.core.model.instance_types import lookup, served_families
+from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
 from bastion.core.model.world import Installation, World, next_place
 from quota import load as load_quota
@@ -218,7 +219,7 @@ def spec(instance_type: str) -> job_spec.JobSpec:
         user_id="u",
         project_id="p",
         now=0.0,
-        instance_type=instance_type,
+        options=JobOptions(instance_type=instance_type),
     )
 
 

@@ -11,6 +11,7 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidSpec, Refused, UnknownInstanceType
 from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 
 # Written by AXLearn's own serializer.
 ANCESTOR = (
@@ -52,9 +53,14 @@ def test_a_spec_round_trips_with_its_unknown_fields() -> None:
 
 def test_a_new_spec_has_every_field_that_the_ancestors_clients_read() -> None:
     spec = job_spec.new(
-        name="j", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-32",
-        num_replicas=2,
-    )  # fmt: skip
+        name="j",
+        bastion="b-bastion",
+        command="true",
+        user_id="u",
+        project_id="p",
+        now=0,
+        options=JobOptions(instance_type="tpu-v4-32", num_replicas=2),
+    )
     written = json.loads(spec.to_bytes())
     assert set(written["metadata"]) >= {"user_id", "project_id", "creation_time", "resources", "priority", "job_id"}
     assert written["metadata"]["resources"] == {"v4": 64}
@@ -181,10 +187,23 @@ def runner(**fields: Any) -> dict[str, Any]:
 
 def test_a_runner_says_how_often_and_with_what_around_it_the_command_runs() -> None:
     spec = job_spec.new(
-        name="j", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, instance_type="tpu-v4-8",
-        max_tries=3, setup="make", output_dir="out/a", output_sync="worker0", max_wait_seconds=3600,
-        code_asset_path="gs://b/c.tar", proxy=f"lake/ckpt:{KEY}",
-    )  # fmt: skip
+        name="j",
+        bastion="b-bastion",
+        command="true",
+        user_id="u",
+        project_id="p",
+        now=0,
+        options=JobOptions(
+            instance_type="tpu-v4-8",
+            max_tries=3,
+            setup="make",
+            output_dir="out/a",
+            output_sync="worker0",
+            max_wait_seconds=3600,
+            code_asset_path="gs://b/c.tar",
+            proxy=f"lake/ckpt:{KEY}",
+        ),
+    )
     assert spec.runner is not None
     assert spec.runner.proxy == f"lake/ckpt:{KEY}"
     assert (spec.runner.max_tries, spec.runner.setup, spec.runner.output_dir) == (3, "make", "out/a")

@@ -12,6 +12,7 @@ from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.instants import to_rfc3339
 from bastion.core.model import job_spec
 from bastion.core.model.job_record import Attempt, Cause, JobRecord, PastAttempt, read
+from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView, RunView
 from bastion.core.reconcile.checkpoints import saved_until
@@ -52,7 +53,7 @@ def record(*past: PastAttempt, attempt: Attempt | None = None) -> JobRecord:
         user_id="alice",
         project_id="a",
         now=BEGAN,
-        instance_type="tpu-v4-8",
+        options=JobOptions(instance_type="tpu-v4-8"),
     )
     return JobRecord(
         status=Status.ACTIVE if attempt else Status.PENDING,

@@ -7,6 +7,7 @@ from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.model import job_spec
 from bastion.core.model.gangs import GangRef, Place
 from bastion.core.model.job_record import Attempt, JobRecord
+from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 
@@ -15,11 +16,23 @@ SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity=
 
 def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanup: bool = False) -> RunPlan:
     spec = job_spec.new(
-        name="job", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0,
-        instance_type=instance_type, num_replicas=2 if instance_type else 1, max_tries=3, setup="make",
-        output_dir="out", code_asset_path="gs://b/c.tar", cleanup_command="false",
-        proxy="lake:projects/p/locations/global/keyRings/r/cryptoKeys/k",
-    )  # fmt: skip
+        name="job",
+        bastion="b-bastion",
+        command="true",
+        user_id="u",
+        project_id="p",
+        now=0,
+        options=JobOptions(
+            instance_type=instance_type,
+            num_replicas=2 if instance_type else 1,
+            max_tries=3,
+            setup="make",
+            output_dir="out",
+            code_asset_path="gs://b/c.tar",
+            cleanup_command="false",
+            proxy="lake:projects/p/locations/global/keyRings/r/cryptoKeys/k",
+        ),
+    )
     record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, spec=dict(spec.document), queued_at=1.0)
     attempt = Attempt(number=0 if cleanup else 1, token="t", started_at=2.0, place=place, agent="abc", try_number=2)
     return plan_attempt(record, attempt, SETTINGS)
@@ -63,7 +76,13 @@ def test_the_digest_of_a_bundle_is_ordered_with_it_and_on_the_bastion_nothing_is
     digest = "0123456789abcdef" * 4
     url = f"gs://b/b-bastion/bundles/{digest}.tar.gz"
     spec = job_spec.new(
-        name="job", bastion="b-bastion", command="true", user_id="u", project_id="p", now=0, code_asset_path=url
+        name="job",
+        bastion="b-bastion",
+        command="true",
+        user_id="u",
+        project_id="p",
+        now=0,
+        options=JobOptions(code_asset_path=url),
     )
     record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, spec=dict(spec.document), queued_at=1.0)
     order = plan_attempt(record, Attempt(number=1, token="t", started_at=2.0), SETTINGS).order()

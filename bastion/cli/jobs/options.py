@@ -1,0 +1,167 @@
+"""The flags of `bastion launch` that describe the job, and the `JobOptions` that they make.
+
+To add a job option, add its field in `bastion.core.model.job_spec` and its flag here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from bastion.cli.command import Invocation
+from bastion.cli.jobs import code as job_code
+from bastion.cli.jobs import encryption as job_proxy
+from bastion.cli.jobs.command_line import check_text, environment
+from bastion.cli.output import plain
+from bastion.core import limits
+from bastion.core.errors import Refused
+
+if TYPE_CHECKING:
+    from bastion.core.model.job_spec import JobOptions
+
+_TEXTS = (
+    "name", "user_id", "project_id", "cleanup_command", "instance_type", "expected_duration", "max_wait", "setup",
+    "output_dir",
+)  # fmt: skip
+_SLICE_ONLY = ("expected_duration", "max_tries", "max_wait", "setup", "output_dir", "output_sync")
+
+
+def define(values: flags.FlagValues) -> None:
+    """Define the flags."""
+    flags.DEFINE_string("name", None, "The job's name. Default: generated.", flag_values=values)
+    flags.DEFINE_string(
+        "instance_type",
+        "",
+        "The slice to run on, like tpu-v4-32 (see bastion instance-types). Default: run on the bastion itself.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_replicas",
+        1,
+        "Number of slices of that type.",
+        lower_bound=1,
+        upper_bound=limits.NUM_REPLICAS_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_string("project_id", None, "Project to charge. Default: your only project.", flag_values=values)
+    flags.DEFINE_string("user_id", None, "Your user id. Default: your login name.", flag_values=values)
+    flags.DEFINE_integer(
+        "priority",
+        limits.PRIORITY_DEFAULT,
+        f"From {limits.PRIORITY_MIN} (the highest) to {limits.PRIORITY_MAX}; orders the jobs of one project.",
+        lower_bound=limits.PRIORITY_MIN,
+        upper_bound=limits.PRIORITY_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "env", [], "NAME=VALUE for the command's environment; repeat it for more variables.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "cleanup_command",
+        None,
+        "A bash command line to run on the bastion after a job that started, however the job ended.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "expected_duration",
+        None,
+        "About how long the job will run: 90s, 45m, 2h, 3d. It improves the estimated start times of waiting jobs; "
+        "it does not limit this one.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "max_tries",
+        None,
+        "How often to run the command on its slices before the job fails. Default: 1.",
+        lower_bound=1,
+        upper_bound=limits.TRIES_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "max_wait",
+        None,
+        "Fail the job after it has waited this long for capacity: 90s, 45m, 2h, 3d. Default: no limit.",
+        flag_values=values,
+    )
+    job_code.define(values)
+    flags.DEFINE_string(
+        "setup",
+        None,
+        "A bash command line to run on each host before the command, in the bundle's folder. Default: install the "
+        "bundle's requirements.txt or pyproject.toml; an empty value runs nothing.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "A folder below the command's own, like out. Its content is stored, and restored in the next attempt.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "output_sync",
+        None,
+        ["each", "worker0"],
+        "Which stored outputs each host starts an attempt with: its own, or those of host 0. Default: each.",
+        flag_values=values,
+    )
+    job_proxy.define(values)
+
+
+def read(call: Invocation) -> JobOptions:
+    """Read the options from the flags.
+
+    Raises:
+        Refused: a value is not valid, or needs --instance_type.
+        UnknownInstanceType: there is no such instance type.
+    """
+    from bastion.core.model import instance_types
+    from bastion.core.model.job_spec import JobOptions
+
+    variables = environment(call.flags.env)
+    for flag in _TEXTS:
+        check_text(call.flags[flag].value or "", f"--{flag}")
+        if call.flags[flag].value == "" and call.flags[flag].present and flag != "setup":
+            raise Refused(f"--{flag} is empty; give it a value or leave it out")
+    if call.flags.instance_type:
+        instance_types.lookup(call.flags.instance_type)
+    else:
+        _check_without_slice(call)
+    return JobOptions(
+        instance_type=call.flags.instance_type,
+        num_replicas=call.flags.num_replicas,
+        priority=call.flags.priority,
+        env_vars=variables,
+        cleanup_command=call.flags.cleanup_command,
+        expected_duration_seconds=_duration(call, "expected_duration"),
+        max_tries=call.flags.max_tries,
+        setup=call.flags.setup,
+        output_dir=call.flags.output_dir,
+        output_sync=call.flags.output_sync,
+        max_wait_seconds=_duration(call, "max_wait"),
+        proxy=job_proxy.chosen(call) or None,
+    )
+
+
+def _duration(call: Invocation, flag: str) -> int | None:
+    """The seconds of a flag like `90s`, `45m`, `2h` or `3d`; None without it."""
+    text = call.flags[flag].value
+    if not text:
+        return None
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text.strip())
+    seconds = math.ceil(float(found[1]) * units[found[2]]) if found else 0
+    if not 1 <= seconds <= limits.EXPECTED_DURATION_MAX_SECONDS:
+        most = limits.EXPECTED_DURATION_MAX_SECONDS // 86400
+        raise Refused(f"--{flag}={plain(text)} is not a valid duration; write it like 45m or 2h, up to {most}d")
+    return seconds
+
+
+def _check_without_slice(call: Invocation) -> None:
+    if call.flags.num_replicas > 1:
+        raise Refused("--num_replicas requires --instance_type")
+    for flag in _SLICE_ONLY:
+        if call.flags[flag].value is not None:
+            raise Refused(f"--{flag} applies only to slice jobs; add --instance_type")

@@ -1,0 +1,73 @@
+"""What the client reports about one job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from bastion.client.jobs.results import Result
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.lifecycle import Status
+
+
+class Stage(str, Enum):
+    """A job's stage, by the objects in the bucket."""
+
+    SUBMITTED = "submitted"  # a spec that the daemon has not accepted yet
+    KNOWN = "known"  # the daemon keeps a record of it
+    INVALID = "invalid"  # the daemon refuses the spec
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A spec that was written. `update`: it replaced the spec of the same job, which keeps its uid."""
+
+    name: str
+    uid: str
+    generation: int
+    update: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInfo:
+    """What the bucket holds about one name.
+
+    Attributes:
+        uid: Of the newest job of that name; empty if it has none (a refused name, a foreign state).
+        entry: Its entry in the status document; None if that is about another uid.
+        record: The daemon's record; None if the state is missing or foreign.
+        status: Its status, even of a foreign state; None without a state.
+        problem: Why the daemon refuses the spec; empty if it does not.
+        generation: Of the spec object; 0 if there is none.
+    """
+
+    name: str
+    uid: str
+    stage: Stage
+    entry: Mapping[str, Any] | None = None
+    record: JobRecord | None = None
+    status: Status | None = None
+    result: Result | None = None
+    problem: str = ""
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """What a cancel did.
+
+    Attributes:
+        uid: Of the job; empty if a refused spec was removed.
+        generation: Of its spec object.
+        already: The same request was there before.
+        removed: It was a refused spec, and is deleted now.
+    """
+
+    name: str
+    uid: str
+    generation: int = 0
+    already: bool = False
+    removed: bool = False

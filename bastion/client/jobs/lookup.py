@@ -1,0 +1,205 @@
+"""Looking at single jobs.
+
+Invariants:
+
+* Every name is checked before it becomes part of a key.
+* The uid tells a job from its namesakes; what belongs to another uid is never shown as this job's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from bastion.client.jobs.job_info import JobInfo, Stage
+from bastion.client.jobs.overview import Overview
+from bastion.client.jobs.results import Result, read_result
+from bastion.client.logs.reader import RunLogs
+from bastion.core import documents, limits
+from bastion.core.bucket import keys
+from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, ObjectTooLarge, Refused
+from bastion.core.model import job_record, job_spec
+from bastion.core.model.job_record import JobRecord
+from bastion.core.model.lifecycle import Status
+
+# Names considered for "did you mean"; a bucket may hold a hundred thousand results.
+_NAMES_MAX = 2000
+
+
+class Lookup(Overview):
+    """One bastion, with its jobs."""
+
+    def check_name(self, name: str) -> None:
+        """Raise `InvalidSpec` unless the text can be a job's name."""
+        keys.check_job_name(name, bastion=self.bastion)
+
+    def look(self, name: str) -> JobInfo | None:
+        """Find the job of that name, the live one before the completed one; None if there is none.
+
+        Raises:
+            InvalidSpec: no job can have that name, and no refused spec has it.
+        """
+        try:
+            self.check_name(name)
+        except InvalidSpec:
+            problem = self._problem(name, generation=None)
+            if not problem:
+                raise
+            return JobInfo(name=name, uid="", stage=Stage.INVALID, problem=problem)
+        state = self._state(name)
+        meta = self.store.head(keys.active(name))
+        generation = meta.generation if meta else 0
+        problem = self._problem(name, generation=generation) if meta else ""
+        if isinstance(state, JobRecord):
+            # A job's end writes the result first, then deletes the spec and the state.
+            ending = state.status is Status.COMPLETED
+            result = self.result(name, state.uid) if ending else None
+            if not ending or generation in (0, state.generation):
+                return JobInfo(
+                    name=name,
+                    uid=state.uid,
+                    stage=Stage.COMPLETED if result else Stage.KNOWN,
+                    entry=self._entry(name, state.uid),
+                    record=state,
+                    status=state.status,
+                    result=result,
+                    problem=problem,
+                    generation=generation,
+                )
+        if isinstance(state, Status) and state is not Status.COMPLETED:
+            return JobInfo(name=name, uid="", stage=Stage.KNOWN, status=state, problem=problem, generation=generation)
+        if meta is not None:
+            stage = Stage.INVALID if problem else Stage.SUBMITTED
+            return JobInfo(
+                name=name, uid=self._uid(name, generation), stage=stage, problem=problem, generation=generation
+            )
+        result = self.result(name)
+        if result is None:
+            return None
+        return JobInfo(name=name, uid=result.uid, stage=Stage.COMPLETED, result=result)
+
+    def require(self, name: str) -> JobInfo:
+        """Find the job as `look` does.
+
+        Raises:
+            Refused: there is no such job; the message suggests similar names.
+        """
+        found = self.look(name)
+        if found is None:
+            raise self.unknown(name)
+        return found
+
+    def unknown(self, name: str) -> Refused:
+        """Make the error for a job that does not exist."""
+        near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "use bastion list --all to see all jobs"
+        return Refused(f"no such job: {name!r} in {self.root.url}; {hint}")
+
+    def names(self) -> list[str]:
+        """Names of live and completed jobs, at most 2000 of each."""
+        found: dict[str, None] = {}
+        for prefix in (keys.JOBS_ACTIVE, keys.JOBS_STATES, keys.JOBS_COMPLETE):
+            for meta in islice(self.store.list(prefix), _NAMES_MAX):
+                found[keys.job_of_result(meta.key.removeprefix(prefix))] = None
+        return list(found)
+
+    def result(self, name: str, uid: str = "") -> Result | None:
+        """The job's result; with `uid`, that of this job even if a namesake has completed since."""
+        candidates = [keys.complete(name)]
+        if uid:
+            candidates += [keys.former_result(name, uid), keys.former_result_before(name, uid)]
+        for key in candidates:
+            try:
+                result = read_result(self.store.get(key, max_bytes=limits.RESULT_MAX_BYTES).data, name=name)
+            except NotFound:
+                continue
+            if result.name == name and (not uid or result.uid == uid):
+                return result
+        return None
+
+    def spec(self, name: str, uid: str) -> job_spec.JobSpec | None:
+        """The spec of the job with that uid, live or completed; None if it is not available."""
+        try:
+            state = self._state(name)
+            if isinstance(state, JobRecord) and state.uid == uid:
+                return state.job
+            result = self.result(name, uid)
+            if result is not None:
+                return job_spec.from_document(result.document, name=name)
+            stored = self.store.get(keys.active(name), max_bytes=limits.SPEC_MAX_BYTES)
+            if self._uid(name, stored.meta.generation) == uid:
+                return job_spec.parse(stored.data, name=name, bastion=self.bastion)
+        except (NotFound, InvalidDocument, Refused):
+            return None
+        return None
+
+    def kept_out(self, info: JobInfo) -> Mapping[str, Any] | None:
+        """The entry of `backlog` that keeps a submitted job out of the queue; None if none does."""
+        if info.stage is not Stage.SUBMITTED or not self.backlog(again=False):
+            return None
+        spec = self.spec(info.name, info.uid)
+        return None if spec is None else self.backlog_of(spec.project_id, spec.user_id)
+
+    def logs(
+        self,
+        name: str,
+        run: keys.Run,
+        *,
+        hosts: int | None = None,
+        worker: int | None = None,
+        since: float | None = None,
+        tail: int | None = None,
+        source: keys.LogSource = "worker",
+    ) -> RunLogs:
+        """Open the output of one run; for the arguments see `RunLogs`."""
+        return RunLogs(
+            self.store,
+            name,
+            run,
+            hosts=hosts,
+            worker=worker,
+            connections=self.pace.connections,
+            since=since,
+            tail=tail,
+            source=source,
+        )
+
+    def history(self, name: str) -> list[str]:
+        """Lines `<instant> <uid>#<n> <STATUS> <text>` of all jobs that have had the name, oldest first."""
+        self.check_name(name)
+        try:
+            data = self.store.get(keys.job_history(name)).data
+        except NotFound:
+            return []
+        return [line for line in data.decode("utf-8", "replace").split("\n") if line]
+
+    def _uid(self, name: str, generation: int) -> str:
+        """The uid that the daemon gives; it hashes the daemon's spelling of the ROOT (ours may be a symlink)."""
+        root = (self.status() or {}).get("root")
+        return keys.job_uid(root if isinstance(root, str) and root else self.root.url, name, generation)
+
+    def _state(self, name: str) -> JobRecord | Status | None:
+        try:
+            return job_record.read(
+                self.store.get(keys.state(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data, name=name
+            )
+        except NotFound:
+            return None
+
+    def _entry(self, name: str, uid: str) -> Mapping[str, Any] | None:
+        entry = self.entries().get(name)
+        return entry if entry is not None and entry.get("uid") == uid else None
+
+    def _problem(self, name: str, *, generation: int | None) -> str:
+        """The problem that `jobs/invalid/` holds for the spec of that generation (None: of any)."""
+        try:
+            document = documents.loads(self.store.get(keys.invalid(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
+        except (NotFound, ObjectTooLarge, documents.DocumentError):
+            return ""
+        if not isinstance(document, dict) or document.get("name") != name:
+            return ""
+        if generation is not None and document.get("generation") != generation:
+            return ""
+        return str(document.get("problem") or "it is not a valid job spec")

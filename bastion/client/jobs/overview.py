@@ -1,0 +1,171 @@
+"""The client's view of a whole bastion: its status document, queue, results and quota file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol
+
+import quota
+from bastion.client.concurrently import concurrently
+from bastion.client.jobs.poll_pace import LOCAL, REMOTE, Pace
+from bastion.client.jobs.results import Result, read_result
+from bastion.core import limits
+from bastion.core.bucket import keys
+from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
+from bastion.core.status import packing
+from bastion.ports import Clock, ObjectStore
+
+
+class BastionRoot(Protocol):
+    """A bastion's folder (`bastion.wiring.roots.Root`); uids derive from `url`, `bastion` is its name."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def bastion(self) -> str: ...
+
+    @property
+    def local(self) -> bool: ...
+
+
+class Overview:
+    """One bastion, read.
+
+    Caches the status document (by its generation) and, where asked to, the quota file.
+
+    Args:
+        store: Its keys are relative to the bastion's ROOT.
+    """
+
+    def __init__(self, store: ObjectStore, root: BastionRoot, clock: Clock) -> None:
+        self.store = store
+        self.root = root
+        self.clock = clock
+        self._status: Mapping[str, Any] | None = None
+        self._status_generation = 0
+        self._policy: quota.Policy | None = None
+
+    @property
+    def bastion(self) -> str:
+        return self.root.bastion
+
+    @property
+    def pace(self) -> Pace:
+        """How often to poll this bastion's bucket."""
+        return LOCAL if self.root.local else REMOTE
+
+    def status(self, *, again: bool = True) -> Mapping[str, Any] | None:
+        """Read `status/current.json`; None if no daemon has published one.
+
+        Args:
+            again: Ask for a newer one, even if this client has read one before.
+
+        Raises:
+            InvalidDocument: it has another format.
+        """
+        if self._status is not None and not again:
+            return self._status
+        meta = self.store.head(keys.STATUS)
+        if meta is None:
+            return None
+        if meta.size > limits.STATUS_MAX_BYTES:
+            raise InvalidDocument(
+                f"{keys.STATUS} is {meta.size} bytes long, so no daemon wrote it; try again in a minute"
+            )
+        if self._status is None or meta.generation != self._status_generation:
+            try:
+                stored = self.store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES)
+                document = packing.read(stored.data)
+            except NotFound:
+                return None
+            except InvalidDocument as error:
+                raise InvalidDocument(
+                    f"{keys.STATUS}: {error}; use the same version of bastion as its daemon"
+                ) from error
+            self._status, self._status_generation = document, stored.meta.generation
+        return self._status
+
+    def entries(self, *, again: bool = True) -> dict[str, Mapping[str, Any]]:
+        """The status document's jobs by name."""
+        status = self.status(again=again)
+        jobs = status.get("jobs") if status else None
+        return {str(job.get("name")): job for job in jobs or () if isinstance(job, dict)}
+
+    def unread(self, *, again: bool = True, most: int | None = None) -> list[str]:
+        """Names of specs that the status document does not mention, in order.
+
+        The daemon has not read them yet, or a queue limit keeps them out (`backlog`).
+
+        Args:
+            again: As in `status`.
+            most: The maximum number of names.
+        """
+        status = self.status(again=again) or {}
+        known = {str(job.get("name")) for part in ("jobs", "invalid") for job in status.get(part) or ()}
+        listed = (meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE))
+        return list(islice((name for name in listed if name not in known), most))
+
+    def backlog(self, *, again: bool = True) -> list[Mapping[str, Any]]:
+        """The users whose jobs a queue limit keeps out, the largest number of jobs first.
+
+        Each entry has `jobs` (not accepted yet), `queued`, `limit`, `rule` (the quota file's key), `project_id` and
+        `user_id`. Users who belong to no project share one limit; their entry has None for the last three.
+        """
+        entries = (self.status(again=again) or {}).get("backlog")
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+    def backlog_of(self, project_id: str, user_id: str) -> Mapping[str, Any] | None:
+        """The entry of `backlog` that keeps out a job of that project and user; None if none does."""
+        entries = {(entry.get("project_id"), entry.get("user_id")): entry for entry in self.backlog(again=False)}
+        found = entries.get((project_id, user_id))
+        if found is None and (None, None) in entries:
+            try:
+                outside = not self.policy().is_member(user_id, project_id)
+            except (NotFound, quota.QuotaFileError):
+                outside = True
+            found = entries[None, None] if outside else None
+        return found
+
+    def completed(
+        self, *, limit: int, among: int | None = None, since: float | None = None
+    ) -> tuple[list[Result], int]:
+        """Return the newest results, newest first, and how many there are.
+
+        Args:
+            among: List at most this many, in order of the names; each thousand costs a request.
+            since: Only those written after this instant, by the store's clock.
+        """
+        listed = islice(self.store.list(keys.JOBS_COMPLETE), among)
+        metas = sorted((meta for meta in listed if since is None or meta.updated > since), key=lambda m: -m.updated)
+        wanted = [meta.key for meta in metas[:limit]]
+        answers = concurrently(
+            [partial(self.store.get, key, max_bytes=limits.RESULT_MAX_BYTES) for key in wanted],
+            connections=self.pace.connections,
+        )
+        results = []
+        for key, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, (NotFound, ObjectTooLarge)):
+                continue  # expired meanwhile, or a foreign file
+            if isinstance(answer, StoreError):
+                raise answer
+            with contextlib.suppress(InvalidDocument):  # a foreign file
+                results.append(read_result(answer.data, name=key.removeprefix(keys.JOBS_COMPLETE)))
+        return results, len(metas)
+
+    def policy(self, *, again: bool = True) -> quota.Policy:
+        """Read the quota file in the bastion's bucket.
+
+        Args:
+            again: Read it even if this client has read it before.
+
+        Raises:
+            NotFound: there is none here (it may be in a private bucket).
+            quota.QuotaFileError: it is not valid.
+        """
+        if self._policy is None or again:
+            self._policy = quota.load(self.store.get(keys.PROJECT_QUOTAS, max_bytes=limits.QUOTA_FILE_MAX_BYTES).data)
+        return self._policy
