@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from quota.policy import Policy
 from quota.rules import ProjectRules
-from quota.rules_in_words import RuleValue, in_words, name_of, value_of, written
+from quota.rules_in_words import RuleValue, format_value, rule_label, rule_value, rule_values
 from quota.rules_reading import KEYS
 
 # More than a screen of projects, or a line of members, nobody reads.
@@ -101,44 +101,47 @@ class Difference:
 
 def difference(before: Policy, after: Policy) -> Difference:
     """What `after` means that `before` does not, and the other way round."""
-    kinds = sorted({*before.resource_types, *after.resource_types})
+    resource_types = sorted({*before.resource_types, *after.resource_types})
     tiers = []
     for number in range(max(len(before.tiers), len(after.tiers))):
         one = before.tiers[number] if number < len(before.tiers) else {}
         other = after.tiers[number] if number < len(after.tiers) else {}
-        changes = _changes((kind, one.get(kind, 0), other.get(kind, 0)) for kind in kinds)
+        changes = _changes((resource, one.get(resource, 0), other.get(resource, 0)) for resource in resource_types)
         if changes:
             tiers.append((number, changes))
     rules = _rule_changes(before.default_rules, after.default_rules)
     projects = (
-        _project(project, before, after, kinds, rules) for project in sorted({*before.projects, *after.projects})
+        _project(project, before, after, resource_types, rules)
+        for project in sorted({*before.projects, *after.projects})
     )
     return Difference(
-        types_added=tuple(kind for kind in kinds if kind not in before.resource_types),
-        types_removed=tuple(kind for kind in kinds if kind not in after.resource_types),
+        types_added=tuple(resource for resource in resource_types if resource not in before.resource_types),
+        types_removed=tuple(resource for resource in resource_types if resource not in after.resource_types),
         tiers=tuple(tiers),
-        totals=_changes((kind, before.total(kind), after.total(kind)) for kind in kinds),
+        totals=_changes((resource, before.total(resource), after.total(resource)) for resource in resource_types),
         projects=tuple(project for project in projects if project is not None),
         rules=rules,
     )
 
 
 def _rule_changes(before: ProjectRules, after: ProjectRules) -> tuple[RuleChange, ...]:
-    one, other = written(before), written(after)
+    one, other = rule_values(before), rule_values(after)
     # Limits and weights stand beside their like, whichever of the two has them.
     keys = sorted({*one, *other}, key=lambda key: (KEYS.index(key.partition(".")[0]), key))
-    changes = (RuleChange(key=key, before=value_of(one, key), after=value_of(other, key)) for key in keys)
+    changes = (RuleChange(key=key, before=rule_value(one, key), after=rule_value(other, key)) for key in keys)
     return tuple(change for change in changes if change.before != change.after)
 
 
 def _changes(amounts: Iterator[tuple[str, int, int]]) -> tuple[AmountChange, ...]:
     return tuple(
-        AmountChange(resource_type=kind, before=one, after=other) for kind, one, other in amounts if one != other
+        AmountChange(resource_type=resource, before=one, after=other)
+        for resource, one, other in amounts
+        if one != other
     )
 
 
 def _project(
-    project: str, before: Policy, after: Policy, kinds: list[str], common: tuple[RuleChange, ...]
+    project: str, before: Policy, after: Policy, resource_types: list[str], common: tuple[RuleChange, ...]
 ) -> ProjectChange | None:
     members_before = set(before.members.get(project, ()))
     members_after = set(after.members.get(project, ()))
@@ -152,7 +155,8 @@ def _project(
         existed=existed,
         exists=exists,
         entitlements=_changes(
-            (kind, before.entitlement(project, kind), after.entitlement(project, kind)) for kind in kinds
+            (resource, before.entitlement(project, resource), after.entitlement(project, resource))
+            for resource in resource_types
         ),
         members_added=tuple(sorted(members_after - members_before)),
         members_removed=tuple(sorted(members_before - members_after)),
@@ -175,10 +179,10 @@ def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iter
         return
     if found.types_added or found.types_removed or found.tiers:
         yield "The pool"
-        for kind in found.types_removed:
-            yield f"  {kind} is no longer a resource type"
-        for kind in found.types_added:
-            yield f"  {kind} is a new resource type"
+        for resource in found.types_removed:
+            yield f"  {resource} is no longer a resource type"
+        for resource in found.types_added:
+            yield f"  {resource} is a new resource type"
         several = any(number > 0 for number, _ in found.tiers)
         for number, changes in found.tiers:
             for change in changes:
@@ -195,10 +199,10 @@ def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iter
         order = sorted(found.projects, key=lambda change: (not change.loses, not change.gains, change.project))
         for project in order[:projects_shown]:
             yield from _project_lines(project)
-        rest = order[projects_shown:]
-        if rest:
-            losing = sum(change.loses for change in rest)
-            yield f"  and {len(rest)} more projects" + (f", {losing} of which lose something" if losing else "")
+        others = order[projects_shown:]
+        if others:
+            losing = sum(change.loses for change in others)
+            yield f"  and {len(others)} more projects" + (f", {losing} of which lose something" if losing else "")
 
 
 def _amount(change: AmountChange) -> str:
@@ -223,7 +227,8 @@ def _project_lines(change: ProjectChange) -> Iterator[str]:
 
 def _rule_lines(rules: tuple[RuleChange, ...], indent: str) -> Iterator[str]:
     for rule in rules[:RULES_SHOWN]:
-        yield f"{indent}{name_of(rule.key)} {in_words(rule.key, rule.before)} -> {in_words(rule.key, rule.after)}"
+        before, after = (format_value(rule.key, value) for value in (rule.before, rule.after))
+        yield f"{indent}{rule_label(rule.key)} {before} -> {after}"
     if len(rules) > RULES_SHOWN:
         yield f"{indent}and {len(rules) - RULES_SHOWN} more rules"
 

@@ -74,17 +74,21 @@ class Policy:
     def __post_init__(self) -> None:
         totals: dict[str, int] = {}
         for tier in self.tiers:
-            for kind, amount in tier.items():
-                totals[kind] = totals.get(kind, 0) + amount
+            for resource, amount in tier.items():
+                totals[resource] = totals.get(resource, 0) + amount
         entitlements: dict[str, dict[str, int]] = {project: {} for project in self.weights}
-        for kind, total in totals.items():
-            parts = {project: _exact(weights[kind]) for project, weights in self.weights.items() if kind in weights}
+        for resource, total in totals.items():
+            parts = {
+                project: _exact(weights[resource]) for project, weights in self.weights.items() if resource in weights
+            }
             whole = sum(parts.values(), Fraction(0))
             for project, part in parts.items():
-                entitlements[project][kind] = math.floor(part * total / whole) if whole else 0
+                entitlements[project][resource] = math.floor(part * total / whole) if whole else 0
         withheld = {
-            kind: sum(self._own_only(project, kind, shares.get(kind, 0)) for project, shares in entitlements.items())
-            for kind in totals
+            resource: sum(
+                self._own_only(project, resource, shares.get(resource, 0)) for project, shares in entitlements.items()
+            )
+            for resource in totals
         }
         groups = {project: Members(patterns) for project, patterns in sorted(self.members.items())}
 
@@ -97,13 +101,17 @@ class Policy:
 
         frozen: dict[str, object] = {
             "tiers": tuple(MappingProxyType(dict(tier)) for tier in self.tiers),
-            "weights": _frozen({project: MappingProxyType(dict(kinds)) for project, kinds in self.weights.items()}),
+            "weights": _frozen(
+                {project: MappingProxyType(dict(resource_types)) for project, resource_types in self.weights.items()}
+            ),
             "members": _frozen({project: tuple(texts) for project, texts in self.members.items()}),
             "project_rules": _frozen(self.project_rules),
             "projects": tuple(sorted({*self.weights, *self.members})),
             "resource_types": tuple(sorted(totals)),
             "_totals": _frozen(totals),
-            "_entitlements": _frozen({project: MappingProxyType(kinds) for project, kinds in entitlements.items()}),
+            "_entitlements": _frozen(
+                {project: MappingProxyType(resource_types) for project, resource_types in entitlements.items()}
+            ),
             "_withheld": _frozen(withheld),
             # Pure, so it is only asked once.
             "_is_member": functools.lru_cache(_REMEMBERED_MAX)(is_member),

@@ -92,10 +92,10 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _sorted(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    told = sorted(problems[:FINDINGS_MAX], key=lambda problem: (problem.line or 0, problem.message))
+    reported = sorted(problems[:FINDINGS_MAX], key=lambda problem: (problem.line or 0, problem.message))
     if len(problems) > FINDINGS_MAX:
-        told.append(Problem(None, f"and more, of which nothing is told here; correct these {FINDINGS_MAX} first"))
-    return tuple(told)
+        reported.append(Problem(None, f"and more, of which nothing is told here; correct these {FINDINGS_MAX} first"))
+    return tuple(reported)
 
 
 class _Reader:
@@ -114,10 +114,10 @@ class _Reader:
         missing = self._check_table_names()
         self._check_version("toml-schema" in missing)
         tiers = self._tiers()
-        kinds = {kind for tier in tiers for kind in tier}
+        resource_types = {resource for tier in tiers for resource in tier}
         members = self._members()
-        weights = self._weights(kinds)
-        rules = RulesReader(self._document, kinds, {*members, *weights}, self)
+        weights = self._weights(resource_types)
+        rules = RulesReader(self._document, resource_types, {*members, *weights}, self)
         if self.problems:
             return None
         self._warn_about_projects(members, weights)
@@ -198,17 +198,17 @@ class _Reader:
     def _tier(self, value: object, *path: str | int) -> dict[str, int]:
         title = "[total_resources]" if len(path) == 1 else f"tier {path[1]} of total_resources"
         tier: dict[str, int] = {}
-        for kind, amount in self._table(value, title, *path).items():
-            if not PLAIN_NAME.fullmatch(kind):
-                self.problem(f"the resource type {shown(kind)} is not allowed; {PLAIN_NAME_RULE}", *path, kind)
+        for resource, amount in self._table(value, title, *path).items():
+            if not PLAIN_NAME.fullmatch(resource):
+                self.problem(f"the resource type {shown(resource)} is not allowed; {PLAIN_NAME_RULE}", *path, resource)
             elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
                 self.problem(
-                    f"the amount of {kind} is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}",
+                    f"the amount of {resource} is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}",
                     *path,
-                    kind,
+                    resource,
                 )
             else:
-                tier[kind] = amount
+                tier[resource] = amount
         return tier
 
     def _project(self, project: str, table: str) -> bool:
@@ -255,7 +255,7 @@ class _Reader:
             return False
         return True
 
-    def _weights(self, kinds: set[str]) -> dict[str, dict[str, float]]:
+    def _weights(self, resource_types: set[str]) -> dict[str, dict[str, float]]:
         name = "project_resources"
         weights: dict[str, dict[str, float]] = {}
         for project, table in self._table(self._document.get(name, {}), f"[{name}]", name).items():
@@ -263,31 +263,31 @@ class _Reader:
                 continue
             title = f"[{name}.{project}]"
             weights[project] = {}
-            for kind, weight in self._table(table, title, name, project).items():
-                if kind not in kinds:
+            for resource, weight in self._table(table, title, name, project).items():
+                if resource not in resource_types:
                     # Of a type that left the pool; a file refused whole would leave a new daemon without a quota.
-                    near = self.guesses.question(kind, sorted(kinds)) or "; add it there or delete it here"
+                    near = self.guesses.question(resource, sorted(resource_types)) or "; add it there or delete it here"
                     self.warning(
-                        f"{title} has {shown(kind)}, which total_resources lacks, so it gives nothing{near}",
-                        *(name, project, kind),
+                        f"{title} has {shown(resource)}, which total_resources lacks, so it gives nothing{near}",
+                        *(name, project, resource),
                     )
                 elif isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight >= 0:
                     self.problem(
-                        f"the weight of {kind} in {title} is {shown(weight)}; write a number of at least 0, like 0.6",
+                        f"the weight of {resource} in {title} is {shown(weight)}; write a number of at least 0, like 0.6",
                         name,
                         project,
-                        kind,
+                        resource,
                     )
                 elif weight > AMOUNT_MAX:
                     self.problem(
-                        f"the weight of {kind} in {title} is over {AMOUNT_MAX}; only the ratio to the other "
+                        f"the weight of {resource} in {title} is over {AMOUNT_MAX}; only the ratio to the other "
                         "projects' weights counts, so write smaller ones",
                         name,
                         project,
-                        kind,
+                        resource,
                     )
                 else:
-                    weights[project][kind] = float(weight)
+                    weights[project][resource] = float(weight)
         return weights
 
     def _warn_about_projects(self, members: Mapping[str, object], weights: Mapping[str, object]) -> None:

@@ -21,7 +21,7 @@ _DURATIONS = {
 }
 
 
-def written(rules: ProjectRules) -> dict[str, RuleValue]:
+def rule_values(rules: ProjectRules) -> dict[str, RuleValue]:
     """By key, in the file's units; limits and weights only where there are some."""
     longest = rules.maximum_runtime_seconds
     return {
@@ -34,18 +34,18 @@ def written(rules: ProjectRules) -> dict[str, RuleValue]:
         "hold": rules.hold,
         "max_queued_jobs": rules.max_queued_jobs,
         "max_queued_jobs_per_user": rules.max_queued_jobs_per_user,
-        **{f"borrowing_limit.{kind}": units for kind, units in sorted(rules.borrowing_limit.items())},
-        **{f"lending_limit.{kind}": units for kind, units in sorted(rules.lending_limit.items())},
+        **{f"borrowing_limit.{resource}": units for resource, units in sorted(rules.borrowing_limit.items())},
+        **{f"lending_limit.{resource}": units for resource, units in sorted(rules.lending_limit.items())},
         **{f"user_weights.{user}": weight for user, weight in sorted(rules.user_weights.items())},
     }
 
 
-def value_of(rules: Mapping[str, RuleValue], key: str) -> RuleValue:
+def rule_value(rules: Mapping[str, RuleValue], key: str) -> RuleValue:
     """The key's value among those that `written` gave; what its absence means if it is none of them."""
     return rules.get(key, DEFAULT_USER_WEIGHT if key.startswith("user_weights.") else None)
 
 
-def name_of(key: str) -> str:
+def rule_label(key: str) -> str:
     """What the rule is called, to be followed by its value."""
     if key in _DURATIONS:
         return _DURATIONS[key][0]
@@ -62,7 +62,7 @@ def name_of(key: str) -> str:
     return names[rule]
 
 
-def in_words(key: str, value: RuleValue) -> str:
+def format_value(key: str, value: RuleValue) -> str:
     """The value, to follow the rule's name."""
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -58,7 +58,9 @@ class RulesReader:
         projects: Those of the projects that differ, complete.
     """
 
-    def __init__(self, document: Mapping[str, Any], kinds: set[str], projects: set[str], findings: Findings) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], resource_types: set[str], projects: set[str], findings: Findings
+    ) -> None:
         """Reads and checks all of the table.
 
         Args:
@@ -68,7 +70,7 @@ class RulesReader:
         """
         self.default = DEFAULT_RULES
         self.projects: dict[str, ProjectRules] = {}
-        self._kinds = kinds
+        self._resource_types = resource_types
         self._known = projects
         self._findings = findings
         table = document.get(TABLE, {})
@@ -160,17 +162,22 @@ class RulesReader:
 
     def _limits(self, value: object, *path: str) -> dict[str, int]:
         limits: dict[str, int] = {}
-        for kind, amount in self._table(value, f"{min(self._kinds, default='v4')} = 64", *path).items():
-            if kind not in self._kinds:
-                near = self._findings.guesses.question(kind, sorted(self._kinds)) or "; add it there or delete it here"
+        for resource, amount in self._table(value, f"{min(self._resource_types, default='v4')} = 64", *path).items():
+            if resource not in self._resource_types:
+                near = (
+                    self._findings.guesses.question(resource, sorted(self._resource_types))
+                    or "; add it there or delete it here"
+                )
                 title = f"{path[-1]} in [{'.'.join(path[:-1])}]"
                 self._findings.warning(
-                    f"{title} has {shown(kind)}, which total_resources lacks, so it limits nothing{near}", *path, kind
+                    f"{title} has {shown(resource)}, which total_resources lacks, so it limits nothing{near}",
+                    *path,
+                    resource,
                 )
             elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
-                self._problem(f"is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}", *path, kind)
+                self._problem(f"is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}", *path, resource)
             else:
-                limits[kind] = amount
+                limits[resource] = amount
         return limits
 
     def _user_weights(self, value: object, *path: str) -> dict[str, float]:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from quota import Policy
 
 # What a project held of late: (until when so much counts, units), the units falling; `math.inf` for what it holds now.
-HeldOfLate = tuple[tuple[float, int], ...]
+RecentUnits = tuple[tuple[float, int], ...]
 
 # Shared by all that have none.
 NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -132,7 +132,7 @@ class Snapshot:
     bastion_slots: int | None = None
     check_membership: bool = True
     held: bool = False
-    held_recently: Mapping[str, Mapping[str, HeldOfLate]] = field(default_factory=lambda: MappingProxyType({}))
+    held_recently: Mapping[str, Mapping[str, RecentUnits]] = field(default_factory=lambda: MappingProxyType({}))
     restart_seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     user_usage: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -303,8 +303,8 @@ class Plan:
                 for project, usage in self.projects.items()
             },
             "pool": {
-                kind: {"total": usage.total, "used": usage.used, "free": usage.free}
-                for kind, usage in self.pool.items()
+                resource: {"total": usage.total, "used": usage.used, "free": usage.free}
+                for resource, usage in self.pool.items()
             },
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")

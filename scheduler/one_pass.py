@@ -33,7 +33,7 @@ from scheduler.decide.memory import Remembered
 from scheduler.decide.recall import Recall
 from scheduler.decide.shares import Shares, Standing
 from scheduler.decide.totals import pool_usages, project_usages
-from scheduler.decide.user_order import Turns, order_across
+from scheduler.decide.user_order import UserOrder, order_across
 from scheduler.decide.victims import Victims
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.explain.waits import Explainer
@@ -51,19 +51,19 @@ class Pass:
         self._incumbents = remembered.incumbents
         self._jobs_by_name = remembered.jobs
         self._shares = Shares(policy, remembered.incumbents.held)
-        self._order = Turns(policy, snapshot.user_usage)
+        self._user_order = UserOrder(policy, snapshot.user_usage)
         self._ledger = Ledger.of(remembered.incumbents, policy, snapshot.bastion_slots, self._shares)
-        self._victims = Victims(policy, self._shares, remembered.incumbents.running_of, now, self._order)
+        self._victims = Victims(policy, self._shares, remembered.incumbents.running_of, now, self._user_order)
         backlog = remembered.backlog
-        backlog.settle(now, self._order, self._ledger.leaving_for, remembered.jobs, self._shares)
+        backlog.settle(now, self._user_order, self._ledger.leaving_for, remembered.jobs, self._shares)
         self._lines = dict(backlog.lines)
         self._promised_jobs = dict(backlog.claimants)
         self._backing_off = tuple(sorted(backlog.backing_off.values(), key=order_across))
         # Jobs that no free capacity could start now.
-        self._beyond = tuple(backlog.beyond.values())
+        self._over_ceiling = tuple(backlog.over_ceiling.values())
         self._too_large = tuple(backlog.too_large.values())
         self._refused = tuple(backlog.refused.values())
-        self._impossible = frozenset({*backlog.refused, *backlog.too_large, *backlog.beyond})
+        self._impossible = frozenset({*backlog.refused, *backlog.too_large, *backlog.over_ceiling})
         # Jobs whose claim lapsed; they compete like anybody.
         self._lapsed: dict[str, list[Job]] = {}
         self._queues: dict[str, ProjectQueue] = {}
@@ -71,9 +71,9 @@ class Pass:
     def plan(self) -> Plan:
         self._keep_promises()
         recall = Recall(
-            self._now, self._ledger, self._shares, self._victims, self._incumbents, self._queues, self._hold_behind
+            self._now, self._ledger, self._shares, self._victims, self._incumbents, self._queues, self._block_behind
         )
-        recall.let_none_pass_the_overdue()
+        recall.protect_overdue_jobs()
         self._serve_owners()
         if recall.for_the_oldest():
             self._serve_owners()
@@ -105,13 +105,13 @@ class Pass:
             or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
             or any(self._policy.rules(project).minimum_runtime_seconds for project in self._queues)
             # The reasons of those who could not start anyway tell of a backoff, too.
-            or any(backs_off(job, self._now) for job in (*self._refused, *self._beyond))
+            or any(backs_off(job, self._now) for job in (*self._refused, *self._over_ceiling))
         )
         return (
             not (ledger.starts or ledger.evictions or ledger.resized or ledger.promises or waits_for_time)
             and snapshot.bastion_slots == before.bastion_slots
             and snapshot.held_recently == before.held_recently
-            and self._order.is_that_of(Turns(self._policy, snapshot.user_usage))
+            and self._user_order.same_as(UserOrder(self._policy, snapshot.user_usage))
         )
 
     # Step 2
@@ -147,20 +147,20 @@ class Pass:
         self._queues = {
             project: ProjectQueue(
                 self._lines.get(project, {}),
-                self._order.place,
-                besides=self._lapsed.get(project, ()),
+                self._user_order.place,
+                extra_jobs=self._lapsed.get(project, ()),
                 fifo=self._policy.rules(project).fifo,
             )
             for project in sorted({*self._lines, *self._lapsed})
         }
         for job in (*self._backing_off, *(promise.job for promise in self._ledger.promises.values())):
-            self._hold_behind(job)
+            self._block_behind(job)
 
-    def _hold_behind(self, job: Job) -> None:
+    def _block_behind(self, job: Job) -> None:
         """The job waits outside its project's queue; nobody passes it where the rules say so."""
         queue = self._queues.get(job.project_id)
         if queue is not None:
-            queue.hold_behind(job)
+            queue.block_behind(job)
 
     def _within_share(self, claimants: list[Job]) -> list[Job]:
         """The claims that a project's entitlement could cover together; after a cut of its quota the rest lapse.
@@ -195,7 +195,7 @@ class Pass:
             waits = job.name not in self._ledger.promises and job.name not in self._ledger.starts
             if waits and not self._ledger.fits_now(Request.of(job)) and self._promise_if_it_fits(job):
                 self._queues[job.project_id].remove(job)
-                self._hold_behind(job)
+                self._block_behind(job)
 
     # Step 3
 
@@ -210,9 +210,9 @@ class Pass:
                 and self._ledger.has_slot(request)
             )
 
-        turns = self._turns()
-        while turns:
-            project = self._next_turn(turns)
+        owners = self._owner_heap()
+        while owners:
+            project = self._next_owner(owners)
             queue = self._queues[project]
             found = queue.first(acceptable(project))
             if found is None:
@@ -226,9 +226,9 @@ class Pass:
             if victims:
                 hopeless.clear()
                 # A project whose borrower goes may be an owner now.
-                turns = self._turns()
+                owners = self._owner_heap()
             else:
-                heapq.heappush(turns, self._turn(project))
+                heapq.heappush(owners, self._owner_key(project))
 
     def _serve_owner(self, job: Job, request: Request) -> tuple[Job, ...] | None:
         """Starts the job or makes room for it; returns whom that evicts, or None if it cannot be done."""
@@ -236,15 +236,15 @@ class Pass:
             self._ledger.start(job, request, "within its project's share")
             return ()
         lacking = self._ledger.later.lacking(request.amounts)
-        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        victims = self._victims.for_owner(rest) if rest else ()
+        replicas, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        victims = self._victims.for_owner(remaining) if remaining else ()
         if victims is None:
             return None
         take_back(self._ledger, replicas, victims, job, lacking)
         for victim in victims:
             self._victims.evict(self._ledger, victim, job, self._eviction_message(victim, job, lacking))
         self._ledger.promise(job, request)
-        self._hold_behind(job)
+        self._block_behind(job)
         return victims
 
     # Step 4, lending
@@ -283,7 +283,7 @@ class Pass:
 
     def _take_a_place(self, queue: ProjectQueue) -> bool:
         """One job of the queue; returns whether there was any."""
-        for request, job in sorted(queue.heads(), key=lambda head: self._order.place(head[1])):
+        for request, job in sorted(queue.heads(), key=lambda head: self._user_order.place(head[1])):
             lacking = self._lacking_in_place(job.project_id, request)
             victims = self._victims.of_lower_priority(job, lacking) if lacking else None
             if victims is None:
@@ -295,7 +295,7 @@ class Pass:
                 self._ledger.start(job, request, message)
             else:
                 self._ledger.promise(job, request)
-                self._hold_behind(job)
+                self._block_behind(job)
             queue.remove_first(request)
             return True
         return False
@@ -306,19 +306,19 @@ class Pass:
         if not self._ledger.has_slot(request):
             return {}
         lacking = self._ledger.later.lacking(request.amounts)
-        for kind, amount in request.amounts:
-            own, held = shares.entitlement(project, kind), shares.held(project, kind)
-            ordered = shares.ordered(project, kind)
+        for resource, amount in request.amounts:
+            own, held = shares.entitlement(project, resource), shares.held(project, resource)
+            ordered = shares.ordered(project, resource)
             if held > own or amount + ordered > own:
                 return {}
-            lacking[kind] = max(lacking.get(kind, 0), held + ordered + amount - own)
-        return {kind: amount for kind, amount in lacking.items() if amount > 0}
+            lacking[resource] = max(lacking.get(resource, 0), held + ordered + amount - own)
+        return {resource: amount for resource, amount in lacking.items() if amount > 0}
 
     def _first_borrower(self, project: str) -> Borrower | None:
         standing = Standing(self._shares, project)
-        return first_borrower(project, self._queues[project], self._may_borrow, standing, self._order)
+        return first_borrower(project, self._queues[project], self._may_borrow, standing, self._user_order)
 
-    def _could_use(self, project: str, kind: str) -> bool:
+    def _could_use(self, project: str, resource_type: str) -> bool:
         """Whether units of the project's share, kept idle, could serve a job of it.
 
         They cannot where nothing of it may start, and where all of its waiting jobs of the type need more than its
@@ -329,7 +329,7 @@ class Pass:
         queue = self._queues.get(project)
         waiting = [] if queue is None else [request.amounts for request, _ in queue.heads()]
         waiting += [amounts_of(job.demand) for job in self._backing_off if job.project_id == project]
-        asking = [amounts for amounts in waiting if any(each == kind for each, _ in amounts)]
+        asking = [amounts for amounts in waiting if any(each == resource_type for each, _ in amounts)]
         return not asking or any(self._shares.covers(project, amounts) for amounts in asking)
 
     def _may_borrow(self, project: str, request: Request) -> bool:
@@ -339,26 +339,26 @@ class Pass:
             and self._ledger.leaves_unlent(project, request)
         )
 
-    def _turn(self, project: str) -> tuple[tuple[bool, float], float, str]:
+    def _owner_key(self, project: str) -> tuple[tuple[bool, float], float, str]:
         return (self._shares.rank(project), self._queues[project].oldest, project)
 
-    def _turns(self) -> list[tuple[tuple[bool, float], float, str]]:
+    def _owner_heap(self) -> list[tuple[tuple[bool, float], float, str]]:
         """The projects as a heap, the least served first; among equals the one with the oldest job."""
-        turns = [self._turn(project) for project in self._queues]
-        heapq.heapify(turns)
-        return turns
+        owners = [self._owner_key(project) for project in self._queues]
+        heapq.heapify(owners)
+        return owners
 
-    def _next_turn(self, turns: list[tuple[tuple[bool, float], float, str]]) -> str:
-        return heapq.heappop(turns)[2]
+    def _next_owner(self, owners: list[tuple[tuple[bool, float], float, str]]) -> str:
+        return heapq.heappop(owners)[2]
 
     # Step 7
 
     def _waiting_decisions(self) -> tuple[Decision, ...]:
-        explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off, self._queues)
+        explainer = Explainer(self._policy, self._ledger, self._user_order, self._backing_off, self._queues)
         # In the order in which they were made, claims first.
         promised = sorted(self._ledger.promises.values(), key=lambda promise: not promise.claim)
-        beyond = [(job, self._admission.beyond_project(job, self._now)) for job in self._beyond]
-        decisions = explainer.queue(promised, self._too_large, beyond)
+        over_ceiling = [(job, self._admission.project_ceiling_reason(job, self._now)) for job in self._over_ceiling]
+        decisions = explainer.queue(promised, self._too_large, over_ceiling)
         decisions += [explainer.backing_off(job) for job in self._backing_off]
         for job in sorted(self._refused, key=order_across):
             reason = self._admission.refusal(job, self._now)
@@ -408,10 +408,10 @@ class Pass:
 
     def _eviction_message(self, victim: Job, claimant: Job, lacking: dict[str, int]) -> str:
         parts = [
-            f"holds {self._shares.held(victim.project_id, kind)} {kind} and is entitled to "
-            f"{self._shares.entitlement(victim.project_id, kind)}"
-            for kind, _ in amounts_of(victim.charged)
-            if kind in lacking
+            f"holds {self._shares.held(victim.project_id, resource)} {resource} and is entitled to "
+            f"{self._shares.entitlement(victim.project_id, resource)}"
+            for resource, _ in amounts_of(victim.charged)
+            if resource in lacking
         ]
         return (
             f"makes room for {claimant.name} of project {claimant.project_id}, which is within its share; "

@@ -45,7 +45,7 @@ class Scheduler:
         if len(jobs) != len(snapshot.jobs):
             raise ValueError("two jobs of the snapshot have the same name; names identify jobs")
         remembered, last = self._remembered, self._last
-        if remembered is None or not remembered.is_of(snapshot):
+        if remembered is None or not remembered.matches(snapshot):
             remembered, last = Remembered(snapshot), None
         # Forgotten if anything goes wrong on the way.
         self._remembered = None

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 
 from quota import Policy
 from scheduler.decide.capacity import amounts_of
-from scheduler.decide.cooldown import rests_until
+from scheduler.decide.cooldown import cooldown_until
 from scheduler.model import Job, Reason, ReasonCode
 
 _PRECEDENCE = tuple(ReasonCode)
@@ -37,7 +37,7 @@ class Admission:
         return (
             self._given is None
             or (self._check_membership and not self._is_member(job))
-            or any(kind not in self.policy.resource_types for kind, _ in amounts_of(job.demand))
+            or any(resource not in self.policy.resource_types for resource, _ in amounts_of(job.demand))
             or self._is_held(job.project_id)
             or bool(job.hold)
         )
@@ -55,7 +55,7 @@ class Admission:
             )
         if self._check_membership and not self._is_member(job):
             return self._not_member(job, now)
-        unknown = [kind for kind, _ in amounts_of(job.demand) if kind not in policy.resource_types]
+        unknown = [resource for resource, _ in amounts_of(job.demand) if resource not in policy.resource_types]
         if unknown:
             return Reason(
                 code=ReasonCode.UNKNOWN_TYPE,
@@ -78,32 +78,34 @@ class Admission:
 
     def exceeds_pool(self, job: Job) -> bool:
         """Whether the job asks for more than the whole pool has."""
-        return any(amount > self.policy.total(kind) for kind, amount in job.demand.items())
+        return any(amount > self.policy.total(resource) for resource, amount in job.demand.items())
 
     def exceeds_project(self, job: Job) -> bool:
         """Whether the job could not run though its project and the pool were empty."""
         return self._limits and any(
-            amount > self.policy.ceiling(job.project_id, kind) for kind, amount in amounts_of(job.demand)
+            amount > self.policy.ceiling(job.project_id, resource) for resource, amount in amounts_of(job.demand)
         )
 
-    def beyond_project(self, job: Job, now: float) -> Reason:
+    def project_ceiling_reason(self, job: Job, now: float) -> Reason:
         """Why it exceeds what its project may ever hold."""
         policy, parts, changes = self.policy, list[str](), list[str]()
         project = job.project_id
-        for kind, amount in amounts_of(job.demand):
-            ceiling = policy.ceiling(project, kind)
+        for resource, amount in amounts_of(job.demand):
+            ceiling = policy.ceiling(project, resource)
             if amount <= ceiling:
                 continue
-            own = policy.entitlement(project, kind)
-            limit = policy.rules(project).borrowing_limit.get(kind)
-            text = f"needs {amount} {kind}, and project {project} never holds more than {ceiling}: its share of {own}"
+            own = policy.entitlement(project, resource)
+            limit = policy.rules(project).borrowing_limit.get(resource)
+            text = (
+                f"needs {amount} {resource}, and project {project} never holds more than {ceiling}: its share of {own}"
+            )
             if limit is None or own + limit > ceiling:
-                text += f" and what other projects lend of their {policy.total(kind) - own}"
-                changes.append(f"raises the lending_limit of other projects for {kind} by {amount - ceiling}")
+                text += f" and what other projects lend of their {policy.total(resource) - own}"
+                changes.append(f"raises the lending_limit of other projects for {resource} by {amount - ceiling}")
             else:
                 text += f" and a borrowing_limit of {limit}"
             if limit is not None and amount > own + limit:
-                changes.append(f"raises the borrowing_limit of project {project} for {kind} to {amount - own}")
+                changes.append(f"raises the borrowing_limit of project {project} for {resource} to {amount - own}")
             parts.append(text)
         return Reason(
             code=ReasonCode.EXCEEDS_PROJECT_MAX,
@@ -144,7 +146,7 @@ class Admission:
         """Lower reasons that apply as well, as far as they can be told without weighing capacity."""
         codes = []
         if self._given is not None and headline is not ReasonCode.UNKNOWN_TYPE:
-            if any(kind not in self.policy.resource_types for kind, _ in amounts_of(job.demand)):
+            if any(resource not in self.policy.resource_types for resource, _ in amounts_of(job.demand)):
                 codes.append(ReasonCode.UNKNOWN_TYPE)
             elif self.exceeds_pool(job):
                 codes.append(ReasonCode.EXCEEDS_POOL)
@@ -172,9 +174,9 @@ def backoff_code(job: Job) -> ReasonCode:
 
 def backoff_reason(job: Job) -> Reason:
     """Of a job that only its backoff keeps from starting, or its rest from borrowing."""
-    rested = rests_until(job)
-    if rested is not None and rested > (job.not_before or 0.0):
-        return _rest_reason(job, _instant(rested))
+    cooldown_end = cooldown_until(job)
+    if cooldown_end is not None and cooldown_end > (job.not_before or 0.0):
+        return _cooldown_reason(job, _instant(cooldown_end))
     until = _instant(job.not_before or 0.0)
     why = "the cloud had no capacity for it" if job.stockout else "its last attempt was lost"
     return Reason(
@@ -185,7 +187,7 @@ def backoff_reason(job: Job) -> Reason:
     )
 
 
-def _rest_reason(job: Job, until: str) -> Reason:
+def _cooldown_reason(job: Job, until: str) -> Reason:
     return Reason(
         code=ReasonCode.BACKOFF,
         message=f"it was stopped {job.futile_evictions} times in a row before any of its work was saved, so it does "

@@ -14,11 +14,11 @@ from scheduler.model import Job
 FUTILE_MAX = 2
 # The first rest is at most so long; each further eviction in a row that saved nothing doubles it.
 _FIRST_MAX_SECONDS = 2 * 3600.0
-_PAUSE_MAX_SECONDS = 24 * 3600.0
+_MAX_SECONDS = 24 * 3600.0
 _DOUBLINGS_MAX = 20
 
 
-def pause_seconds(job: Job) -> float:
+def cooldown_seconds(job: Job) -> float:
     """How long after its last eviction a job should borrow nothing.
 
     As long as an evicted attempt of it took on average, its start and its stop included: whoever lost a minute rests
@@ -26,15 +26,15 @@ def pause_seconds(job: Job) -> float:
     """
     first = min(job.evicted_seconds / max(1, job.evictions), _FIRST_MAX_SECONDS)
     doublings = min(max(0, job.futile_evictions - FUTILE_MAX), _DOUBLINGS_MAX)
-    return min(first * float(2**doublings), _PAUSE_MAX_SECONDS)
+    return min(first * float(2**doublings), _MAX_SECONDS)
 
 
-def rests_until(job: Job) -> float | None:
+def cooldown_until(job: Job) -> float | None:
     """Until when a waiting job borrows nothing; None where it was not stopped in vain too often."""
-    return (job.evicted_at or 0.0) + pause_seconds(job) if job.futile_evictions >= FUTILE_MAX else None
+    return (job.evicted_at or 0.0) + cooldown_seconds(job) if job.futile_evictions >= FUTILE_MAX else None
 
 
-def rests(job: Job, now: float) -> bool:
+def in_cooldown(job: Job, now: float) -> bool:
     """Whether that instant is still to come."""
-    until = rests_until(job)
+    until = cooldown_until(job)
     return until is not None and now < until

@@ -32,7 +32,9 @@ def is_overdue(job: Job, shares: Shares, now: float) -> bool:
         return False
     if not job.evictions:
         return True
-    never_entitled = any(amount > shares.entitlement(job.project_id, kind) for kind, amount in job.demand.items())
+    never_entitled = any(
+        amount > shares.entitlement(job.project_id, resource) for resource, amount in job.demand.items()
+    )
     return never_entitled and now - (job.evicted_at or 0.0) >= _pause_seconds(job)
 
 

@@ -29,17 +29,17 @@ def given_back(replicas: Iterable[Replica], lacking: Mapping[str, int]) -> tuple
     for replica in replicas:
         if not need:
             break
-        helps = [(kind, amount) for kind, amount in replica.units if kind in need]
+        helps = [(resource, amount) for resource, amount in replica.units if resource in need]
         if helps:
             chosen.append(replica)
-        for kind, amount in helps:
-            need[kind] -= amount
-            if need[kind] <= 0:
-                del need[kind]
+        for resource, amount in helps:
+            need[resource] -= amount
+            if need[resource] <= 0:
+                del need[resource]
     return tuple(chosen), need
 
 
-def without_spare(replicas: Sequence[Replica], freed: Mapping[str, int], lacking: Mapping[str, int]) -> list[Replica]:
+def drop_unneeded(replicas: Sequence[Replica], freed: Mapping[str, int], lacking: Mapping[str, int]) -> list[Replica]:
     """The replicas without those, the first ones first, that are not needed beside what is `freed` anyway."""
     spare = Counter(freed)
     spare.subtract(lacking)
@@ -47,7 +47,7 @@ def without_spare(replicas: Sequence[Replica], freed: Mapping[str, int], lacking
         spare.update(dict(replica.units))
     kept = []
     for replica in replicas:
-        if all(amount <= spare[kind] for kind, amount in replica.units if kind in lacking):
+        if all(amount <= spare[resource] for resource, amount in replica.units if resource in lacking):
             spare.subtract(dict(replica.units))
         else:
             kept.append(replica)
@@ -76,7 +76,7 @@ def take_back(
     for victim in victims:
         freed.update(victim.owned)
     going = {victim.name for victim in victims}
-    for replica in without_spare(replicas, freed, lacking):
+    for replica in drop_unneeded(replicas, freed, lacking):
         if replica.job.name not in going:
             message = f"gives extra replicas back for {claimant.name} of project {claimant.project_id}"
             ledger.shrink(replica, claimant, message)
@@ -119,7 +119,7 @@ def _may_have(ledger: Ledger, replica: Replica, held: Mapping[str, Mapping[str, 
     return (
         ledger.extra[job.name][replica.scaling] < job.scaling[replica.scaling].most
         and bool(replica.units)
-        and ledger.fits_besides(replica)
+        and ledger.fits_extra(replica)
         and ledger.shares.permits(project, replica.units, held[project])
         and ledger.leaves_unlent(project, Request(replica.units, False))
     )

@@ -55,8 +55,8 @@ class Incumbents:
             verdict = Verdict.KEEP
             self.lasting.take(_lasting(job), tier)
             held = self.held.setdefault(job.project_id, {})
-            for kind, amount in amounts_of(job.owned):
-                held[kind] = held.get(kind, 0) + amount
+            for resource, amount in amounts_of(job.owned):
+                held[resource] = held.get(resource, 0) + amount
             if job.scaling:
                 self.elastic[job.name] = job
             self.running[job.name] = job
@@ -82,8 +82,8 @@ class Incumbents:
         if job.status is JobStatus.RUNNING:
             self.lasting.give_back(_lasting(job), tier)
             held = self.held[job.project_id]
-            for kind, amount in amounts_of(job.owned):
-                held[kind] -= amount
+            for resource, amount in amounts_of(job.owned):
+                held[resource] -= amount
             self.elastic.pop(job.name, None)
             del self.running[job.name], self.running_of[job.project_id][job.name]
         else:

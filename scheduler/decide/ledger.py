@@ -37,7 +37,7 @@ class Promise:
     tier: int
     amounts: Amounts
     # What its own victims do not bring: that was free, or became free, or comes from elsewhere.
-    rest: Amounts
+    remainder: Amounts
     # The part of the rest that is kept for the job out of what is free now.
     kept: Amounts
     # The part that comes from stopping jobs which make room for nobody in particular.
@@ -71,7 +71,7 @@ class Ledger:
     promises: dict[str, Promise] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
     # Per type, the projects that do not lend all their share.
-    lending_little: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    limited_lenders: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # What `hold_back` keeps for each project and type.
     kept_back: dict[tuple[str, str], KeptBack] = field(default_factory=dict)
     # Units that running, stopping and starting jobs hold.
@@ -93,7 +93,7 @@ class Ledger:
             slots_of=incumbents.slots.copy(),
             holders={**incumbents.running, **incumbents.stopping},
             leaving_for=incumbents.by_claimant(),
-            lending_little=_lending_little(policy),
+            limited_lenders=_limited_lenders(policy),
             taken=incumbents.taken.copy(),
             extra={name: [scaling.extra for scaling in job.scaling] for name, job in incumbents.elastic.items()},
         )
@@ -133,33 +133,33 @@ class Ledger:
         """
         self.kept_back = dict(kept)
         sums: Counter[str] = Counter()
-        for (_, kind), back in kept.items():
-            sums[kind] += back.units
-        for kind, amount in sums.items():
-            free = max(0, min(self.now.free(kind), self.later.free(kind)))
-            self.now.take(((kind, min(amount, free)),), self.now.last)
+        for (_, resource), back in kept.items():
+            sums[resource] += back.units
+        for resource, amount in sums.items():
+            free = max(0, min(self.now.free(resource), self.later.free(resource)))
+            self.now.take(((resource, min(amount, free)),), self.now.last)
 
-    def unlent(self, project: str, kind: str) -> int:
+    def unlent(self, project: str, resource_type: str) -> int:
         """Units that are to stay free for other projects, for they do not lend them.
 
         Without what `hold_back` keeps for the same projects already.
         """
         return sum(
-            max(0, self.shares.unlent(other, kind) - self._kept_units(other, kind))
-            for other in self.lending_little.get(kind, ())
+            max(0, self.shares.unlent(other, resource_type) - self._kept_units(other, resource_type))
+            for other in self.limited_lenders.get(resource_type, ())
             if other != project
         )
 
-    def _kept_units(self, project: str, kind: str) -> int:
-        back = self.kept_back.get((project, kind))
+    def _kept_units(self, project: str, resource_type: str) -> int:
+        back = self.kept_back.get((project, resource_type))
         return back.units if back is not None else 0
 
     def leaves_unlent(self, project: str, request: Request) -> bool:
         """Whether a job of the project that fits leaves free what others never lend."""
-        for kind, amount in request.amounts:
-            if kind in self.lending_little:
-                free = min(self.now.free(kind), self.later.free(kind))
-                if amount > free - self.unlent(project, kind):
+        for resource, amount in request.amounts:
+            if resource in self.limited_lenders:
+                free = min(self.now.free(resource), self.later.free(resource))
+                if amount > free - self.unlent(project, resource):
                     return False
         return True
 
@@ -183,9 +183,11 @@ class Ledger:
         """
         if job.name in self.leaving_for:
             return self.fits_now(request)
-        for kind, amount in request.amounts:
-            others = sum(units for promise in self.promises.values() for other, units in promise.rest if other == kind)
-            if amount > self.physical.free(kind) - max(0, others - self.coming[kind]):
+        for resource, amount in request.amounts:
+            others = sum(
+                units for promise in self.promises.values() for other, units in promise.remainder if other == resource
+            )
+            if amount > self.physical.free(resource) - max(0, others - self.coming[resource]):
                 return False
         return self.has_slot(request) and self.later.fits(request.amounts)
 
@@ -234,11 +236,14 @@ class Ledger:
         self.messages[job.name] = message
         self._offer_spare(claimant)
 
-    def fits_besides(self, replica: Replica) -> bool:
+    def fits_extra(self, replica: Replica) -> bool:
         """Whether an elastic job that runs or starts can have the replica now, on its own tier."""
         tier = self._tier_of(replica.job)
-        rooms = ((self.now.room(kind, tier), self.later.room(kind, tier), amount) for kind, amount in replica.units)
-        return self.now.fits(replica.units) and all(min(now, later) >= amount for now, later, amount in rooms)
+        available = (
+            (self.now.available(resource, tier), self.later.available(resource, tier), amount)
+            for resource, amount in replica.units
+        )
+        return self.now.fits(replica.units) and all(min(now, later) >= amount for now, later, amount in available)
 
     def _tier_of(self, job: Job) -> int:
         return self.now.label(self.starts.get(job.name, job.tier))
@@ -259,16 +264,18 @@ class Ledger:
         tier = self.later.best_tier(request.amounts, self.later)
         leaving = self.leaving_for.get(job.name, ())
         claim = bool(leaving) or job.promised
-        rests, kept, awaited = [], [], []
-        for kind, amount in request.amounts:
-            rest = max(0, amount - sum(victim.charged.get(kind, 0) for victim in leaving))
+        remainders, kept, awaited = [], [], []
+        for resource, amount in request.amounts:
+            remainder = max(0, amount - sum(victim.charged.get(resource, 0) for victim in leaving))
             # A claim holds on to what its victims do not bring, for that is free already.
-            ours = 0 if claim else max(0, min(rest, self.unclaimed[kind]))
-            self.unclaimed[kind] -= ours
-            rests.append((kind, rest))
-            awaited.append((kind, ours))
-            kept.append((kind, rest - ours))
-        self.promises[job.name] = Promise(job, claim, tier, request.amounts, tuple(rests), tuple(kept), tuple(awaited))
+            ours = 0 if claim else max(0, min(remainder, self.unclaimed[resource]))
+            self.unclaimed[resource] -= ours
+            remainders.append((resource, remainder))
+            awaited.append((resource, ours))
+            kept.append((resource, remainder - ours))
+        self.promises[job.name] = Promise(
+            job, claim, tier, request.amounts, tuple(remainders), tuple(kept), tuple(awaited)
+        )
         self.later.take(request.amounts, tier)
         self.now.take(tuple(kept), tier)
         self.shares.order(job.project_id, request.amounts)
@@ -289,9 +296,9 @@ class Ledger:
             self.slots_of[request.user] += count
 
 
-def _lending_little(policy: Policy) -> dict[str, tuple[str, ...]]:
+def _limited_lenders(policy: Policy) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for project in policy.projects:
-        for kind in policy.rules(project).lending_limit:
-            found.setdefault(kind, []).append(project)
-    return {kind: tuple(projects) for kind, projects in found.items()}
+        for resource in policy.rules(project).lending_limit:
+            found.setdefault(resource, []).append(project)
+    return {resource: tuple(projects) for resource, projects in found.items()}

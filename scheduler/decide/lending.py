@@ -19,11 +19,11 @@ from types import MappingProxyType
 
 from quota import Policy
 from scheduler.decide.shares import Shares, Standing
-from scheduler.decide.user_order import Place, Turns, order_across
+from scheduler.decide.user_order import Place, UserOrder, order_across
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
-from scheduler.model import HeldOfLate, Job, JobStatus
+from scheduler.model import Job, JobStatus, RecentUnits
 
-NOTHING_HELD: Mapping[str, Mapping[str, HeldOfLate]] = MappingProxyType({})
+NOTHING_HELD: Mapping[str, Mapping[str, RecentUnits]] = MappingProxyType({})
 NO_SECONDS: Mapping[str, float] = MappingProxyType({})
 # What a restart is taken to cost where nobody has measured one, and the most that a project's units are kept for
 # unless its rules say otherwise. In the replays a restart costs so much, and the figures of ADR 10 were found with it.
@@ -33,17 +33,17 @@ RESTART_SECONDS = 300.0
 class RecentHoldings:
     """Remembers, over passes, the most that each project held at once within its `keep_idle_seconds`."""
 
-    def __init__(self, before: Mapping[str, Mapping[str, HeldOfLate]] = NOTHING_HELD) -> None:
+    def __init__(self, before: Mapping[str, Mapping[str, RecentUnits]] = NOTHING_HELD) -> None:
         """`before`: what an earlier `note` returned; what its jobs hold now is noted anew."""
         # Per project and type: until when they count, and units. The units fall: the front is the greatest of late.
         self._seen: dict[tuple[str, str], deque[tuple[float, int]]] = {}
-        for project, kinds in before.items():
-            for kind, steps in kinds.items():
-                self._seen[project, kind] = deque(step for step in steps if step[0] < math.inf)
+        for project, resource_types in before.items():
+            for resource, steps in resource_types.items():
+                self._seen[project, resource] = deque(step for step in steps if step[0] < math.inf)
 
     def note(
         self, jobs: Iterable[Job], now: float, policy: Policy, restart_seconds: Mapping[str, float] = NO_SECONDS
-    ) -> Mapping[str, Mapping[str, HeldOfLate]]:
+    ) -> Mapping[str, Mapping[str, RecentUnits]]:
         """Takes in who runs now; returns what `Snapshot.held_recently` wants.
 
         Args:
@@ -55,10 +55,10 @@ class RecentHoldings:
         held: dict[tuple[str, str], int] = {}
         for job in jobs:
             if job.status is JobStatus.RUNNING:
-                for kind, amount in job.owned.items():
-                    place = (job.project_id, kind)
+                for resource, amount in job.owned.items():
+                    place = (job.project_id, resource)
                     held[place] = held.get(place, 0) + amount
-        most: dict[str, dict[str, HeldOfLate]] = {}
+        most: dict[str, dict[str, RecentUnits]] = {}
         for place in sorted({*self._seen, *held}):
             line = self._seen.setdefault(place, deque())
             units = held.get(place, 0)
@@ -90,7 +90,7 @@ def first_borrower(
     queue: ProjectQueue,
     fits: Callable[[str, Request], bool] | None,
     standing: Standing,
-    turns: Turns,
+    user_order: UserOrder,
 ) -> Borrower | None:
     """The job of a project that idle capacity would go to first, and where it stands among those of other projects.
 
@@ -100,10 +100,10 @@ def first_borrower(
         fits: Whether what the project's job asks can be lent to the project now; None: everything can.
         standing: The project's.
     """
-    best: tuple[TurnToBorrow, Request, Job] | None = None
+    best: tuple[BorrowKey, Request, Job] | None = None
     for request, job in queue.heads():
         if fits is None or fits(project, request):
-            key = turn_to_borrow(request, job, turns.place(job))
+            key = borrow_key(request, job, user_order.place(job))
             if best is None or key < best[0]:
                 best = key, request, job
     if best is None:
@@ -112,10 +112,10 @@ def first_borrower(
     return (request.long, size(job), standing.rank(request.amounts), order_across(job)), project, request, job
 
 
-TurnToBorrow = tuple[int, int, bool, int, Place]
+BorrowKey = tuple[int, int, bool, int, Place]
 
 
-def turn_to_borrow(request: Request, job: Job, place: Place) -> TurnToBorrow:
+def borrow_key(request: Request, job: Job, place: Place) -> BorrowKey:
     """When a job borrows, among those of its project; `request` is the job's, and `place` its place there."""
     return place[0], place[1], request.long, size(job), place
 
@@ -140,7 +140,7 @@ class KeptBack:
 def held_back(
     policy: Policy,
     shares: Shares,
-    recently: Mapping[str, Mapping[str, HeldOfLate]],
+    recently: Mapping[str, Mapping[str, RecentUnits]],
     now: float,
     could_use: Callable[[str, str], bool],
 ) -> dict[tuple[str, str], KeptBack]:
@@ -154,13 +154,13 @@ def held_back(
         could_use: Whether a job of the project, one that waits or may still come, could start on units of the type.
     """
     held: dict[tuple[str, str], KeptBack] = {}
-    for project, kinds in recently.items():
-        for kind, steps in kinds.items():
-            entitled, holds = policy.entitlement(project, kind), shares.held(project, kind)
+    for project, resource_types in recently.items():
+        for resource, steps in resource_types.items():
+            entitled, holds = policy.entitlement(project, resource), shares.held(project, resource)
             live = [step for step in steps if step[0] >= now]
             back = min(entitled, live[0][1]) - holds if live else 0
-            if back > 0 and could_use(project, kind):
+            if back > 0 and could_use(project, resource):
                 # Steps above the entitlement end unseen.
                 until = max(until for until, units in live if min(entitled, units) - holds == back)
-                held[project, kind] = KeptBack(back, until)
+                held[project, resource] = KeptBack(back, until)
     return held

@@ -27,7 +27,7 @@ class Remembered:
         self.incumbents = Incumbents(self.admission.policy)
         self.jobs: dict[str, Job] = {}
 
-    def is_of(self, snapshot: Snapshot) -> bool:
+    def matches(self, snapshot: Snapshot) -> bool:
         return self._basis == _basis(snapshot)
 
     def take_over(self, jobs: dict[str, Job]) -> bool:

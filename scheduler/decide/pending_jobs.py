@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 
 from scheduler.decide.admission import Admission, backs_off
 from scheduler.decide.capacity import amounts_of
-from scheduler.decide.cooldown import rests, rests_until
+from scheduler.decide.cooldown import cooldown_until, in_cooldown
 from scheduler.decide.shares import Shares
-from scheduler.decide.user_order import Turns
+from scheduler.decide.user_order import UserOrder
 from scheduler.decide.waiting_jobs import Line, Request
 from scheduler.model import Job, JobStatus
 
@@ -37,14 +37,14 @@ class Backlog:
         self.lines: dict[str, dict[Request, Line]] = {}
         self.claimants: dict[str, Job] = {}
         self.backing_off: dict[str, Job] = {}
-        self.beyond: dict[str, Job] = {}
+        self.over_ceiling: dict[str, Job] = {}
         self.too_large: dict[str, Job] = {}
         self.refused: dict[str, Job] = {}
         # Those whose backoff is over.
-        self._awake: dict[str, Job] = {}
+        self._backoff_over: dict[str, Job] = {}
         # Those of the claimants that no earlier pass noted, but whose victims are on their way.
         self._awaiting_victims: dict[str, Job] = {}
-        self._order = Turns(admission.policy)
+        self._order = UserOrder(admission.policy)
         # What is to be done to the lines: names that leave, and jobs that come.
         self._gone: dict[tuple[str, Request], set[str]] = {}
         self._come: dict[tuple[str, Request], dict[str, Job]] = {}
@@ -57,8 +57,8 @@ class Backlog:
         elif admission.exceeds_pool(job):
             self.too_large[job.name] = job
         elif admission.exceeds_project(job):
-            self.beyond[job.name] = job
-        elif job.not_before is not None or rests_until(job) is not None:
+            self.over_ceiling[job.name] = job
+        elif job.not_before is not None or cooldown_until(job) is not None:
             self.backing_off[job.name] = job
         else:
             self._compete(job)
@@ -66,15 +66,15 @@ class Backlog:
     def remove(self, job: Job) -> None:
         """Undoes `add` of that very value."""
         name = job.name
-        self._awake.pop(name, None)
+        self._backoff_over.pop(name, None)
         self._awaiting_victims.pop(name, None)
-        for group in (self.claimants, self.backing_off, self.refused, self.too_large, self.beyond):
+        for group in (self.claimants, self.backing_off, self.refused, self.too_large, self.over_ceiling):
             if group.pop(name, None) is not None:
                 return
         self._leave_line(job)
 
     def settle(
-        self, now: float, order: Turns, leaving_for: Collection[str], jobs: Mapping[str, Job], shares: Shares
+        self, now: float, order: UserOrder, leaving_for: Collection[str], jobs: Mapping[str, Job], shares: Shares
     ) -> None:
         """Brings everything up to this instant, after all has been added and removed.
 
@@ -89,14 +89,14 @@ class Backlog:
             if backs_off(job, now):
                 return True
             has_claim = job.promised or job.name in leaving_for
-            return rests(job, now) and not has_claim and not shares.covers(job.project_id, amounts_of(job.demand))
+            return in_cooldown(job, now) and not has_claim and not shares.covers(job.project_id, amounts_of(job.demand))
 
-        for job in [job for job in self._awake.values() if must_wait(job)]:
+        for job in [job for job in self._backoff_over.values() if must_wait(job)]:
             self.remove(job)
             self.backing_off[job.name] = job
         for job in [job for job in self.backing_off.values() if not must_wait(job)]:
             del self.backing_off[job.name]
-            self._awake[job.name] = job
+            self._backoff_over[job.name] = job
             self._compete(job)
         for job in [job for name, job in self._awaiting_victims.items() if name not in leaving_for]:
             del self._awaiting_victims[job.name], self.claimants[job.name]
@@ -106,7 +106,7 @@ class Backlog:
             if claimant is not None and self._in_line(claimant):
                 self._leave_line(claimant)
                 self._awaiting_victims[name] = self.claimants[name] = claimant
-        self._mend_lines(order)
+        self._update_lines(order)
 
     def _compete(self, job: Job) -> None:
         if job.promised:
@@ -116,7 +116,7 @@ class Backlog:
 
     def _in_line(self, job: Job) -> bool:
         """Whether that job stands in a line, or is about to."""
-        groups = (self.claimants, self.backing_off, self.refused, self.too_large, self.beyond)
+        groups = (self.claimants, self.backing_off, self.refused, self.too_large, self.over_ceiling)
         return job.status is JobStatus.PENDING and not any(job.name in group for group in groups)
 
     def _join_line(self, job: Job) -> None:
@@ -127,7 +127,7 @@ class Backlog:
         if self._come.get(place, {}).pop(job.name, None) is None:
             self._gone.setdefault(place, set()).add(job.name)
 
-    def _mend_lines(self, order: Turns) -> None:
+    def _update_lines(self, order: UserOrder) -> None:
         turned = {p for p in self.lines if order.ranks(p) != self._order.ranks(p)}
         self._order = order
         for project in turned:

@@ -35,7 +35,7 @@ class Recall:
         victims: Victims,
         incumbents: Incumbents,
         queues: Mapping[str, ProjectQueue],
-        hold_behind: Callable[[Job], None],
+        block_behind: Callable[[Job], None],
     ) -> None:
         """`hold_behind` is told of each job that now waits outside its project's queue."""
         self._now = now
@@ -45,9 +45,9 @@ class Recall:
         self._victims = victims
         self._incumbents = incumbents
         self._queues = queues
-        self._hold_behind = hold_behind
+        self._block_behind = block_behind
 
-    def let_none_pass_the_overdue(self) -> None:
+    def protect_overdue_jobs(self) -> None:
         """Finds the overdue jobs that their own projects' jobs of a lower priority may not pass any more.
 
         Those that would get room if their project held none. Who is kept from starting by other projects' shares is
@@ -84,12 +84,12 @@ class Recall:
         if not self._ledger.has_slot(request) or not self._shares.permits(project, request.amounts):
             return False
         lacking = {
-            kind: amount - min(self._shares.held(project, kind), self._shares.entitlement(project, kind))
-            for kind, amount in self._ledger.later.lacking(request.amounts).items()
+            resource: amount - min(self._shares.held(project, resource), self._shares.entitlement(project, resource))
+            for resource, amount in self._ledger.later.lacking(request.amounts).items()
         }
-        lacking = {kind: amount for kind, amount in lacking.items() if amount > 0}
-        _, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        return not rest or self._victims.for_recall(rest, self._asked_by) is not None
+        lacking = {resource: amount for resource, amount in lacking.items() if amount > 0}
+        _, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        return not remaining or self._victims.for_recall(remaining, self._asked_by) is not None
 
     def for_the_oldest(self) -> bool:
         """Makes room for one job that has waited beyond the deadline, all at once or not at all.
@@ -105,26 +105,26 @@ class Recall:
             if queue.oldest <= self._since
             for request, jobs in queue.candidates()
         ]
-        line_up: list[tuple[tuple[float, str], int, Job]] = []
+        by_age_heap: list[tuple[tuple[float, str], int, Job]] = []
 
         def put_first_of(place: int) -> None:
             job = next(lines[place][1], None)
             if job is not None:
-                heapq.heappush(line_up, (age(job), place, job))
+                heapq.heappush(by_age_heap, (age(job), place, job))
 
         # Of jobs that ask the same only the first one matters, unless it may not be recalled again.
         for place in range(len(lines)):
             put_first_of(place)
         hopeless: set[Request] = set()
-        while line_up and line_up[0][0][0] <= self._since:
-            _, place, job = heapq.heappop(line_up)
+        while by_age_heap and by_age_heap[0][0][0] <= self._since:
+            _, place, job = heapq.heappop(by_age_heap)
             request = lines[place][0]
             if request in hopeless or not self._shares.permits(job.project_id, request.amounts):
                 continue
             queue = self._queues[job.project_id]
             if not is_overdue(job, self._shares, self._now):
                 put_first_of(place)
-            elif self._make_room(job, request):
+            elif self._free_capacity(job, request):
                 before = queue.overdue
                 queue.remove(job)
                 return before is not queue.overdue
@@ -134,7 +134,7 @@ class Recall:
                 hopeless.add(request)
         return False
 
-    def _make_room(self, job: Job, request: Request) -> bool:
+    def _free_capacity(self, job: Job, request: Request) -> bool:
         if not self._ledger.has_slot(request):
             return False
         if self._ledger.fits_now(request):
@@ -142,8 +142,8 @@ class Recall:
             self._ledger.start(job, request, message)
             return True
         lacking = self._ledger.later.lacking(request.amounts)
-        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        victims = self._victims.for_recall(rest, self._asked_by) if rest else ()
+        replicas, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        victims = self._victims.for_recall(remaining, self._asked_by) if remaining else ()
         if victims is None:
             return False
         take_back(self._ledger, replicas, victims, job, lacking)
@@ -154,7 +154,7 @@ class Recall:
             )
             self._victims.evict(self._ledger, victim, job, message)
         self._ledger.promise(job, request)
-        self._hold_behind(job)
+        self._block_behind(job)
         return True
 
     def _may_ever_fit(self, request: Request) -> bool:
@@ -163,7 +163,7 @@ class Recall:
             return False
         lacking = self._ledger.later.lacking(request.amounts)
         _, lacking = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        return not lacking or self._victims.for_recall(lacking, self._asked_by, spared_too=True) is not None
+        return not lacking or self._victims.for_recall(lacking, self._asked_by, include_spared=True) is not None
 
     def _asked_by(self, project: str) -> list[Amounts]:
         """What the waiting jobs of the project ask, each amount once."""

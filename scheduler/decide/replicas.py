@@ -29,8 +29,8 @@ def units_of(job: Job, extra: Sequence[int]) -> Amounts:
     """Units of so many extra replicas by each scaling."""
     units: Counter[str] = Counter()
     for scaling, count in zip(job.scaling, extra, strict=True):
-        for kind, amount in scaling.per_replica.items():
-            units[kind] += count * amount
+        for resource, amount in scaling.per_replica.items():
+            units[resource] += count * amount
     return amounts_of(units)
 
 

@@ -44,73 +44,79 @@ class Shares:
         """Undoes `order`."""
         _add(self._ordered, project, amounts, -1)
 
-    def entitlement(self, project: str, kind: str) -> int:
-        return self._policy.entitlement(project, kind)
+    def entitlement(self, project: str, resource_type: str) -> int:
+        return self._policy.entitlement(project, resource_type)
 
-    def held(self, project: str, kind: str) -> int:
-        return self._held.get(project, {}).get(kind, 0)
+    def held(self, project: str, resource_type: str) -> int:
+        return self._held.get(project, {}).get(resource_type, 0)
 
     def all_held(self, project: str) -> Mapping[str, int]:
         """What the project holds, by type."""
         return self._held.get(project, NOTHING)
 
-    def ordered(self, project: str, kind: str) -> int:
-        return self._ordered.get(project, {}).get(kind, 0)
+    def ordered(self, project: str, resource_type: str) -> int:
+        return self._ordered.get(project, {}).get(resource_type, 0)
 
-    def over(self, project: str, kind: str) -> int:
+    def over(self, project: str, resource_type: str) -> int:
         """Units held beyond the entitlement; negative below it."""
-        return self.held(project, kind) - self.entitlement(project, kind)
+        return self.held(project, resource_type) - self.entitlement(project, resource_type)
 
     def covers(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
         """Whether the project may claim so much more as its own; `extra` counts as held besides."""
         return all(
-            amount + extra.get(kind, 0)
-            <= self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
-            for kind, amount in amounts
+            amount + extra.get(resource, 0)
+            <= self.entitlement(project, resource) - self.held(project, resource) - self.ordered(project, resource)
+            for resource, amount in amounts
         )
 
     def holding(self, project: str, amounts: Amounts) -> str:
         """What the project holds with so much more, as the end of a sentence about the job that asks it."""
         parts = [
-            f"{self.held(project, kind) + amount} of its {self.entitlement(project, kind)} {kind}"
-            for kind, amount in amounts
+            f"{self.held(project, resource) + amount} of its {self.entitlement(project, resource)} {resource}"
+            for resource, amount in amounts
         ]
         return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
 
-    def limit(self, project: str, kind: str) -> int | None:
+    def limit(self, project: str, resource_type: str) -> int | None:
         """The most units that its borrowing limit lets the project hold; None: it may borrow without limit."""
-        borrowing = self._policy.rules(project).borrowing_limit.get(kind)
-        return None if borrowing is None else self.entitlement(project, kind) + borrowing
+        borrowing = self._policy.rules(project).borrowing_limit.get(resource_type)
+        return None if borrowing is None else self.entitlement(project, resource_type) + borrowing
 
-    def below_limit(self, project: str, kind: str) -> int | None:
+    def below_limit(self, project: str, resource_type: str) -> int | None:
         """Units that the project may still start; negative beyond its limit, None without one."""
-        limit = self.limit(project, kind)
-        return None if limit is None else limit - self.held(project, kind) - self.ordered(project, kind)
+        limit = self.limit(project, resource_type)
+        return (
+            None if limit is None else limit - self.held(project, resource_type) - self.ordered(project, resource_type)
+        )
 
     def permits(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
         """Whether the project's borrowing limit lets it hold so much more; `extra` counts as held besides."""
         if not self._policy.rules(project).borrowing_limit:
             return True
         return all(
-            (room := self.below_limit(project, kind)) is None or amount + extra.get(kind, 0) <= room
-            for kind, amount in amounts
+            (room := self.below_limit(project, resource)) is None or amount + extra.get(resource, 0) <= room
+            for resource, amount in amounts
         )
 
     def under_ceiling(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
         """Whether so much more, besides what its running jobs hold and `extra`, is at most what it may ever hold."""
         return all(
-            amount + extra.get(kind, 0) + self.held(project, kind) <= self._policy.ceiling(project, kind)
-            for kind, amount in amounts
+            amount + extra.get(resource, 0) + self.held(project, resource) <= self._policy.ceiling(project, resource)
+            for resource, amount in amounts
         )
 
-    def unlent(self, project: str, kind: str) -> int:
+    def unlent(self, project: str, resource_type: str) -> int:
         """Idle units of the project's entitlement that its lending limit for the type keeps from others.
 
         Raises:
             KeyError: it has no such limit.
         """
-        lending = self._policy.rules(project).lending_limit[kind]
-        idle = self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
+        lending = self._policy.rules(project).lending_limit[resource_type]
+        idle = (
+            self.entitlement(project, resource_type)
+            - self.held(project, resource_type)
+            - self.ordered(project, resource_type)
+        )
         return max(0, idle - lending)
 
     def rank(self, project: str) -> Rank:
@@ -121,26 +127,26 @@ class Shares:
         """
         held, ordered = self._held.get(project, NOTHING), self._ordered.get(project, NOTHING)
         part = 0.0
-        for kind, amount in held.items():
-            part = max(part, (amount + ordered.get(kind, 0)) / max(self.entitlement(project, kind), 1))
-        for kind, amount in ordered.items():
-            if kind not in held:
-                part = max(part, amount / max(self.entitlement(project, kind), 1))
+        for resource, amount in held.items():
+            part = max(part, (amount + ordered.get(resource, 0)) / max(self.entitlement(project, resource), 1))
+        for resource, amount in ordered.items():
+            if resource not in held:
+                part = max(part, amount / max(self.entitlement(project, resource), 1))
         return not self.is_entitled(project), part
 
     def is_entitled(self, project: str) -> bool:
         """Whether the project is entitled to anything."""
         entitled = self._entitled.get(project)
         if entitled is None:
-            entitled = any(self.entitlement(project, kind) for kind in self._policy.resource_types)
+            entitled = any(self.entitlement(project, resource) for resource in self._policy.resource_types)
             self._entitled[project] = entitled
         return entitled
 
     def holdings(self, project: str) -> dict[str, int]:
         """Units that the project holds or has ordered, by type."""
         holdings = dict(self._held.get(project, NOTHING))
-        for kind, amount in self._ordered.get(project, NOTHING).items():
-            holdings[kind] = holdings.get(kind, 0) + amount
+        for resource, amount in self._ordered.get(project, NOTHING).items():
+            holdings[resource] = holdings.get(resource, 0) + amount
         return holdings
 
 
@@ -154,15 +160,15 @@ class Standing:
         self._granted: dict[str, int] = {}
         self._entitled = shares.is_entitled(project)
         # Dividing two ints rounds correctly, so equal parts are equal floats.
-        parts = (amount / max(shares.entitlement(project, kind), 1) for kind, amount in self._holdings.items())
+        parts = (amount / max(shares.entitlement(project, resource), 1) for resource, amount in self._holdings.items())
         self._part = max(parts, default=0.0)
 
     def grant(self, amounts: Amounts) -> None:
         """So much more is held."""
         self._part = self._part_with(amounts)
-        for kind, amount in amounts:
-            self._holdings[kind] = self._holdings.get(kind, 0) + amount
-            self._granted[kind] = self._granted.get(kind, 0) + amount
+        for resource, amount in amounts:
+            self._holdings[resource] = self._holdings.get(resource, 0) + amount
+            self._granted[resource] = self._granted.get(resource, 0) + amount
 
     def rank(self, more: Amounts = ()) -> Rank:
         """`Shares.rank` with what was granted, and so much more."""
@@ -178,13 +184,15 @@ class Standing:
 
     def _part_with(self, amounts: Amounts) -> float:
         part = self._part
-        for kind, amount in amounts:
-            held = (self._holdings.get(kind, 0) + amount) / max(self._shares.entitlement(self._project, kind), 1)
+        for resource, amount in amounts:
+            held = (self._holdings.get(resource, 0) + amount) / max(
+                self._shares.entitlement(self._project, resource), 1
+            )
             part = max(part, held)
         return part
 
 
 def _add(ledger: dict[str, dict[str, int]], project: str, amounts: Amounts, sign: int) -> None:
     holdings = ledger.setdefault(project, {})
-    for kind, amount in amounts:
-        holdings[kind] = holdings.get(kind, 0) + sign * amount
+    for resource, amount in amounts:
+        holdings[resource] = holdings.get(resource, 0) + sign * amount

@@ -15,9 +15,9 @@ from scheduler.model import Job, JobStatus, PoolUsage, ProjectUsage
 def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage]:
     """Every resource type of the policy, sorted."""
     usages = {}
-    for kind in policy.resource_types:
-        total, used = policy.total(kind), taken.get(kind, 0)
-        usages[kind] = PoolUsage(total=total, used=used, free=max(0, total - used))
+    for resource in policy.resource_types:
+        total, used = policy.total(resource), taken.get(resource, 0)
+        usages[resource] = PoolUsage(total=total, used=used, free=max(0, total - used))
     return usages
 
 
@@ -48,12 +48,12 @@ def project_usages(
                 _add(wanted, job.demand)  # it comes back
         for scaling, extra in zip(job.scaling, ledger.extra.get(job.name, ()), strict=False):
             more = max(0, extra - (scaling.extra if job.status is JobStatus.RUNNING else 0))
-            grown = {kind: more * amount for kind, amount in scaling.per_replica.items() if more}
+            grown = {resource: more * amount for resource, amount in scaling.per_replica.items() if more}
             _add(held, grown)
             _add(wanted, grown)
     return {
         project: ProjectUsage(
-            entitlement={kind: policy.entitlement(project, kind) for kind in policy.resource_types},
+            entitlement={resource: policy.entitlement(project, resource) for resource in policy.resource_types},
             usage=dict(sorted(usage[project].items())),
             demand=dict(sorted(demand[project].items())),
         )
@@ -62,5 +62,5 @@ def project_usages(
 
 
 def _add(ledger: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for kind, amount in amounts.items():
-        ledger[kind] = ledger.get(kind, 0) + amount
+    for resource, amount in amounts.items():
+        ledger[resource] = ledger.get(resource, 0) + amount

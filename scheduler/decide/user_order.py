@@ -18,7 +18,7 @@ _NO_USAGE: Mapping[str, Mapping[str, float]] = MappingProxyType({})
 _NO_RANKS: Mapping[str, int] = MappingProxyType({})
 
 
-class Turns:
+class UserOrder:
     """The order of jobs inside their projects, for one pass."""
 
     def __init__(self, policy: Policy, usage: Mapping[str, Mapping[str, float]] = _NO_USAGE) -> None:
@@ -36,7 +36,7 @@ class Turns:
         """The users of the project who have used anything, by how much; from 1, equals have the same rank."""
         return self._ranks.get(project, _NO_RANKS)
 
-    def is_that_of(self, other: Turns) -> bool:
+    def same_as(self, other: UserOrder) -> bool:
         """Whether jobs stand in the same order by the other."""
         return all(self.ranks(project) == other.ranks(project) for project in {*self._ranks, *other._ranks})
 

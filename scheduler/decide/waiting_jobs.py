@@ -96,7 +96,7 @@ class ProjectQueue:
         lines: Mapping[Request, Line],
         place: Callable[[Job], Place],
         *,
-        besides: Sequence[Job],
+        extra_jobs: Sequence[Job],
         fifo: bool,
         overdue: Job | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class ProjectQueue:
         self._fifo = fifo
         self._barrier: Place | None = None
         self._lines = dict(lines)
-        for job in besides:
+        for job in extra_jobs:
             request = Request.of(job)
             self._lines[request] = self._lines.get(request, Line()).changed((), (job,), place)
         self.oldest = min(line.by_age[0].queued_at for line in self._lines.values())
@@ -147,7 +147,7 @@ class ProjectQueue:
         ends = (job.priority for line in self._lines.values() for job in (line.by_place[0], line.by_place[-1]))
         return len({*ends})
 
-    def hold_behind(self, job: Job) -> None:
+    def block_behind(self, job: Job) -> None:
         """In a queue in which nobody passes: `job` is not in it, and nobody behind it may be taken."""
         place = self._place(job)
         self._barrier = place if self._barrier is None else min(self._barrier, place)

@@ -13,16 +13,18 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from quota import Policy
-from scheduler.decide.lending import LendingKey, TurnToBorrow, first_borrower, turn_to_borrow
+from scheduler.decide.lending import BorrowKey, LendingKey, borrow_key, first_borrower
 from scheduler.decide.shares import Shares, Standing
-from scheduler.decide.user_order import Turns, order_across
+from scheduler.decide.user_order import UserOrder, order_across
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.model import Job
 
 Queued = tuple[str, Request, Job]
 
 
-def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Policy, turns: Turns) -> Iterator[Queued]:
+def queue_order(
+    queues: Mapping[str, ProjectQueue], shares: Shares, policy: Policy, user_order: UserOrder
+) -> Iterator[Queued]:
     """All jobs of the queues, each with its project and request. It takes the queues apart.
 
     Args:
@@ -33,7 +35,7 @@ def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Poli
     for number, (project, queue) in enumerate(queues.items()):
         rules = policy.rules(project)
         strict = rules.fifo or bool(rules.borrowing_limit)
-        line = (_WeighedLine if strict else _SortedLine)(project, queue, shares, turns)
+        line = (_WeighedLine if strict else _SortedLine)(project, queue, shares, user_order)
         lines.append(line)
         owners.append((line.standing.rank(), queue.oldest, project, number))
     heapq.heapify(owners)
@@ -74,11 +76,11 @@ class _Line:
     request: Request
     job: Job
 
-    def __init__(self, project: str, queue: ProjectQueue, shares: Shares, turns: Turns) -> None:
+    def __init__(self, project: str, queue: ProjectQueue, shares: Shares, user_order: UserOrder) -> None:
         self.project = project
         self.queue = queue
         self.standing = Standing(shares, project)
-        self._turns = turns
+        self._user_order = user_order
 
     def covers(self, request: Request) -> bool:
         """Whether the project's share covers so much more."""
@@ -88,14 +90,14 @@ class _Line:
 class _SortedLine(_Line):
     """A project of which anybody may pass anybody."""
 
-    _left: Iterator[tuple[TurnToBorrow, Request, Job]] | None = None
+    _left: Iterator[tuple[BorrowKey, Request, Job]] | None = None
 
     def advance(self) -> bool:
         """Goes on to the next job; returns whether there is one."""
         if self._left is None:
-            place = self._turns.place
+            place = self._user_order.place
             left = [
-                (turn_to_borrow(request, job, place(job)), request, job)
+                (borrow_key(request, job, place(job)), request, job)
                 for request, line in self.queue.left().items()
                 for job in line.by_place
             ]
@@ -104,9 +106,9 @@ class _SortedLine(_Line):
         found = next(self._left, None)
         if found is None:
             return False
-        turn, self.request, self.job = found
+        found_key, self.request, self.job = found
         self.standing.grant(self.request.amounts)
-        self.key = turn[2], turn[3], self.standing.rank(), order_across(self.job)
+        self.key = found_key[2], found_key[3], self.standing.rank(), order_across(self.job)
         return True
 
 
@@ -122,7 +124,7 @@ class _WeighedLine(_Line):
     def advance(self) -> bool:
         """As above."""
         fits = self._permits if self._limited else None
-        found = first_borrower(self.project, self.queue, fits, self.standing, self._turns)
+        found = first_borrower(self.project, self.queue, fits, self.standing, self._user_order)
         if found is None:
             return False
         self.key, _, self.request, self.job = found

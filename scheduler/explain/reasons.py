@@ -45,7 +45,9 @@ class Cases:
         self._policy = policy
         self._ledger = ledger
         # Units per type that are free and kept for nobody.
-        self.room = {kind: min(ledger.now.free(kind), ledger.later.free(kind)) for kind in policy.resource_types}
+        self.unreserved = {
+            resource: min(ledger.now.free(resource), ledger.later.free(resource)) for resource in policy.resource_types
+        }
         self._cases: dict[tuple[str, int, Request], Case] = {}
         self._largest: dict[str, list[tuple[str, str]]] = {}
         self._promised_to: dict[str, list[Promise]] = {}
@@ -70,21 +72,21 @@ class Cases:
         first: dict[str, int] = {}
         for promise in self._promised_to.get(project, ()):
             if not promise.claim:
-                for kind, amount in promise.amounts:
-                    first[kind] = max(first.get(kind, 0), amount)
+                for resource, amount in promise.amounts:
+                    first[resource] = max(first.get(resource, 0), amount)
         amounts = dict(request.amounts)
-        return {kind: (amounts.get(kind, 0), first.get(kind, 0)) for kind in sorted({*amounts, *first})}
+        return {resource: (amounts.get(resource, 0), first.get(resource, 0)) for resource in sorted({*amounts, *first})}
 
     def _case(self, job: Job, request: Request) -> Case:
         ledger, shares, project = self._ledger, self._ledger.shares, job.project_id
         covered = shares.covers(project, request.amounts)
-        unlent = {kind: 0 if covered else ledger.unlent(project, kind) for kind, _ in request.amounts}
-        room = {kind: self.room[kind] - unlent[kind] for kind, _ in request.amounts}
-        lacking = [kind for kind, amount in request.amounts if amount > room[kind]]
+        unlent = {resource: 0 if covered else ledger.unlent(project, resource) for resource, _ in request.amounts}
+        room = {resource: self.unreserved[resource] - unlent[resource] for resource, _ in request.amounts}
+        lacking = [resource for resource, amount in request.amounts if amount > room[resource]]
         code, also, unblock = ReasonCode.WAITING_FOR_POOL, list[ReasonCode](), ""
-        parts = [self._arithmetic(project, kind, amount, unlent[kind]) for kind, amount in request.amounts]
+        parts = [self._arithmetic(project, resource, amount, unlent[resource]) for resource, amount in request.amounts]
         holders = self.holding(lacking[0], None) if lacking else ()
-        within = all(amount <= shares.entitlement(project, kind) for kind, amount in request.amounts)
+        within = all(amount <= shares.entitlement(project, resource) for resource, amount in request.amounts)
         awaited = [promise for promise in self._promised_to.get(project, ()) if not promise.claim]
         if not lacking and awaited:
             code = ReasonCode.BEHIND_HIGHER_PRIORITY
@@ -136,15 +138,15 @@ class Cases:
 
     def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
         """Whether only room kept for jobs of higher priority in the same project is in the way."""
-        for kind, amount in request.amounts:
+        for resource, amount in request.amounts:
             kept = sum(
                 units
                 for promise in self._promised_to.get(job.project_id, ())
                 if promise.job.priority < job.priority
                 for other, units in promise.amounts
-                if other == kind
+                if other == resource
             )
-            if amount > min(self._free(kind), room[kind] + kept):
+            if amount > min(self._free(resource), room[resource] + kept):
                 return False
         return True
 
@@ -152,13 +154,13 @@ class Cases:
         """Of a job for which others were evicted."""
         own = self._ledger.leaving_for.get(promise.job.name, ())
         names = {job.name for job in own}
-        for kind, amount in promise.amounts:
-            if amount > self._free(kind) + sum(job.charged.get(kind, 0) for job in own):
-                names.update(self._stopping({kind}))  # it also counts on what others leave over
+        for resource, amount in promise.amounts:
+            if amount > self._free(resource) + sum(job.charged.get(resource, 0) for job in own):
+                names.update(self._stopping({resource}))  # it also counts on what others leave over
         stopping, shrinking = self._apart(names)
-        how = [f"by stopping {jobs_in_words(len(stopping))}"] if stopping else []
+        how = [f"by stopping {count_jobs(len(stopping))}"] if stopping else []
         if shrinking:
-            how.append(f"by taking extra replicas back from {jobs_in_words(len(shrinking))}")
+            how.append(f"by taking extra replicas back from {count_jobs(len(shrinking))}")
         return Reason(
             code=ReasonCode.WAITING_FOR_PREEMPTED,
             message=f"room is made for it {' and '.join(how)}; {self._needs(promise)}",
@@ -173,12 +175,14 @@ class Cases:
         Args:
             claimed: Units that it and all others with a promise would take of what is free now.
         """
-        stopping, shrinking = self._apart(self._stopping({kind for kind, _ in promise.amounts}))
-        by = [jobs_in_words(len(stopping))] if stopping else []
+        stopping, shrinking = self._apart(self._stopping({resource for resource, _ in promise.amounts}))
+        by = [count_jobs(len(stopping))] if stopping else []
         if shrinking:
-            by.append(f"extra replicas of {jobs_in_words(len(shrinking))}")
+            by.append(f"extra replicas of {count_jobs(len(shrinking))}")
         missing = {
-            kind: lacking for kind, _ in promise.amounts if (lacking := claimed[kind] - self._ledger.now.free(kind)) > 0
+            resource: lacking
+            for resource, _ in promise.amounts
+            if (lacking := claimed[resource] - self._ledger.now.free(resource)) > 0
         }
         return Reason(
             code=ReasonCode.WAITING_FOR_POOL,
@@ -190,9 +194,12 @@ class Cases:
         )
 
     def too_large(self, job: Job, request: Request, missing: Mapping[str, int]) -> Reason:
-        beyond = [(kind, amount) for kind, amount in request.amounts if amount > self._policy.total(kind)]
-        parts = [f"needs {amount} {kind}, and the whole pool has {self._policy.total(kind)}" for kind, amount in beyond]
-        needed = [f"{amount} {kind}" for kind, amount in beyond]
+        over = [(resource, amount) for resource, amount in request.amounts if amount > self._policy.total(resource)]
+        parts = [
+            f"needs {amount} {resource}, and the whole pool has {self._policy.total(resource)}"
+            for resource, amount in over
+        ]
+        needed = [f"{amount} {resource}" for resource, amount in over]
         return Reason(
             code=ReasonCode.EXCEEDS_POOL,
             message="; ".join(parts),
@@ -201,15 +208,15 @@ class Cases:
             missing=missing,
         )
 
-    def _stopping(self, kinds: set[str]) -> set[str]:
+    def _stopping(self, resource_types: set[str]) -> set[str]:
         """Names of the jobs that stop and hold one of the types, or give extra replicas of one back."""
         return {
             name
             for name, job in self._ledger.holders.items()
             if (
-                kinds & job.charged.keys()
+                resource_types & job.charged.keys()
                 if job.status is JobStatus.STOPPING or name in self._ledger.evictions
-                else name in self._ledger.extra and kinds & self._given_back(job).keys()
+                else name in self._ledger.extra and resource_types & self._given_back(job).keys()
             )
         }
 
@@ -226,74 +233,80 @@ class Cases:
 
     def _needs(self, promise: Promise) -> str:
         parts = [
-            f"needs {amount} {kind}, {self._free(kind)} of {self._policy.total(kind)} are free"
-            for kind, amount in promise.amounts
+            f"needs {amount} {resource}, {self._free(resource)} of {self._policy.total(resource)} are free"
+            for resource, amount in promise.amounts
         ]
         return "; ".join(parts)
 
-    def _arithmetic(self, project: str, kind: str, amount: int, unlent: int) -> str:
-        shares, free = self._ledger.shares, self._free(kind)
-        ordered = shares.ordered(project, kind)
+    def _arithmetic(self, project: str, resource_type: str, amount: int, unlent: int) -> str:
+        shares, free = self._ledger.shares, self._free(resource_type)
+        ordered = shares.ordered(project, resource_type)
         text = (
-            f"needs {amount} {kind}: project {project} holds {shares.held(project, kind)} of its "
-            f"{shares.entitlement(project, kind)}"
+            f"needs {amount} {resource_type}: project {project} holds {shares.held(project, resource_type)} of its "
+            f"{shares.entitlement(project, resource_type)}"
             + (f" and has {ordered} ordered" if ordered else "")
-            + f", {free} of {self._policy.total(kind)} are free"
+            + f", {free} of {self._policy.total(resource_type)} are free"
         )
-        room = max(self.room[kind], 0)
+        room = max(self.unreserved[resource_type], 0)
         reserved, unlent = free - room, min(unlent, room)
-        projects = min(reserved, self.reserved(kind))
+        projects = min(reserved, self.reserved(resource_type))
         if projects > 0:
-            text += f", {projects} of them reserved for {self._kept_for(kind)}"
+            text += f", {projects} of them reserved for {self._kept_for(resource_type)}"
         if reserved > projects:
             text += f", {reserved - projects} of them reserved for jobs whose room is being made"
         if unlent > 0:
             text += f", {unlent} of them for other projects, which do not lend them (lending_limit)"
         return text
 
-    def _kept(self, kind: str) -> list[tuple[str, KeptBack]]:
+    def _kept(self, resource_type: str) -> list[tuple[str, KeptBack]]:
         """What projects gave back a moment ago and is not lent yet, by project."""
-        return [(project, back) for (project, of), back in sorted(self._ledger.kept_back.items()) if of == kind]
+        return [
+            (project, back) for (project, of), back in sorted(self._ledger.kept_back.items()) if of == resource_type
+        ]
 
-    def _kept_for(self, kind: str) -> str:
-        kept = self._kept(kind)
+    def _kept_for(self, resource_type: str) -> str:
+        kept = self._kept(resource_type)
         names = [project for project, _ in kept[:_PROJECTS_SHOWN]]
         others = f" and {len(kept) - len(names)} more" if len(kept) > len(names) else ""
         until = time_of_day(max(back.until for _, back in kept))
         return f"project{'s' if len(kept) > 1 else ''} {', '.join(names)}{others} until {until}"
 
-    def reserved(self, kind: str) -> int:
+    def reserved(self, resource_type: str) -> int:
         """Units of the type that are reserved for projects."""
-        return sum(back.units for _, back in self._kept(kind))
+        return sum(back.units for _, back in self._kept(resource_type))
 
-    def reservations_end(self, kinds: Iterable[str]) -> str:
+    def reservations_end(self, resource_types: Iterable[str]) -> str:
         """When the last of the reservations for projects ends; empty if there is none."""
-        ends = [back.until for kind in kinds for _, back in self._kept(kind)]
+        ends = [back.until for resource in resource_types for _, back in self._kept(resource)]
         return time_of_day(max(ends)) if ends else ""
 
     def _reserved_until(self, request: Request, room: Mapping[str, int]) -> str:
         """The end of the reservations that alone keep the request from starting; empty where more is in the way."""
         ends = [0.0]
-        for kind, amount in request.amounts:
-            kept = self._kept(kind)
-            if amount > room[kind] + self.reserved(kind):
+        for resource, amount in request.amounts:
+            kept = self._kept(resource)
+            if amount > room[resource] + self.reserved(resource):
                 return ""
-            if amount > room[kind]:
+            if amount > room[resource]:
                 ends.append(max(back.until for _, back in kept))
         return time_of_day(max(ends)) if max(ends) else ""
 
-    def _free(self, kind: str) -> int:
-        return max(0, self._policy.total(kind) - self._ledger.taken[kind])
+    def _free(self, resource_type: str) -> int:
+        return max(0, self._policy.total(resource_type) - self._ledger.taken[resource_type])
 
-    def holding(self, kind: str, project: str | None) -> tuple[str, ...]:
+    def holding(self, resource_type: str, project: str | None) -> tuple[str, ...]:
         """Names of the jobs (of that project) that hold most of the type, the largest first; at most ten."""
-        largest = self._largest.get(kind)
+        largest = self._largest.get(resource_type)
         if largest is None:
             amounts = [
-                (-(job.demand if job.status is JobStatus.PENDING else job.charged).get(kind, 0), name, job.project_id)
+                (
+                    -(job.demand if job.status is JobStatus.PENDING else job.charged).get(resource_type, 0),
+                    name,
+                    job.project_id,
+                )
                 for name, job in self._ledger.holders.items()
             ]
-            largest = self._largest[kind] = [(name, of) for amount, name, of in sorted(amounts) if amount]
+            largest = self._largest[resource_type] = [(name, of) for amount, name, of in sorted(amounts) if amount]
         names = (name for name, of in largest if project is None or of == project)
         return tuple(itertools.islice(names, _HOLDERS_SHOWN))
 
@@ -324,18 +337,18 @@ def starts(first: str, missing: Mapping[str, int]) -> str:
     return f"{first} starts" + (f" and {more_free(missing)}" if missing else "")
 
 
-def jobs_in_words(count: int) -> str:
+def count_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
 def _are_gone(stopping: Sequence[str], shrinking: Sequence[str]) -> str:
-    gone = [_in_words(stopping, "is" if len(stopping) == 1 else "are")] if stopping else []
+    gone = [_gone(stopping, "is" if len(stopping) == 1 else "are")] if stopping else []
     if shrinking:
-        gone.append(_in_words([f"extra replicas of {name}" for name in shrinking], "are"))
+        gone.append(_gone([f"extra replicas of {name}" for name in shrinking], "are"))
     return " and ".join(gone)
 
 
-def _in_words(names: Sequence[str], verb: str) -> str:
+def _gone(names: Sequence[str], verb: str) -> str:
     more = len(names) - _HOLDERS_SHOWN
     others = f" and {more} other{'s' if more > 1 else ''}" if more > 0 else ""
     return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {verb} gone"
@@ -345,8 +358,8 @@ def more_slots(slots: int, own: int, user: str) -> str:
     """What lets a user take a slot of the bastion's own host: `slots` more, or that `own` of its jobs there end."""
     free = "1 more slot" if slots == 1 else f"{slots} more slots"
     text = f"{free} of the bastion's own host become{'s' * (slots == 1)} free"
-    return f"{text} or {jobs_in_words(own)} of user {user} end{'s' * (own == 1)} there" if own else text
+    return f"{text} or {count_jobs(own)} of user {user} end{'s' * (own == 1)} there" if own else text
 
 
 def more_free(missing: Mapping[str, int]) -> str:
-    return f"{' and '.join(f'{amount} more {kind}' for kind, amount in missing.items())} become free"
+    return f"{' and '.join(f'{amount} more {resource}' for resource, amount in missing.items())} become free"

@@ -9,11 +9,11 @@ from __future__ import annotations
 _SIZES_WEIGHED = 64
 
 
-class Ahead:
+class Shortfall:
     """The waiting jobs ahead of the one in hand, for one resource type."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, free: int) -> None:
+        self.free = free
         self.jobs = 0
         self.units = 0
         self._all_units = 0
@@ -40,7 +40,7 @@ class Ahead:
             first: The size up to which jobs ahead must start, too.
         """
         question = (amount, first)
-        needed = self._needed.get(question, max(amount, first, self.room))
+        needed = self._needed.get(question, max(amount, first, self.free))
         while needed < self._largest and len(self._units_of_size) <= _SIZES_WEIGHED:
             taken = 0
             for size, units in self._units_of_size.items():
@@ -52,4 +52,4 @@ class Ahead:
         else:
             needed = max(needed, self._all_units + amount)
         self._needed[question] = needed
-        return max(0, needed - self.room)
+        return max(0, needed - self.free)

@@ -21,7 +21,7 @@ from quota import Policy
 from scheduler.decide.admission import backoff_reason, waiting_since
 from scheduler.decide.capacity import Amounts, amounts_of
 from scheduler.decide.ledger import Ledger, Promise
-from scheduler.decide.user_order import Turns
+from scheduler.decide.user_order import UserOrder
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.explain.queue_order import queue_order
 from scheduler.explain.reasons import (
@@ -29,12 +29,12 @@ from scheduler.explain.reasons import (
     Cases,
     behind_first,
     behind_overdue,
-    jobs_in_words,
+    count_jobs,
     more_free,
     more_slots,
     starts,
 )
-from scheduler.explain.shortfall import Ahead
+from scheduler.explain.shortfall import Shortfall
 from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 
 
@@ -51,8 +51,8 @@ class _InFront:
     impossible: list[Job] = field(default_factory=list)
 
     def grow(self, amounts: Amounts) -> None:
-        for kind, amount in amounts:
-            self.largest[kind] = max(self.largest.get(kind, 0), amount)
+        for resource, amount in amounts:
+            self.largest[resource] = max(self.largest.get(resource, 0), amount)
 
 
 class Explainer:
@@ -62,7 +62,7 @@ class Explainer:
         self,
         policy: Policy,
         ledger: Ledger,
-        turns: Turns,
+        user_order: UserOrder,
         backing_off: Sequence[Job],
         waiting: Mapping[str, ProjectQueue],
     ) -> None:
@@ -72,27 +72,27 @@ class Explainer:
         self._asked_first = {project: dict(amounts_of(job.demand)) for project, job in self._overdue.items()}
         self._policy = policy
         self._ledger = ledger
-        self._turns = turns
+        self._user_order = user_order
         self._cases = Cases(policy, ledger)
-        self._limits: dict[tuple[str, str], Ahead] = {}
+        self._limits: dict[tuple[str, str], Shortfall] = {}
         self._front: dict[str, _InFront] = {}
         self._plain: dict[str, bool] = {}
         self._outside: dict[str, list[Job]] = {}
         for job in (*backing_off, *(promise.job for promise in ledger.promises.values())):
             if policy.rules(job.project_id).fifo:
                 self._outside.setdefault(job.project_id, []).append(job)
-        self._ahead = {kind: Ahead(room) for kind, room in self._cases.room.items()}
+        self._shortfalls = {resource: Shortfall(room) for resource, room in self._cases.unreserved.items()}
         # Jobs that were told why they wait: who waits for a slot only or not, and of each project.
-        self._told = Counter[bool]()
+        self._explained = Counter[bool]()
         # Jobs ahead that wait for a slot, by user.
         self._slots_ahead = Counter[str]()
-        self._told_of = Counter[str]()
+        self._explained_in = Counter[str]()
 
     def queue(
         self,
         promised: Sequence[Promise],
         too_large: Sequence[Job],
-        beyond: Sequence[tuple[Job, Reason]],
+        over_ceiling: Sequence[tuple[Job, Reason]],
     ) -> list[Decision]:
         """Decisions in order of the queue.
 
@@ -106,16 +106,16 @@ class Explainer:
         for promise in promised:
             # More free capacity would first start those whose room is still being made.
             kept = dict(promise.kept)
-            for kind, amount in promise.amounts:
-                claimed[kind] = claimed.get(kind, 0) + amount - kept[kind]
-                self._ahead[kind].add(amount - kept[kind], False)
+            for resource, amount in promise.amounts:
+                claimed[resource] = claimed.get(resource, 0) + amount - kept[resource]
+                self._shortfalls[resource].add(amount - kept[resource], False)
         for promise in promised:
             reason = self._cases.claim(promise) if promise.claim else self._cases.awaiting(promise, claimed)
             decisions.append(self._wait(promise.job, reason, slots=False))
         impossible: dict[str, Reason | None] = {job.name: None for job in too_large}
-        impossible.update((job.name, reason) for job, reason in beyond)
-        queues = self._with_impossible([*too_large, *(job for job, _ in beyond)])
-        for _, request, job in queue_order(queues, self._ledger.shares, self._policy, self._turns):
+        impossible.update((job.name, reason) for job, reason in over_ceiling)
+        queues = self._with_impossible([*too_large, *(job for job, _ in over_ceiling)])
+        for _, request, job in queue_order(queues, self._ledger.shares, self._policy, self._user_order):
             competes = not impossible or job.name not in impossible
             has_slot = self._ledger.has_slot(request)
             if competes:
@@ -132,18 +132,18 @@ class Explainer:
     def _with_impossible(self, jobs: Sequence[Job]) -> dict[str, ProjectQueue]:
         """What is left of the queues, and those jobs."""
         waiting = self._waiting
-        besides: dict[str, list[Job]] = {}
+        extra_jobs: dict[str, list[Job]] = {}
         for job in jobs:
-            besides.setdefault(job.project_id, []).append(job)
+            extra_jobs.setdefault(job.project_id, []).append(job)
         queues = {}
-        for project in sorted({*waiting, *besides}):
+        for project in sorted({*waiting, *extra_jobs}):
             queue = waiting[project].left() if project in waiting else {}
-            if queue or project in besides:
+            if queue or project in extra_jobs:
                 fifo = self._policy.rules(project).fifo
                 queues[project] = ProjectQueue(
                     queue,
-                    self._turns.place,
-                    besides=besides.get(project, ()),
+                    self._user_order.place,
+                    extra_jobs=extra_jobs.get(project, ()),
                     fifo=fifo,
                     overdue=self._overdue.get(project),
                 )
@@ -154,8 +154,8 @@ class Explainer:
         if competes and not has_slot:
             self._slots_ahead[request.user] += 1
         if has_slot:  # more free capacity would not start the others
-            for kind, amount in request.amounts:
-                self._ahead[kind].add(amount, competes)
+            for resource, amount in request.amounts:
+                self._shortfalls[resource].add(amount, competes)
         if self._is_plain(job.project_id):
             return
         front = self._front.setdefault(job.project_id, _InFront())
@@ -164,9 +164,9 @@ class Explainer:
             front.grow(request.amounts)
         else:
             front.impossible.append(job)
-        for kind, amount in request.amounts:
-            front.asked[kind] = front.asked.get(kind, 0) + amount
-            limit = self._limit(job.project_id, kind)
+        for resource, amount in request.amounts:
+            front.asked[resource] = front.asked.get(resource, 0) + amount
+            limit = self._limit(job.project_id, resource)
             if has_slot and limit is not None:
                 limit.add(amount, competes)
 
@@ -175,18 +175,18 @@ class Explainer:
         plain = self._plain.get(project)
         if plain is None:
             rules = self._policy.rules(project)
-            plain = not (rules.fifo or rules.borrowing_limit or self._ledger.lending_little)
+            plain = not (rules.fifo or rules.borrowing_limit or self._ledger.limited_lenders)
             self._plain[project] = plain
         return plain
 
-    def _limit(self, project: str, kind: str) -> Ahead | None:
+    def _limit(self, project: str, resource_type: str) -> Shortfall | None:
         """The project's waiting jobs against its borrowing limit; None where it has none."""
-        room = self._ledger.shares.below_limit(project, kind)
+        room = self._ledger.shares.below_limit(project, resource_type)
         if room is None:
             return None
-        limit = self._limits.get((project, kind))
+        limit = self._limits.get((project, resource_type))
         if limit is None:
-            limit = self._limits[project, kind] = Ahead(room)
+            limit = self._limits[project, resource_type] = Shortfall(room)
         return limit
 
     def _missing(
@@ -197,26 +197,26 @@ class Explainer:
         largest = {} if overdue is None else self._asked_first[job.project_id]
         if self._is_plain(job.project_id):
             missing = {}
-            for kind in sorted({*wanted, *largest}) if largest else wanted:
-                amount, first = wanted.get(kind, (0, 0))
-                lacking = self._ahead[kind].missing(amount, max(first, largest.get(kind, 0)))
+            for resource in sorted({*wanted, *largest}) if largest else wanted:
+                amount, first = wanted.get(resource, (0, 0))
+                lacking = self._shortfalls[resource].missing(amount, max(first, largest.get(resource, 0)))
                 if lacking > 0:
-                    missing[kind] = lacking
+                    missing[resource] = lacking
             return missing, {}
         front = self._front.get(job.project_id) or _InFront()
         if not self._policy.rules(job.project_id).fifo:
             return self._lacking_for(job, request, wanted, front.asked, largest)
         largest = dict(front.largest)
         for other in self._outside.get(job.project_id, ()):
-            if self._turns.place(other) < self._turns.place(job):
-                for kind, amount in amounts_of(other.demand):
-                    largest[kind] = max(largest.get(kind, 0), amount)
+            if self._user_order.place(other) < self._user_order.place(job):
+                for resource, amount in amounts_of(other.demand):
+                    largest[resource] = max(largest.get(resource, 0), amount)
         missing, over = self._lacking_for(job, request, wanted, front.asked, largest)
         if front.impossible and (missing or over):
             # So much more might let those in front compete that could not before, and nobody passes them.
             for other in front.impossible:
-                for kind, amount in amounts_of(other.demand):
-                    largest[kind] = max(largest.get(kind, 0), amount)
+                for resource, amount in amounts_of(other.demand):
+                    largest[resource] = max(largest.get(resource, 0), amount)
             missing, over = self._lacking_for(job, request, wanted, front.asked, largest)
         return missing, over
 
@@ -232,16 +232,16 @@ class Explainer:
         over: dict[str, int] = {}
         project = job.project_id
         own = self._ledger.shares.covers(project, request.amounts, asked)
-        for kind in sorted({*wanted, *largest}):
-            amount, first = wanted.get(kind, (0, 0))
+        for resource in sorted({*wanted, *largest}):
+            amount, first = wanted.get(resource, (0, 0))
             # What others never lend has to stay free, unless the job is within its own project's share.
-            kept = 0 if own or not amount else self._ledger.unlent(project, kind)
-            lacking = self._ahead[kind].missing(amount + kept, max(first, largest.get(kind, 0)))
+            kept = 0 if own or not amount else self._ledger.unlent(project, resource)
+            lacking = self._shortfalls[resource].missing(amount + kept, max(first, largest.get(resource, 0)))
             if lacking > 0:
-                missing[kind] = lacking
-            limit = self._limit(project, kind)
-            if limit is not None and (lacking := limit.missing(amount, largest.get(kind, 0))) > 0:
-                over[kind] = lacking
+                missing[resource] = lacking
+            limit = self._limit(project, resource)
+            if limit is not None and (lacking := limit.missing(amount, largest.get(resource, 0))) > 0:
+                over[resource] = lacking
         return missing, over
 
     def backing_off(self, job: Job) -> Decision:
@@ -262,14 +262,14 @@ class Explainer:
         return Decision(name=job.name, verdict=Verdict.WAIT, reason=reason)
 
     def _wait(self, job: Job, reason: Reason, *, slots: bool) -> Decision:
-        self._told[slots] += 1
-        self._told_of[job.project_id] += 1
+        self._explained[slots] += 1
+        self._explained_in[job.project_id] += 1
         return Decision(
             name=job.name,
             verdict=Verdict.WAIT,
             reason=reason,
-            position=self._told[slots],
-            position_in_project=self._told_of[job.project_id],
+            position=self._explained[slots],
+            position_in_project=self._explained_in[job.project_id],
         )
 
     def _reason(self, job: Job, request: Request) -> Reason:
@@ -277,11 +277,11 @@ class Explainer:
         slots = self._slots_missing(request)
         missing, over = self._missing(job, request, case.wanted)
         text = case.text
-        for kind in missing:
-            ahead = self._ahead[kind]
-            if ahead.jobs:
-                asks = "asks" if ahead.jobs == 1 else "ask"
-                text += f"; {jobs_in_words(ahead.jobs)} ahead of it {asks} for {ahead.units} {kind}"
+        for resource in missing:
+            shortfall = self._shortfalls[resource]
+            if shortfall.jobs:
+                asks = "asks" if shortfall.jobs == 1 else "ask"
+                text += f"; {count_jobs(shortfall.jobs)} ahead of it {asks} for {shortfall.units} {resource}"
         first = "" if self._is_plain(job.project_id) else self._before(job)
         overdue = None if first else self._held_by(job)
         if overdue is None:
@@ -312,23 +312,27 @@ class Explainer:
     def _within_pool(self, missing: Mapping[str, int]) -> Mapping[str, int]:
         """What is missing, or nothing if less than that is in use: then so much can never become free."""
         taken = self._ledger.taken
-        return missing if all(units <= taken[kind] for kind, units in missing.items()) else NOTHING
+        return missing if all(units <= taken[resource] for resource, units in missing.items()) else NOTHING
 
     def _unblock(self, case: Case, condition: str, missing: Mapping[str, int]) -> str:
         """The condition, a whole one or one that ends with the word that joins it, with what is missing."""
         if not missing:
             return condition
         more = more_free(missing)
-        jobs = max(self._ahead[kind].jobs for kind in missing)
+        jobs = max(self._shortfalls[resource].jobs for resource in missing)
         if self._within_pool(missing):
             if case.reserved_until and not jobs:
                 more = f"the reservation ends at {case.reserved_until}, or {more}"
         elif jobs:  # they come one after the other
-            more = f"{jobs_in_words(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
+            more = f"{count_jobs(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
         elif until := self._cases.reservations_end(missing):
             reserved = self._cases.reserved
-            besides = {kind: units - reserved(kind) for kind, units in missing.items() if units > reserved(kind)}
-            more = f"the reservation ends at {until}" + (f" and {more_free(besides)}" if besides else "")
+            extra = {
+                resource: units - reserved(resource)
+                for resource, units in missing.items()
+                if units > reserved(resource)
+            }
+            more = f"the reservation ends at {until}" + (f" and {more_free(extra)}" if extra else "")
         whole = condition and not condition.endswith(" ")
         return f"{condition}, and {more}" if whole else condition + more
 
@@ -349,12 +353,12 @@ class Explainer:
         """The job of its project that has to start first; empty if there is none, or jobs may be passed."""
         if not self._policy.rules(job.project_id).fifo:
             return ""
-        place = self._turns.place(job)
-        outside = [other for other in self._outside.get(job.project_id, ()) if self._turns.place(other) < place]
+        place = self._user_order.place(job)
+        outside = [other for other in self._outside.get(job.project_id, ()) if self._user_order.place(other) < place]
         if outside:
-            return min(outside, key=self._turns.place).name
+            return min(outside, key=self._user_order.place).name
         front = self._front.get(job.project_id)
-        if front is None or front.first is None or self._turns.place(front.first) > place:
+        if front is None or front.first is None or self._user_order.place(front.first) > place:
             return ""
         return front.first.name
 
@@ -367,16 +371,16 @@ class Explainer:
         """Of a job for which its project would have to hold more than its borrowing limit allows."""
         shares = self._ledger.shares
         parts, raised = [], []
-        for kind, amount in over.items():
-            limit, own = shares.limit(project, kind) or 0, shares.entitlement(project, kind)
-            ahead = self._limits[project, kind]
+        for resource, amount in over.items():
+            limit, own = shares.limit(project, resource) or 0, shares.entitlement(project, resource)
+            shortfall = self._limits[project, resource]
             parts.append(
-                f"project {project} may hold {limit} {kind} (its {own} and a borrowing_limit of {limit - own}) "
-                f"and holds {shares.held(project, kind)}"
-                + (f" and has {shares.ordered(project, kind)} ordered" if shares.ordered(project, kind) else "")
-                + (f", and its jobs ahead ask for {ahead.units}" if ahead.units else "")
+                f"project {project} may hold {limit} {resource} (its {own} and a borrowing_limit of {limit - own}) "
+                f"and holds {shares.held(project, resource)}"
+                + (f" and has {shares.ordered(project, resource)} ordered" if shares.ordered(project, resource) else "")
+                + (f", and its jobs ahead ask for {shortfall.units}" if shortfall.units else "")
             )
-            raised.append(f"{amount} {kind}")
+            raised.append(f"{amount} {resource}")
         unblock = f"jobs of project {project} end that hold {' and '.join(raised)}, or an admin raises its "
         unblock += f"borrowing_limit by {' and '.join(raised)}"
         unblock += f"; and {more_free(reason.missing)}" if reason.missing else ""

@@ -22,7 +22,7 @@ SAMPLES_MIN = 5
 _Level = tuple[object, ...]
 
 
-class WorkKind(NamedTuple):
+class JobProfile(NamedTuple):
     """What makes jobs alike as to how long they take.
 
     Attributes:
@@ -34,8 +34,8 @@ class WorkKind(NamedTuple):
     demand: Amounts
 
     @staticmethod
-    def of(job: Job) -> WorkKind:
-        return WorkKind(job.project_id, job.user_id, amounts_of(job.demand))
+    def of(job: Job) -> JobProfile:
+        return JobProfile(job.project_id, job.user_id, amounts_of(job.demand))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Durations:
     """What is known of how long jobs hold their capacity."""
 
     def __init__(
-        self, history: Iterable[tuple[WorkKind, float]] = (), declared: Mapping[str, float] | None = None
+        self, history: Iterable[tuple[JobProfile, float]] = (), declared: Mapping[str, float] | None = None
     ) -> None:
         """What is known.
 
@@ -65,9 +65,9 @@ class Durations:
         """
         self._declared = dict(declared or {})
         levels: dict[_Level, list[float]] = {}
-        for kind, seconds in history:
+        for profile, seconds in history:
             if seconds > 0:
-                for level in _levels(kind):
+                for level in _levels(profile):
                     levels.setdefault(level, []).append(seconds)
         self._totals = {level: tuple(sorted(found)) for level, found in levels.items()}
 
@@ -76,7 +76,7 @@ class Durations:
         declared = self._declared.get(job.name)
         if declared is not None and declared > age:
             return Remaining(totals=(declared,), age=age)
-        for level in _levels(WorkKind.of(job)):
+        for level in _levels(JobProfile.of(job)):
             totals = self._totals.get(level, ())
             first = bisect_right(totals, age)
             if len(totals) - first >= SAMPLES_MIN:
@@ -84,11 +84,11 @@ class Durations:
         return None
 
 
-def _levels(kind: WorkKind) -> tuple[_Level, ...]:
+def _levels(profile: JobProfile) -> tuple[_Level, ...]:
     """From the nearest to the farthest."""
     return (
-        (kind.project_id, kind.user_id, kind.demand),
-        (kind.project_id, kind.demand),
-        (kind.project_id,),
+        (profile.project_id, profile.user_id, profile.demand),
+        (profile.project_id, profile.demand),
+        (profile.project_id,),
         (),
     )

@@ -28,11 +28,11 @@ from scheduler.simulation.durations import Durations, Remaining
 from scheduler.simulation.future import NEVER, Future
 
 # Waiting jobs ahead of the asked ones that take part. Behind so many, an answer would be a guess about guesses.
-AHEAD_MAX = 1000
+JOBS_AHEAD_MAX = 1000
 # Fewer draws do not tell the tails.
 DRAWS_MIN = 20
 # Waiting jobs behind the asked ones that take part.
-BEHIND_MAX = 200
+JOBS_BEHIND_MAX = 200
 # So many decisions are free, so many come one every `_STEP_SECONDS`, and the rest each `_STEP_PART` of the time later.
 _FREE_STEPS = 20
 _EVEN_STEPS = 20
@@ -102,10 +102,10 @@ def forecast(
     left = [name for name in waiting if name not in answers]
     if not left:
         return answers
-    if ahead > AHEAD_MAX:
-        why = f"{ahead} jobs are ahead of it; behind more than {AHEAD_MAX} nobody can tell"
+    if ahead > JOBS_AHEAD_MAX:
+        why = f"{ahead} jobs are ahead of it; behind more than {JOBS_AHEAD_MAX} nobody can tell"
         return answers | dict.fromkeys(left, Eta(why=why))
-    names = {*queue[: ahead + 1 + BEHIND_MAX], *left}
+    names = {*queue[: ahead + 1 + JOBS_BEHIND_MAX], *left}
     jobs = [job for job in snapshot.jobs if job.status is not JobStatus.PENDING or job.name in names]
     starts, tried, unknown = _draw_all(
         replace(snapshot, jobs=tuple(sorted(jobs, key=lambda job: job.name))),

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 from quota import Policy
 from scheduler.decide.capacity import amounts_of
-from scheduler.decide.cooldown import rests_until
+from scheduler.decide.cooldown import cooldown_until
 from scheduler.decide.deadline import DEADLINE_SECONDS
 from scheduler.decide.lending import RESTART_SECONDS, RecentHoldings
-from scheduler.model import HeldOfLate, Job, JobStatus, Plan, Reason, Snapshot, Verdict
+from scheduler.model import Job, JobStatus, Plan, Reason, RecentUnits, Snapshot, Verdict
 from scheduler.scheduling import Scheduler
 from scheduler.usage_history import UsageHistory
 
@@ -95,10 +95,10 @@ class Future:
                 self._end(job.name, now + self._stopping_seconds(job))
             elif job.not_before is not None and job.not_before > now:
                 self._end("", job.not_before)
-            elif (rested := rests_until(job)) is not None and rested > now:
-                self._end("", rested)
-        for kinds in snapshot.held_recently.values():
-            for steps in kinds.values():
+            elif (cooldown_end := cooldown_until(job)) is not None and cooldown_end > now:
+                self._end("", cooldown_end)
+        for resource_types in snapshot.held_recently.values():
+            for steps in resource_types.values():
                 for until, _ in steps:
                     self._end("", until + _MOMENT_SECONDS)
 
@@ -170,7 +170,7 @@ class Future:
         )
         return [*self.holdings, *begun]
 
-    def _note_holdings(self, now: float) -> Mapping[str, Mapping[str, HeldOfLate]]:
+    def _note_holdings(self, now: float) -> Mapping[str, Mapping[str, RecentUnits]]:
         return self._recent.note(self._jobs.values(), now, self._policy, self._snapshot.restart_seconds)
 
     def _end(self, name: str, instant: float) -> None:
@@ -234,14 +234,16 @@ class Future:
         # What a project gave back is lent to others only then.
         kept = self._policy.rules(job.project_id).keep_idle_seconds
         if kept is None:
-            costs = (self._snapshot.restart_seconds.get(kind, RESTART_SECONDS) for kind, _ in amounts_of(job.demand))
+            costs = (
+                self._snapshot.restart_seconds.get(resource, RESTART_SECONDS) for resource, _ in amounts_of(job.demand)
+            )
             kept = min(max(costs, default=0.0), RESTART_SECONDS)
         if kept:
             self._end("", self.now + kept + _MOMENT_SECONDS)
         if job.status is JobStatus.STOPPING and job.evicted_for is not None:
             # It competes again.
-            if (rested := rests_until(job)) is not None:
-                self._end("", rested)
+            if (cooldown_end := cooldown_until(job)) is not None:
+                self._end("", cooldown_end)
             self._jobs[name] = replace(
                 job,
                 status=JobStatus.PENDING,

@@ -156,11 +156,11 @@ def _bar(admission: Admission, job: Job, now: float) -> str:
         return admission.refusal(job, now).message
     policy = admission.policy
     if not admission.exceeds_pool(job):
-        return admission.beyond_project(job, now).message if admission.exceeds_project(job) else ""
+        return admission.project_ceiling_reason(job, now).message if admission.exceeds_project(job) else ""
     parts = (
-        f"{amount} {kind} of {policy.total(kind)}"
-        for kind, amount in sorted(job.demand.items())
-        if amount > policy.total(kind)
+        f"{amount} {resource} of {policy.total(resource)}"
+        for resource, amount in sorted(job.demand.items())
+        if amount > policy.total(resource)
     )
     return f"asks for more than the whole pool: {', '.join(parts)}"
 
@@ -168,21 +168,21 @@ def _bar(admission: Admission, job: Job, now: float) -> str:
 def _held(jobs: Iterable[Job]) -> dict[tuple[str, str], int]:
     held: dict[tuple[str, str], int] = {}
     for job in jobs:
-        for kind, amount in job.charged.items():
-            held[job.project_id, kind] = held.get((job.project_id, kind), 0) + amount
+        for resource, amount in job.charged.items():
+            held[job.project_id, resource] = held.get((job.project_id, resource), 0) + amount
     return held
 
 
 def _borrowing(staying: Iterable[Job], before: Policy | None, after: Policy) -> tuple[Borrowing, ...]:
     found = []
-    for (project, kind), held in sorted(_held(staying).items()):
-        entitlement = after.entitlement(project, kind)
-        former = before.entitlement(project, kind) if before is not None else 0
+    for (project, resource), held in sorted(_held(staying).items()):
+        entitlement = after.entitlement(project, resource)
+        former = before.entitlement(project, resource) if before is not None else 0
         if held > entitlement and entitlement < former:
             found.append(
                 Borrowing(
                     project=project,
-                    resource_type=kind,
+                    resource_type=resource,
                     held=held,
                     entitlement_before=former,
                     entitlement=entitlement,
@@ -193,10 +193,10 @@ def _borrowing(staying: Iterable[Job], before: Policy | None, after: Policy) -> 
 
 def _overfull(staying: Iterable[Job], after: Policy) -> tuple[Overfull, ...]:
     used: dict[str, int] = {}
-    for (_, kind), held in _held(staying).items():
-        used[kind] = used.get(kind, 0) + held
+    for (_, resource), held in _held(staying).items():
+        used[resource] = used.get(resource, 0) + held
     return tuple(
-        Overfull(resource_type=kind, used=amount, total=after.total(kind))
-        for kind, amount in sorted(used.items())
-        if amount > after.total(kind)
+        Overfull(resource_type=resource, used=amount, total=after.total(resource))
+        for resource, amount in sorted(used.items())
+        if amount > after.total(resource)
     )

@@ -69,8 +69,8 @@ def outlook(
         for one in snapshots
     ]
     asked.sort(key=lambda job: (places[0].get(job.name, len(waiting)), job.queued_at, job.name))
-    told = (Queued(job=job, before=etas[0][job.name], after=etas[1][job.name]) for job in asked)
-    return tuple(told), len(waiting) - len(asked)
+    queued = (Queued(job=job, before=etas[0][job.name], after=etas[1][job.name]) for job in asked)
+    return tuple(queued), len(waiting) - len(asked)
 
 
 def _places(plan: Plan) -> dict[str, int]:

@@ -76,7 +76,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class ReplaySummary:
     """One file's replay. `never`: the jobs that do not start, in order of submission, and why."""
 
     projects: Mapping[str, Tally]
@@ -90,8 +90,8 @@ class Comparison:
 
     begin: float
     end: float
-    before: Story
-    after: Story
+    before: ReplaySummary
+    after: ReplaySummary
 
 
 def compare(
@@ -123,15 +123,15 @@ def compare(
     tries, shortest = 0, min(_SHORTEST_SECONDS, end - begin)
     while tries < _TRIES and end - begin >= shortest:
         tries += 1
-        stories = []
+        summaries = []
         for policy in (before, after):
             replay = _Replay(past, policy, begin=begin, end=end, settings=settings)
             if not replay.run(work_max, tick):
                 begin = end - _CAUTION * min(replay.came_to - begin, end - begin)
                 break
-            stories.append(replay.story())
+            summaries.append(replay.summary())
         else:
-            return Comparison(begin=begin, end=end, before=stories[0], after=stories[1])
+            return Comparison(begin=begin, end=end, before=summaries[0], after=summaries[1])
     return None
 
 
@@ -195,16 +195,16 @@ class _Replay:
             if not future.advance(future.now + tick, self._end + _PATIENCE_SECONDS):
                 return True
 
-    def story(self) -> Story:
+    def summary(self) -> ReplaySummary:
         """What became of the jobs."""
         future = self._future
         whole: dict[str, float] = defaultdict(float)
         held: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for holding in future.held_until(self._end):
             seconds = max(0.0, min(holding.end, self._end) - max(holding.begin, self._begin))
-            for kind, amount in holding.job.charged.items():
-                held[holding.job.project_id][kind] += seconds * amount
-                whole[kind] += seconds * amount
+            for resource, amount in holding.job.charged.items():
+                held[holding.job.project_id][resource] += seconds * amount
+                whole[resource] += seconds * amount
         evicted = Counter(name for name, instant in future.evicted if instant <= self._end)
         never = sorted(self._to_start - future.started.keys(), key=lambda name: (self._jobs[name].queued_at, name))
         names: dict[str, list[str]] = defaultdict(list)
@@ -227,7 +227,7 @@ class _Replay:
                 held=dict(sorted(units.items())),
             )
 
-        return Story(
+        return ReplaySummary(
             projects={project: tally(members, held[project]) for project, members in sorted(names.items())},
             total=tally(self._jobs, whole),
             never=tuple(

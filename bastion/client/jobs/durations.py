@@ -18,7 +18,7 @@ from bastion.core.model.job_record import Cause
 from bastion.core.status.jobs import published_jobs
 from scheduler import Job, JobStatus
 from scheduler.decide.capacity import amounts_of
-from scheduler.simulation.durations import Durations, WorkKind
+from scheduler.simulation.durations import Durations, JobProfile
 from scheduler.simulation.whatif import PastJob
 
 # An attempt that ended so gave its capacity back by itself; the others would have gone on.
@@ -52,12 +52,12 @@ def declared_durations(client: Client) -> dict[str, float]:
     return found
 
 
-def past_durations(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]]:
+def past_durations(results: Iterable[Result]) -> Iterator[tuple[JobProfile, float]]:
     """How long ended jobs held their capacity in the attempt that was their last, if it ended by itself."""
     for result in results:
         past = _past_job(result, result.name)
         if past is not None and result.attempts[-1].cause in _BY_ITSELF:
-            yield WorkKind.of(past.job), past.seconds
+            yield JobProfile.of(past.job), past.seconds
 
 
 def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Durations, now: float) -> list[PastJob]:

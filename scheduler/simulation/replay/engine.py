@@ -109,7 +109,7 @@ class ReplayPolicy(Protocol):
     """
 
     @property
-    def restless(self) -> bool: ...
+    def time_dependent(self) -> bool: ...
 
     def decide(self, state: State, now: float, /) -> Sequence[Round]:
         """What is done at this tick, in order; after each round everything must fit the pool."""
@@ -218,11 +218,11 @@ class Replay:
                 self._state.changed.add(job.index)
                 changed = True
                 latest = at_tick
-            if changed or self._policy.restless:
+            if changed or self._policy.time_dependent:
                 changed = self._decide(at_tick)
             self._settle(at_tick)
             tick += 1
-            if not changed and not self._policy.restless:
+            if not changed and not self._policy.time_dependent:
                 # Nothing to decide before the next arrival or end.
                 soon = min(
                     arriving[0].trace.submit if arriving else float("inf"),

@@ -13,7 +13,7 @@ from scheduler.simulation.replay.trace import Window
 class Fifo:
     """One queue for all: the oldest job first, and nobody passes it."""
 
-    restless = False
+    time_dependent = False
 
     def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         start, free = [], state.free
@@ -32,7 +32,7 @@ class Static:
     Jobs larger than their project's part can never run: leave them out of the window (`private_window`).
     """
 
-    restless = False
+    time_dependent = False
 
     def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         start = []
@@ -54,7 +54,7 @@ class Greedy:
     fit what is left of the pool is passed over.
     """
 
-    restless = False
+    time_dependent = False
 
     def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         pool, shares, jobs = state.window.pool, state.window.shares, state.jobs

@@ -19,7 +19,7 @@ from typing import Any
 from quota import Policy
 from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot, Verdict
 from scheduler.decide.lending import RecentHoldings
-from scheduler.model import HeldOfLate
+from scheduler.model import RecentUnits
 from scheduler.simulation.replay.engine import ReplayJob, Round, State
 from scheduler.simulation.replay.trace import TraceError, Window
 
@@ -32,26 +32,32 @@ def only_type(policy: Policy) -> str:
     Raises:
         TraceError: the quota file has none, or several.
     """
-    kinds = policy.resource_types
-    if len(kinds) != 1:
+    resource_types = policy.resource_types
+    if len(resource_types) != 1:
         raise TraceError(
-            f"a trace has chips of one kind, and the quota file has {len(kinds)} resource types"
-            f"{': ' if kinds else ''}{', '.join(kinds)}; replay with a quota file that has exactly one"
+            f"a trace has chips of one type, but the quota file has {len(resource_types)} resource types"
+            f"{': ' if resource_types else ''}{', '.join(resource_types)}; use a quota file with exactly one"
         )
-    return kinds[0]
+    return resource_types[0]
 
 
-def shares_of(policy: Policy, kind: str) -> dict[str, float]:
+def shares_of(policy: Policy, resource_type: str) -> dict[str, float]:
     """Each project's part of the pool, for the projects that have a weight of the type."""
-    weights = {project: kinds[kind] for project, kinds in policy.weights.items() if kind in kinds}
+    weights = {
+        project: resource_types[resource_type]
+        for project, resource_types in policy.weights.items()
+        if resource_type in resource_types
+    }
     whole = sum(weights.values())
     return {project: weight / whole if whole else 0.0 for project, weight in weights.items()}
 
 
-def scaled(policy: Policy, kind: str, window: Window) -> tuple[Policy, Window]:
+def scaled(policy: Policy, resource_type: str, window: Window) -> tuple[Policy, Window]:
     """The same quotas on the window's pool, as one tier, and the window with exactly the entitlements they give."""
-    sized = replace(policy, tiers=({kind: window.pool},))
-    return sized, replace(window, entitlements={project: sized.entitlement(project, kind) for project in window.shares})
+    sized = replace(policy, tiers=({resource_type: window.pool},))
+    return sized, replace(
+        window, entitlements={project: sized.entitlement(project, resource_type) for project in window.shares}
+    )
 
 
 class Production:
@@ -61,11 +67,13 @@ class Production:
         restless: Whether anybody waits: holds, backoffs and deadlines pass with time alone.
     """
 
-    def __init__(self, policy: Policy, kind: str, plan: Callable[[Snapshot, float], Plan] | None = None) -> None:
+    def __init__(
+        self, policy: Policy, resource_type: str, plan: Callable[[Snapshot, float], Plan] | None = None
+    ) -> None:
         """`policy` is already on the window's pool (`scaled`); its membership is not checked."""
-        self.restless = False
+        self.time_dependent = False
         self._policy = policy
-        self._kind = kind
+        self._resource_type = resource_type
         self._plan = plan or Scheduler().schedule
         self._jobs: dict[int, Job] = {}
         self._index: dict[str, int] = {}
@@ -75,7 +83,7 @@ class Production:
         self._checkpoints: list[tuple[float, int, int]] = []
         self._checkpointed_at: dict[int, float] = {}
         self._recent = RecentHoldings()
-        self._held_recently: Mapping[str, Mapping[str, HeldOfLate]] = {}
+        self._held_recently: Mapping[str, Mapping[str, RecentUnits]] = {}
 
     def decide(self, state: State, now: float, /) -> Sequence[Round]:
         for index in sorted(state.changed):
@@ -91,7 +99,7 @@ class Production:
             # Only whom the first plan made room for, and who fits besides.
             claimants = self._start(self._ask(now), now)
             self._note_promises(plan.promised - {state.jobs[index].trace.name for index in claimants})
-        self.restless = bool(stopped) or any(job.status is JobStatus.PENDING for job in self._jobs.values())
+        self.time_dependent = bool(stopped) or any(job.status is JobStatus.PENDING for job in self._jobs.values())
         return Round((), started), Round(stopped, claimants)
 
     def _ask(self, now: float) -> Plan:
@@ -150,7 +158,7 @@ class Production:
                 self._jobs[index] = self._job(job)
 
     def _job(self, job: ReplayJob) -> Job:
-        amounts = self._amounts.setdefault(job.chips, {self._kind: job.chips})
+        amounts = self._amounts.setdefault(job.chips, {self._resource_type: job.chips})
         history: dict[str, Any] = {
             "checkpointed_at": self._checkpointed_at.get(job.index),
             "evictions": job.evictions,
@@ -158,7 +166,7 @@ class Production:
             "evicted_at": job.evicted_at if job.evictions else None,
             "evicted_seconds": job.evicted_seconds,
         }
-        told = Job(
+        value = Job(
             name=job.trace.name,
             project_id=job.trace.project,
             user_id=job.trace.user,
@@ -169,5 +177,5 @@ class Production:
             **{name: value for name, value in history.items() if name in _JOB_FIELDS},
         )
         if not job.running:
-            return told
-        return replace(told, status=JobStatus.RUNNING, tier=0, charged=amounts, started_at=job.started)
+            return value
+        return replace(value, status=JobStatus.RUNNING, tier=0, charged=amounts, started_at=job.started)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from quota import Policy
 from scheduler import Job, JobStatus, Plan, Snapshot, Verdict
 
-_KINDS = ("v4", "v5e")
+_RESOURCE_TYPES = ("v4", "v5e")
 _SIZES = (8, 16, 32, 64, 128, 256)
 # Of a hundred jobs, how many ask for each size but the last, or a smaller one.
 _BORDERS = (52, 72, 84, 92, 97)
@@ -36,17 +36,20 @@ class SyntheticLoad:
         self._number = 0
         self._projects = [f"project-{number}" for number in range(projects)]
         self._shapes: dict[tuple[str, int], Mapping[str, int]] = {
-            (kind, size): {kind: size} for kind in _KINDS for size in _SIZES
+            (resource, size): {resource: size} for resource in _RESOURCE_TYPES for size in _SIZES
         }
         self._jobs: dict[str, Job] = {}
         for _ in range(running):
             self._run(self._new_job(age=7 * _DAY_SECONDS))
-        totals = dict.fromkeys(_KINDS, _SIZES[-1])
-        for kind in _KINDS:
-            totals[kind] = max(totals[kind], sum(job.charged.get(kind, 0) for job in self._jobs.values()))
+        totals = dict.fromkeys(_RESOURCE_TYPES, _SIZES[-1])
+        for resource in _RESOURCE_TYPES:
+            totals[resource] = max(totals[resource], sum(job.charged.get(resource, 0) for job in self._jobs.values()))
         self._policy = Policy(
             tiers=(totals,),
-            weights={project: dict.fromkeys(_KINDS, 1.0 + number % 4) for number, project in enumerate(self._projects)},
+            weights={
+                project: dict.fromkeys(_RESOURCE_TYPES, 1.0 + number % 4)
+                for number, project in enumerate(self._projects)
+            },
             members={project: (f"user-{number}-[0-9]+",) for number, project in enumerate(self._projects)},
         )
         for _ in range(pending):
@@ -89,12 +92,12 @@ class SyntheticLoad:
         project = int(self._draw() ** 1.5 * len(self._projects))  # some ask for more than others
         user = int(self._draw() * _USERS_PER_PROJECT)
         size = _SIZES[bisect_right(_BORDERS, self._draw() * 100)]
-        kind = _KINDS[self._draw() < 0.3]
+        resource = _RESOURCE_TYPES[self._draw() < 0.3]
         return Job(
             name=f"job-{self._number:07d}",
             project_id=self._projects[project],
             user_id=f"user-{project}-{user}",
             priority=1 + int(self._draw() * 5),
             queued_at=self.now - age * self._draw(),
-            demand=self._shapes[kind, size],
+            demand=self._shapes[resource, size],
         )
