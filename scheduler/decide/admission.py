@@ -1,7 +1,7 @@
-"""Which pending jobs compete for capacity at all, and why the others do not.
+"""Which pending jobs compete for capacity, and why the others do not.
 
-Layer: `scheduler`, pure. Only reasons that no capacity could mend are given here; `scheduling` and `explaining` have
-the rest. The checks stand in the precedence of `ReasonCode`.
+Covers only reasons that no capacity could fix; `scheduler.explain` has the others. Checks follow the precedence of
+`ReasonCode`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ _PRECEDENCE = tuple(ReasonCode)
 
 
 class Admission:
-    """The checks of one quota; remembers who is a member of what."""
+    """The checks of one quota; caches memberships."""
 
     def __init__(self, policy: Policy | None, *, check_membership: bool = True, held: bool = False) -> None:
-        """`policy`, `check_membership` and `held` are those of `Snapshot`."""
         self._given = policy
         self.policy = policy or Policy(tiers=(), weights={}, members={})
         self._check_membership = check_membership
         self._held = held
         self._projects = frozenset(self.policy.projects)
         rules = (self.policy.default_rules, *self.policy.project_rules.values())
-        # Most files have no such rules, and then nobody is asked about them.
+        # Most files have no such rules; then the checks are skipped.
         self._holds = any(each.hold for each in rules)
         self._limits = any(each.borrowing_limit or each.lending_limit for each in rules)
         self._members: dict[tuple[str, str], bool] = {}
 
     def refuses(self, job: Job) -> bool:
-        """Whether the job cannot start whatever is free, its backoff aside."""
+        """Whether the job cannot start at any capacity; ignores its backoff."""
         return (
             self._given is None
             or (self._check_membership and not self._is_member(job))
@@ -77,17 +76,16 @@ class Admission:
         return Reason(code=ReasonCode.HELD, message=message, since=since, unblock=unblock, also=also)
 
     def exceeds_pool(self, job: Job) -> bool:
-        """Whether the job asks for more than the whole pool has."""
         return any(amount > self.policy.total(resource) for resource, amount in job.demand.items())
 
     def exceeds_project(self, job: Job) -> bool:
-        """Whether the job could not run though its project and the pool were empty."""
+        """Whether the job could not run even with its project and the pool empty."""
         return self._limits and any(
             amount > self.policy.ceiling(job.project_id, resource) for resource, amount in amounts_of(job.demand)
         )
 
     def project_ceiling_reason(self, job: Job, now: float) -> Reason:
-        """Why it exceeds what its project may ever hold."""
+        """Why it exceeds the most its project may ever hold."""
         policy, parts, changes = self.policy, list[str](), list[str]()
         project = job.project_id
         for resource, amount in amounts_of(job.demand):
@@ -143,7 +141,7 @@ class Admission:
         )
 
     def _later(self, job: Job, headline: ReasonCode, now: float) -> tuple[ReasonCode, ...]:
-        """Lower reasons that apply as well, as far as they can be told without weighing capacity."""
+        """Lower-precedence reasons that apply as well and do not depend on free capacity."""
         codes = []
         if self._given is not None and headline is not ReasonCode.UNKNOWN_TYPE:
             if any(resource not in self.policy.resource_types for resource, _ in amounts_of(job.demand)):
@@ -160,7 +158,7 @@ class Admission:
 
 
 def backs_off(job: Job, now: float) -> bool:
-    """Whether the job must not start yet."""
+    """Whether the job's backoff is not over."""
     return job.not_before is not None and job.not_before > now
 
 
@@ -173,7 +171,7 @@ def backoff_code(job: Job) -> ReasonCode:
 
 
 def backoff_reason(job: Job) -> Reason:
-    """Of a job that only its backoff keeps from starting, or its rest from borrowing."""
+    """Why a job that only its backoff or cooldown blocks does not start."""
     cooldown_end = cooldown_until(job)
     if cooldown_end is not None and cooldown_end > (job.not_before or 0.0):
         return _cooldown_reason(job, _instant(cooldown_end))
@@ -198,7 +196,7 @@ def _cooldown_reason(job: Job, until: str) -> Reason:
 
 
 def time_of_day(seconds: float) -> str:
-    """An instant that is hours away at most."""
+    """An instant at most hours away."""
     return _instant(seconds, "%H:%M:%S UTC")
 
 

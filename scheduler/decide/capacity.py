@@ -1,20 +1,19 @@
 """How much of the pool is taken, tier by tier.
 
-Layer: `scheduler`, pure. A job labelled with tier t may use tiers 0..t, and is charged from t upwards. So what fits is
-exactly: for every tier s, the jobs labelled 0..s together take no more than tiers 0..s hold. Keeping only these sums
-makes the answer independent of the order in which jobs came, and leaves good tiers to those who need them.
+A job labelled with tier t may use tiers 0..t and is charged from t upward. Demands fit if for every tier s the jobs
+labelled 0..s together take no more than tiers 0..s hold. These sums make the answer independent of the order in which
+jobs came, and leave better tiers to jobs that need them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-# Amounts above 0 per resource type, sorted by type: hashable, so that jobs which ask the same share their answers.
+# Amounts above 0 per resource type, sorted by type; hashable, so that jobs with equal demand share answers.
 Amounts = tuple[tuple[str, int], ...]
 
 
 def amounts_of(mapping: Mapping[str, int]) -> Amounts:
-    """The amounts above 0, sorted by type."""
     if len(mapping) == 1:  # nearly every job
         ((resource, amount),) = mapping.items()
         return ((resource, amount),) if amount > 0 else ()
@@ -22,7 +21,7 @@ def amounts_of(mapping: Mapping[str, int]) -> Amounts:
 
 
 class Capacity:
-    """A ledger of the pool: what each tier holds, and what is taken from it."""
+    """Units of each tier, and units taken from it."""
 
     def __init__(self, tiers: Iterable[Mapping[str, int]]) -> None:
         tables = tuple(tiers)
@@ -38,7 +37,6 @@ class Capacity:
         self._taken: dict[str, list[int]] = {resource: [0] * len(sums) for resource, sums in self._limits.items()}
 
     def copy(self) -> Capacity:
-        """The same pool; what is taken from the one stays in the other."""
         other = Capacity.__new__(Capacity)
         other._last, other._limits = self._last, self._limits
         other._taken = {resource: list(sums) for resource, sums in self._taken.items()}
@@ -46,25 +44,24 @@ class Capacity:
 
     @property
     def last(self) -> int:
-        """The worst tier."""
         return self._last
 
     def label(self, tier: int | None) -> int:
-        """The tier that a recorded tier means today: the quota file may have fewer tiers than when it was written."""
+        """The current tier for a recorded one; the quota file may have fewer tiers now."""
         return min(max(tier or 0, 0), self._last)
 
     def take(self, amounts: Amounts, tier: int) -> None:
-        """Charges a job labelled with that tier. May take more than there is: incumbents outlive a cut."""
+        """Charge a job labelled with that tier. May exceed the limit: running jobs outlive a cut."""
         for resource, amount in amounts:
             self._add(resource, amount, tier)
 
     def give_back(self, amounts: Amounts, tier: int) -> None:
-        """Undoes `take`."""
+        """Undo `take`."""
         for resource, amount in amounts:
             self._add(resource, -amount, tier)
 
     def free(self, resource_type: str) -> int:
-        """Units of all tiers that nobody took; negative after a cut."""
+        """Free units in all tiers; negative after a cut."""
         limits = self._limits.get(resource_type)
         taken = self._taken.get(resource_type)
         return (limits[-1] if limits else 0) - (taken[-1] if taken else 0)
@@ -74,7 +71,7 @@ class Capacity:
         return all(amount <= self.free(resource) for resource, amount in amounts)
 
     def lacking(self, amounts: Amounts) -> dict[str, int]:
-        """The units that a job of that demand lacks, per type that lacks any."""
+        """Units that a job of that demand lacks, per type that lacks any."""
         return {resource: amount - self.free(resource) for resource, amount in amounts if amount > self.free(resource)}
 
     def available(self, resource_type: str, tier: int) -> int:
@@ -90,7 +87,7 @@ class Capacity:
             taken[index] += amount
 
     def best_tier(self, amounts: Amounts, other: Capacity) -> int:
-        """The smallest label on which the demand fits in both ledgers; the last one where it fits nowhere."""
+        """The smallest label on which the demand fits in both pools; the last one if it fits in neither."""
         for tier in range(self._last):
             if all(
                 min(self.available(resource, tier), other.available(resource, tier)) >= amount

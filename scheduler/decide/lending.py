@@ -1,12 +1,11 @@
-"""Who gets idle capacity first, and how much of it is held back for a moment.
+"""Who borrows idle capacity first, and how much is kept back for a while.
 
-Layer: `scheduler`, pure. Small jobs first: of what is lent they give most back soon, and many of them fit where one
-large job does not. A job that was evicted after hours of running goes behind those that were not, since it will run
-for hours again. Among equals the project that would hold least of its share, then its oldest job.
+Small jobs first: they return most loans soon and fit where a large job does not. A job evicted after hours of running
+comes after the others, because it will run for hours again. Ties: the project that would hold least of its share, then
+its oldest job.
 
-Inside a project nobody passes a job of a higher priority, or of a user who used less, that would fit as well.
-
-What a project never lends (`lending_limit`) stays free for it, and no project borrows beyond its `borrowing_limit`.
+Inside a project no job passes one of a higher priority, or of a user with less usage, that would fit as well. What a
+project does not lend (`lending_limit`) stays free for it. No project borrows beyond its `borrowing_limit`.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from scheduler.model import Job, JobStatus, RecentUnits
 
 NOTHING_HELD: Mapping[str, Mapping[str, RecentUnits]] = MappingProxyType({})
 NO_SECONDS: Mapping[str, float] = MappingProxyType({})
-# What a restart is taken to cost where nobody has measured one, and the most that a project's units are kept for
-# unless its rules say otherwise. In the replays a restart costs so much, and the figures of ADR 10 were found with it.
+# The assumed cost of a restart without a measurement, and the longest time that units are kept unless the rules say
+# otherwise. The replays and the figures of ADR 10 use this cost.
 RESTART_SECONDS = 300.0
 
 
 class RecentHoldings:
-    """Remembers, over passes, the most that each project held at once within its `keep_idle_seconds`."""
+    """The most that each project held at once within its `keep_idle_seconds`, over passes."""
 
     def __init__(self, before: Mapping[str, Mapping[str, RecentUnits]] = NOTHING_HELD) -> None:
-        """`before`: what an earlier `note` returned; what its jobs hold now is noted anew."""
-        # Per project and type: until when they count, and units. The units fall: the front is the greatest of late.
+        """`before`: what an earlier `note` returned."""
+        # Per project and type: (counts until, units), units descending.
         self._seen: dict[tuple[str, str], deque[tuple[float, int]]] = {}
         for project, resource_types in before.items():
             for resource, steps in resource_types.items():
@@ -44,13 +43,13 @@ class RecentHoldings:
     def note(
         self, jobs: Iterable[Job], now: float, policy: Policy, restart_seconds: Mapping[str, float] = NO_SECONDS
     ) -> Mapping[str, Mapping[str, RecentUnits]]:
-        """Takes in who runs now; returns what `Snapshot.held_recently` wants.
+        """Record what runs now and return `Snapshot.held_recently`.
 
         Args:
             jobs: All jobs.
             now: Seconds, on the same clock as the snapshot's instants.
             policy: The quota file in force.
-            restart_seconds: By type, what a restart costs; used where a project's rules name no `keep_idle_seconds`.
+            restart_seconds: Cost of a restart by type, for projects without `keep_idle_seconds`.
         """
         held: dict[tuple[str, str], int] = {}
         for job in jobs:
@@ -67,7 +66,7 @@ class RecentHoldings:
             keep = policy.rules(place[0]).keep_idle_seconds
             if keep is None:
                 keep = min(restart_seconds.get(place[1], RESTART_SECONDS), RESTART_SECONDS)
-            if line and line[-1][0] > now + keep:  # noted when more was kept, or for longer
+            if line and line[-1][0] > now + keep:  # recorded under a longer `keep`
                 line = self._seen[place] = deque((min(until, now + keep), held) for until, held in line)
             line.append((now + keep, units))
             while line[0][0] < now:
@@ -80,7 +79,7 @@ class RecentHoldings:
         return most
 
 
-# Where a job stands among those that borrow, least first: unique.
+# A job's place among those that borrow, lowest first; unique.
 LendingKey = tuple[bool, int, tuple[bool, float], tuple[int, float, str]]
 Borrower = tuple[LendingKey, str, Request, Job]
 
@@ -92,12 +91,12 @@ def first_borrower(
     standing: Standing,
     user_order: UserOrder,
 ) -> Borrower | None:
-    """The job of a project that idle capacity would go to first, and where it stands among those of other projects.
+    """The project's job that borrows first, with its place among those of other projects.
 
-    Of those that fit, the ones of the highest priority; of these the least served user's; of these the smallest.
+    Of the jobs that fit: those of the highest priority; of these the least served user's; of these the smallest.
 
     Args:
-        fits: Whether what the project's job asks can be lent to the project now; None: everything can.
+        fits: Whether the project can borrow that request now; None: always.
         standing: The project's.
     """
     best: tuple[BorrowKey, Request, Job] | None = None
@@ -116,12 +115,12 @@ BorrowKey = tuple[int, int, bool, int, Place]
 
 
 def borrow_key(request: Request, job: Job, place: Place) -> BorrowKey:
-    """When a job borrows, among those of its project; `request` is the job's, and `place` its place there."""
+    """The order in which jobs of one project borrow; `place` is the job's `UserOrder.place`."""
     return place[0], place[1], request.long, size(job), place
 
 
 def size(job: Job) -> int:
-    """The most units of a type that it asks for. Not a part of the pool: a pool that grows must not turn the queue."""
+    """The most units of one type that the job asks for. In units, because a growing pool must not reorder the queue."""
     demand = job.demand
     if len(demand) == 1:  # nearly every job
         (amount,) = demand.values()
@@ -131,7 +130,7 @@ def size(job: Job) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """Units of one type that are not lent yet, and until when at least some of them are not."""
+    """Units of one type that are not lent yet, and until when at least some are not."""
 
     units: int
     until: float
@@ -144,14 +143,14 @@ def held_back(
     now: float,
     could_use: Callable[[str, str], bool],
 ) -> dict[tuple[str, str], KeptBack]:
-    """What each project gave back a moment ago and is entitled to, by project and type: it is not lent yet.
+    """What each project gave back recently and is entitled to, by project and type; it is not lent yet.
 
     Args:
         policy: The quota file in force.
         shares: What the projects hold, with the starts of this pass.
         recently: `Snapshot.held_recently`.
         now: The instant of the pass.
-        could_use: Whether a job of the project, one that waits or may still come, could start on units of the type.
+        could_use: Whether a job of the project, waiting or yet to come, could start on units of the type.
     """
     held: dict[tuple[str, str], KeptBack] = {}
     for project, resource_types in recently.items():
@@ -160,7 +159,7 @@ def held_back(
             live = [step for step in steps if step[0] >= now]
             back = min(entitled, live[0][1]) - holds if live else 0
             if back > 0 and could_use(project, resource):
-                # Steps above the entitlement end unseen.
+                # Steps above the entitlement do not matter.
                 until = max(until for until, units in live if min(entitled, units) - holds == back)
                 held[project, resource] = KeptBack(back, until)
     return held

@@ -1,11 +1,11 @@
-"""Room for jobs that have waited too long (`scheduler.decide.deadline`).
+"""Free capacity for overdue jobs (`scheduler.decide.deadline`).
 
-Layer: `scheduler`, pure. Room is made for such a job by stopping borrowers, all at once: until enough of them can go
-together nothing is drained or held idle for it. One job in a pass, the oldest of those for which there could be room.
+One overdue job per pass: the oldest for which enough borrowers can be evicted together. Until then no capacity is
+drained or kept idle for it.
 
-What its own project holds within its share is nobody's loan. Where only that is in the way of such a job, its project's
-jobs of a lower priority do not pass it any more, and so the share empties. Jobs of its own priority do: where a project
-asks for more than it gets, they would all wait for one large job after the other (docs/adr/0010).
+Units within a project's own share are not loans. If only these block an overdue job, lower-priority jobs of its project
+may no longer pass it, so the share drains. Jobs of equal priority still pass; otherwise, in a project that asks for
+more than it gets, all would wait behind one large job after another (docs/adr/0010).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scheduler.model import Job
 
 
 class Recall:
-    """The recall of one pass."""
+    """Frees capacity for overdue jobs in one pass."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Recall:
         queues: Mapping[str, ProjectQueue],
         block_behind: Callable[[Job], None],
     ) -> None:
-        """`hold_behind` is told of each job that now waits outside its project's queue."""
+        """`block_behind` is called with each job that leaves its project's queue to wait for a promise."""
         self._now = now
         self._since = overdue_since(now)
         self._ledger = ledger
@@ -48,10 +48,10 @@ class Recall:
         self._block_behind = block_behind
 
     def protect_overdue_jobs(self) -> None:
-        """Finds the overdue jobs that their own projects' jobs of a lower priority may not pass any more.
+        """Set `overdue` of every queue: the job that lower-priority jobs of its project may not pass.
 
-        Those that would get room if their project held none. Who is kept from starting by other projects' shares is
-        passed: to hold its project back would not help it.
+        Chosen are jobs that could start if their project held nothing within its share. Jobs blocked by other projects'
+        shares are passed, because holding their project back would not help them.
         """
         for queue in self._queues.values():
             if queue.oldest <= self._since and queue.priorities() > 1:
@@ -80,7 +80,7 @@ class Recall:
         return found
 
     def _would_fit_alone(self, project: str, request: Request) -> bool:
-        """Whether there could be room now for a job of the project if that held nothing within its share."""
+        """Whether the job could start or get victims now if its project held nothing within its share."""
         if not self._ledger.has_slot(request) or not self._shares.permits(project, request.amounts):
             return False
         lacking = {
@@ -92,12 +92,12 @@ class Recall:
         return not remaining or self._victims.for_recall(remaining, self._asked_by) is not None
 
     def for_the_oldest(self) -> bool:
-        """Makes room for one job that has waited beyond the deadline, all at once or not at all.
+        """Start, or evict borrowers for, the one job that has waited longest past the deadline.
 
-        The one that has waited longest; one for which no eviction at all would make room now is passed.
+        All or nothing. Jobs that no eviction could help now are skipped.
 
         Returns:
-            Whether others of its project might not pass it, and now may.
+            Whether jobs of its project that could not pass it now may.
         """
         lines = [
             (request, iter(jobs))
@@ -112,7 +112,7 @@ class Recall:
             if job is not None:
                 heapq.heappush(by_age_heap, (age(job), place, job))
 
-        # Of jobs that ask the same only the first one matters, unless it may not be recalled again.
+        # Of jobs with equal requests only the first matters, unless it is not overdue again yet.
         for place in range(len(lines)):
             put_first_of(place)
         hopeless: set[Request] = set()
@@ -158,7 +158,7 @@ class Recall:
         return True
 
     def _may_ever_fit(self, request: Request) -> bool:
-        """Whether there would be room if nobody were spared."""
+        """Whether evictions could free enough if no borrower were spared."""
         if not self._ledger.has_slot(request):
             return False
         lacking = self._ledger.later.lacking(request.amounts)
@@ -166,6 +166,6 @@ class Recall:
         return not lacking or self._victims.for_recall(lacking, self._asked_by, include_spared=True) is not None
 
     def _asked_by(self, project: str) -> list[Amounts]:
-        """What the waiting jobs of the project ask, each amount once."""
+        """The distinct amounts that the project's waiting jobs ask for."""
         queue = self._queues.get(project)
         return [request.amounts for request in queue.requests()] if queue is not None else []

@@ -1,7 +1,4 @@
-"""The plan's totals: what each project and each resource type looks like once the plan is carried out.
-
-Layer: `scheduler`, pure.
-"""
+"""The plan's totals per project and resource type, after the plan is applied."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from scheduler.model import Job, JobStatus, PoolUsage, ProjectUsage
 
 
 def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage]:
-    """Every resource type of the policy, sorted."""
+    """Usage of every resource type of the policy, sorted."""
     usages = {}
     for resource in policy.resource_types:
         total, used = policy.total(resource), taken.get(resource, 0)
@@ -24,11 +21,11 @@ def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage
 def project_usages(
     policy: Policy, jobs: Iterable[Job], ledger: Ledger, impossible: Collection[str]
 ) -> dict[str, ProjectUsage]:
-    """Every project of the policy or of a job, sorted.
+    """Usage of every project of the policy or of a job, sorted.
 
     Args:
         ledger: The pool at the end of the pass.
-        impossible: Names of the pending jobs that no capacity could start; they are no demand.
+        impossible: Names of the pending jobs that no capacity could start; they do not count as demand.
     """
     usage: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
     demand: dict[str, dict[str, int]] = {project: {} for project in policy.projects}

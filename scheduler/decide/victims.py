@@ -1,20 +1,20 @@
-"""Whom a claim evicts: borrowers, as few as will do, and those whose stop costs least.
+"""Which borrowers a claim evicts: as few as possible, and the ones whose eviction costs least.
 
-Layer: `scheduler`, pure. What is weighed, the more important first:
+Criteria, the most important first:
 
-1. A job that was evicted `EVICTIONS_MAX` times already goes last.
-2. A job whose loss no checkpoint bounds (more than a checkpoint interval of work) goes after the others.
-3. Gangs that their project is never entitled to, jobs whose last evictions saved nothing, and jobs that have not run
-   for their minimum time are spared while others will do.
-4. A job that fits into what its project has borrowed goes before one that takes the project below its entitlement.
-5. A job that would not run either if its project could not borrow goes before one that would.
-6. The least unsaved work per unit that is really needed. It is excused (`LENIENCE`) the longer the job has run and the
-   deeper its project is in debt; but without checkpoints unsaved work alone counts. Among equals the newest.
+1. A job already evicted `EVICTIONS_MAX` times goes last.
+2. A job with more unsaved work than a checkpoint interval goes after the others.
+3. Jobs larger than their project's entitlement, jobs whose last evictions saved nothing, and jobs below their minimum
+   runtime are spared while others suffice.
+4. A job within what its project has borrowed goes before one that takes the project below its entitlement.
+5. A job that would not run without borrowing goes before one that would.
+6. The least unsaved work per needed unit, discounted (`DISCOUNT_EXPONENT`) by running time and by the project's debt.
+   Without recent checkpoints only unsaved work counts. Ties: the newest job.
 
-A restart is not weighed: every victim pays it. A young job is often gone soon by itself; one that has run for hours
-would hold what it borrowed for hours more, and the same loss is a smaller part of its work.
+Restart costs are not weighed, since every victim pays them. Running time is a discount because a young job often ends
+soon, while an old one would keep its loan for hours, and the same loss is a smaller part of its work.
 
-These are orders and no vetoes: an owner is never refused because of them.
+These are orders, not vetoes: they never refuse an owner.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ from scheduler.decide.shares import Shares
 from scheduler.decide.user_order import UserOrder
 from scheduler.model import Job
 
-# What an evicted job pays besides its lost work: nodes are created and the program is loaded anew. No job counts as
-# younger than that.
+# Cost of a restart besides the lost work: creating nodes and loading the program. Also the least age of a job.
 RESTART_SECONDS = 300.0
-# Work that a program which checkpoints at all may lose.
+# The most unsaved work of a program that checkpoints.
 CHECKPOINT_SECONDS = 1800.0
 EVICTIONS_MAX = 7
-# Who had to wait too long runs for so long before a recall may take its place for another one in that plight.
+# How long a job that started late runs before a recall for another overdue job may evict it.
 _PROTECTED_SECONDS = 900.0
-# The power of running time and debt by which unsaved work is divided. The less, the less is wasted and the longer the
-# waits, for those who borrow much keep it (docs/adr/0010).
+# Unsaved work is divided by running time and debt to this power. A lower value wastes less work and lengthens waits,
+# because large borrowers keep their loans (docs/adr/0010).
 DISCOUNT_EXPONENT = 0.7
 
-# Rules 1 to 3, for those that they tell apart: evicted too often, dear, how far spared.
+# Criteria 1 to 3: evicted too often, unbounded loss, how far spared.
 _Class = tuple[bool, bool, int]
 
 
@@ -54,9 +53,9 @@ class _Candidate:
     """A running job with what does not depend on the claim."""
 
     job: Job
-    # Unit-seconds that its stop costs, the restart included.
+    # Unit-seconds that its eviction costs, restart included.
     loss: float
-    # By what rule 6 weighs it, but for the debt.
+    # Criterion 6 without the debt.
     price: float
     unbounded_loss: bool
     spared: int
@@ -64,12 +63,11 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Borrower:
-    """A project's running jobs that hold the type in question, sorted once for all claims of the pass.
+    """A project's running jobs that hold the type in question, sorted once per pass.
 
     Attributes:
-        core: Names of those that would run if the project could not borrow.
-        lines: Jobs of one class and amount that stand together, whether they are spared, and of the core; the one whose
-            stop costs least first.
+        core: Names of those that would run without borrowing.
+        lines: By class, then by spared, units and core: the cheapest to evict first.
     """
 
     entitlement: int
@@ -77,11 +75,11 @@ class _Borrower:
     lines: dict[_Class, dict[tuple[bool, int, bool], list[_Candidate]]] = field(default_factory=dict)
 
     def debt(self, over: int) -> float:
-        """What it borrowed in parts of its entitlement; a project without one is deepest in debt."""
+        """Units borrowed relative to the entitlement; infinite for a project without one."""
         return over / self.entitlement if self.entitlement else float("inf")
 
     def remove(self, name: str) -> None:
-        """That job, which is not of the core, is gone."""
+        """Remove a job that is not in the core."""
         for line in (line for lines in self.lines.values() for line in lines.values()):
             for place, candidate in enumerate(line):
                 if candidate.job.name == name:
@@ -90,7 +88,7 @@ class _Borrower:
 
 
 class Victims:
-    """Chooses victims for the claims of one pass; `evict` is told of each that goes."""
+    """Chooses victims for the claims of one pass."""
 
     def __init__(
         self,
@@ -112,7 +110,7 @@ class Victims:
         self._lower: dict[tuple[str, int], tuple[list[_Candidate], Counter[str]]] = {}
 
     def evict(self, ledger: Ledger, victim: Job, claimant: Job, message: str) -> None:
-        """Orders the job to stop for another one."""
+        """Evict the job for a claimant."""
         ledger.evict(victim, claimant, message)
         self._gone.add(victim.name)
         self._lower = {place: known for place, known in self._lower.items() if place[0] != victim.project_id}
@@ -124,11 +122,10 @@ class Victims:
                 borrower.remove(victim.name)
 
     def for_owner(self, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
-        """Borrowers whose units cover what a claim within its project's entitlement lacks, or None.
+        """Borrowers that cover what a claim within its project's entitlement lacks, or None.
 
-        All or nothing; a victim's project is above its entitlement of a lacking type before each eviction; and no
-        victim can be left out. As every borrower may be taken until its project is down to its entitlement, such a
-        claim always succeeds while the entitlements fit the pool.
+        All or nothing. Before each eviction the victim's project is above its entitlement of a lacking type, and no
+        victim is superfluous. Such a claim always succeeds while the entitlements fit the pool.
 
         Args:
             lacking: Units per type, above 0.
@@ -138,19 +135,19 @@ class Victims:
     def for_recall(
         self, lacking: Mapping[str, int], waiting: Callable[[str], Iterable[Amounts]], *, include_spared: bool = False
     ) -> tuple[Job, ...] | None:
-        """The same for a claim that no share covers: it takes loans, and nothing that would be claimed back at once.
+        """Loans that cover what a claim beyond its project's share lacks, or None.
 
-        A project may fall below its entitlement by it only if none of its jobs would then be within its share: that
-        one would stop the job for which all this was done. If one type is lacking and there are loans that cover it,
-        they are found.
+        A project may fall below its entitlement only if none of its jobs would then be within its share; such a job
+        would evict the claimant at once. If a single type is lacking, loans that cover it are found whenever they
+        exist.
 
         Args:
             lacking: Units per type, above 0.
-            waiting: What the waiting jobs of a project ask.
-            spared_too: Whether jobs that rule 3 spares may be taken as well.
+            waiting: What the waiting jobs of a project ask for.
+            include_spared: Whether jobs that criterion 3 spares may be taken.
         """
 
-        # By project and amounts: what is chosen of a project only grows.
+        # By project and amounts; a project's chosen victims only grow.
         known: dict[tuple[str, Amounts, int], bool] = {}
 
         def may_go(candidate: _Candidate, chosen: Iterable[_Candidate]) -> bool:
@@ -168,7 +165,7 @@ class Victims:
         return self._exactly(lacking, include_spared) if chosen is None and len(lacking) == 1 else chosen
 
     def _are_loans(self, project: str, going: Sequence[Amounts], waiting: Callable[[str], Iterable[Amounts]]) -> bool:
-        """Whether none of the project's jobs would be within its share if it gave up so much."""
+        """Whether none of the project's jobs would be within its share if it gave up that much."""
         below: dict[str, int] = {}
         for amounts in going:
             for resource, amount in amounts:
@@ -181,10 +178,10 @@ class Victims:
         )
 
     def of_lower_priority(self, claimant: Job, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
-        """Jobs of the claimant's own project in whose place it may run, or None if they do not cover what is lacking.
+        """Jobs of the claimant's own project that it may replace, or None if they do not cover what is lacking.
 
-        Only jobs of a lower priority that have run for the project's minimum runtime; the lowest priority first, of
-        equals the least lost work.
+        Only jobs of a lower priority past the project's minimum runtime: the lowest priority first, then the least lost
+        work.
 
         Args:
             lacking: Units per type, above 0.
@@ -206,7 +203,7 @@ class Victims:
         return _drop_unneeded(chosen, lacking)
 
     def _below(self, project: str, priority: int) -> tuple[list[_Candidate], Counter[str]]:
-        """Who may go for a job of that priority and project, in the order in which they do, and their units."""
+        """Jobs that may go for a job of that project and priority, in that order, and their units."""
         known = self._lower.get((project, priority))
         if known is None:
             latest = self._now - self._policy.rules(project).minimum_runtime_seconds
@@ -254,7 +251,7 @@ class Victims:
         return _drop_unneeded([*chosen.values()], lacking)
 
     def _exactly(self, lacking: Mapping[str, int], include_spared: bool) -> tuple[Job, ...] | None:
-        """Loans of one type that cover what is lacking, with as little more as can be."""
+        """Loans of one type that cover what is lacking with the least surplus."""
         ((resource, need),) = lacking.items()
         over = sorted(
             self._over(resource).items(), key=lambda item: (self._borrower(item[0], resource).debt(item[1]), item[0])
@@ -274,7 +271,7 @@ class Victims:
         return None if found is None else tuple(loans[borrower][loan] for borrower, loan in found)
 
     def _over(self, resource_type: str) -> dict[str, int]:
-        """What each project has borrowed of the type, of those that have."""
+        """Units of the type that each borrowing project has borrowed."""
         over = {project: self._shares.over(project, resource_type) for project in self._running_of}
         return {project: amount for project, amount in over.items() if amount > 0}
 
@@ -320,7 +317,7 @@ class Victims:
         return borrower
 
     def _candidates_of(self, project: str) -> list[_Candidate]:
-        """The project's jobs, the one whose stop costs least first."""
+        """The project's jobs, the cheapest to evict first."""
         candidates = self._candidates.get(project)
         if candidates is None:
             candidates = [self._candidate(job) for job in self._running_of[project].values()]
@@ -341,7 +338,7 @@ class Victims:
         return _Candidate(job, units * (unsaved + RESTART_SECONDS), price, unbounded_loss, self._spared(job, age))
 
     def _unsaved(self, job: Job) -> float:
-        """Seconds of work that no checkpoint holds."""
+        """Seconds of work since the last checkpoint."""
         started = self._now if job.started_at is None else job.started_at
         return max(0.0, self._now - max(started, job.checkpointed_at or started))
 
@@ -354,11 +351,10 @@ class Victims:
         return 1 if age < self._policy.rules(job.project_id).minimum_runtime_seconds else 0
 
     def _is_protected(self, job: Job) -> bool:
-        """Whether a recall may not take its place, for it was made room for by one itself."""
+        """Whether a recall may not evict it, because it was itself started by a recall recently."""
         return started_late(job) and self._age(job) < _PROTECTED_SECONDS
 
     def _age(self, job: Job) -> float:
-        """Seconds since it was started."""
         return 0.0 if job.started_at is None else max(0.0, self._now - job.started_at)
 
     def _core_of(self, project: str, resource_type: str) -> frozenset[str]:
@@ -377,7 +373,7 @@ def _level(candidate: _Candidate) -> int:
 
 
 def _drop_unneeded(chosen: Sequence[_Candidate], lacking: Mapping[str, int]) -> tuple[Job, ...]:
-    """Leaves out, dearest first, whoever the others make unnecessary."""
+    """The victims without those, most costly first, that the others make superfluous."""
     spare = {
         resource: sum(c.job.owned.get(resource, 0) for c in chosen) - amount for resource, amount in lacking.items()
     }

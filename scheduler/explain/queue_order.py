@@ -1,10 +1,10 @@
-"""The order of the whole queue: in which waiting jobs would start if the pool grew.
+"""The queue order: the order in which waiting jobs would start if the pool grew.
 
-Layer: `scheduler`, pure. First those within their project's share, the least served project first; then those that
-borrow (`scheduler.decide.lending`); at last those for which their project would have to hold more than it may.
+First jobs within their project's share, the least served project first; then jobs that borrow
+(`scheduler.decide.lending`); last those beyond their project's limits.
 
-A project without rules of its own borrows in an order that does not depend on the others, so that its jobs are sorted
-once; only the projects are weighed against each other job by job.
+A project without rules of its own borrows in an order independent of other projects, so its jobs are sorted once; only
+projects are compared job by job.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Queued = tuple[str, Request, Job]
 def queue_order(
     queues: Mapping[str, ProjectQueue], shares: Shares, policy: Policy, user_order: UserOrder
 ) -> Iterator[Queued]:
-    """All jobs of the queues, each with its project and request. It takes the queues apart.
+    """All jobs of the queues, with project and request. Empties the queues.
 
     Args:
-        shares: What projects hold and have ordered when the queue begins.
+        shares: What projects hold and have on order.
     """
     lines: list[_SortedLine | _WeighedLine] = []
     owners = []
@@ -70,7 +70,7 @@ def queue_order(
 
 
 class _Line:
-    """A project's jobs on their way into the order; `job`, its `request`, and its `key` among all projects."""
+    """One project's jobs in order: the current `job`, its `request`, and its `key` among all projects."""
 
     key: LendingKey
     request: Request
@@ -83,17 +83,16 @@ class _Line:
         self._user_order = user_order
 
     def covers(self, request: Request) -> bool:
-        """Whether the project's share covers so much more."""
         return self.standing.covers(request.amounts)
 
 
 class _SortedLine(_Line):
-    """A project of which anybody may pass anybody."""
+    """A project in which any job may pass any other."""
 
     _left: Iterator[tuple[BorrowKey, Request, Job]] | None = None
 
     def advance(self) -> bool:
-        """Goes on to the next job; returns whether there is one."""
+        """Move to the next job; return whether there is one."""
         if self._left is None:
             place = self._user_order.place
             left = [
@@ -113,16 +112,15 @@ class _SortedLine(_Line):
 
 
 class _WeighedLine(_Line):
-    """A project in which a job may be forbidden to start, or to pass others."""
+    """A project whose rules may stop a job from starting or passing others."""
 
     _limited = True
 
     def lift_limits(self) -> None:
-        """From now on jobs may start beyond the project's borrowing limit."""
+        """Ignore the project's borrowing limit from now on."""
         self._limited = False
 
     def advance(self) -> bool:
-        """As above."""
         fits = self._permits if self._limited else None
         found = first_borrower(self.project, self.queue, fits, self.standing, self._user_order)
         if found is None:

@@ -1,14 +1,11 @@
-"""Why each job that competes for capacity does not start, with the arithmetic, and its place in the queue.
+"""Why each competing job does not start, with the arithmetic, and its queue position.
 
-Layer: `scheduler`, pure. The rule that keeps reasons honest: a pool with as much more free as `Reason.missing` says
-starts the job in the next pass, jobs ahead of it that fit as well included, if its project's borrowing limit is raised
-by what `Reason.over_limit` says. The queue is the order in which jobs would
-start if the pool grew (`scheduler.decide.lending.queue_order`), counting what the jobs ahead would hold.
+A reason must be exact: with `Reason.missing` more free units, and the borrowing limit raised by `Reason.over_limit`,
+the next pass starts the job together with the jobs ahead of it that fit. The queue order is
+`scheduler.explain.queue_order`, counting what the jobs ahead would hold.
 
-Known limits: where another project has a job ahead that is too big for what is granted, the jobs behind that one may
-move up and be in the way; the same where several projects await what is being freed, and where somebody has waited
-too long and takes what is granted. `missing` does not foresee this, and the next pass then says what is missing
-still.
+Known limits of `missing`, which the next pass corrects: a job ahead in another project is too big for the granted units
+and jobs behind it move up; several projects await capacity that is being freed; an overdue job takes the granted units.
 """
 
 from __future__ import annotations
@@ -44,10 +41,10 @@ class _InFront:
 
     # Units that the waiting jobs ahead ask for.
     asked: dict[str, int] = field(default_factory=dict)
-    # The job that nobody passes, where the rules say so; and the largest amounts that jobs before the one in hand ask.
+    # FIFO: the job in front, and the largest amounts that jobs before the current one ask for.
     first: Job | None = None
     largest: dict[str, int] = field(default_factory=dict)
-    # The same of jobs that only a larger pool or limit would let start.
+    # Jobs before it that only a larger pool or limit would let start.
     impossible: list[Job] = field(default_factory=list)
 
     def grow(self, amounts: Amounts) -> None:
@@ -56,7 +53,7 @@ class _InFront:
 
 
 class Explainer:
-    """Turns the end of a pass into decisions for those who wait."""
+    """Turns the end of a pass into decisions for the waiting jobs."""
 
     def __init__(
         self,
@@ -66,7 +63,7 @@ class Explainer:
         backing_off: Sequence[Job],
         waiting: Mapping[str, ProjectQueue],
     ) -> None:
-        """`waiting`: per project, the jobs that compete and were promised nothing."""
+        """`waiting`: the competing jobs without a promise, per project."""
         self._waiting = waiting
         self._overdue = {project: queue.overdue for project, queue in waiting.items() if queue.overdue is not None}
         self._asked_first = {project: dict(amounts_of(job.demand)) for project, job in self._overdue.items()}
@@ -82,7 +79,7 @@ class Explainer:
             if policy.rules(job.project_id).fifo:
                 self._outside.setdefault(job.project_id, []).append(job)
         self._shortfalls = {resource: Shortfall(room) for resource, room in self._cases.unreserved.items()}
-        # Jobs that were told why they wait: who waits for a slot only or not, and of each project.
+        # Explained jobs by whether they wait for a slot only, and by project.
         self._explained = Counter[bool]()
         # Jobs ahead that wait for a slot, by user.
         self._slots_ahead = Counter[str]()
@@ -94,17 +91,17 @@ class Explainer:
         too_large: Sequence[Job],
         over_ceiling: Sequence[tuple[Job, Reason]],
     ) -> list[Decision]:
-        """Decisions in order of the queue.
+        """Decisions in queue order.
 
         Args:
-            promised: The promises that could not be kept yet, claims first, each group in order.
+            promised: Promises that could not be kept yet, claims first, each group in order.
             too_large: Jobs that ask for more than the pool has.
-            beyond: Jobs that ask for more than their project may ever hold, with what is known of why.
+            over_ceiling: Jobs that ask for more than their project may ever hold, and why.
         """
         decisions, outside = [], []
         claimed: dict[str, int] = {}
         for promise in promised:
-            # More free capacity would first start those whose room is still being made.
+            # More free capacity would first start jobs with a promise.
             kept = dict(promise.kept)
             for resource, amount in promise.amounts:
                 claimed[resource] = claimed.get(resource, 0) + amount - kept[resource]
@@ -150,10 +147,10 @@ class Explainer:
         return queues
 
     def _put_in_front(self, job: Job, request: Request, *, competes: bool, has_slot: bool) -> None:
-        """The job is ahead of those that are explained from now on."""
+        """Count the job as ahead of all jobs explained later."""
         if competes and not has_slot:
             self._slots_ahead[request.user] += 1
-        if has_slot:  # more free capacity would not start the others
+        if has_slot:  # free capacity does not start jobs without a slot
             for resource, amount in request.amounts:
                 self._shortfalls[resource].add(amount, competes)
         if self._is_plain(job.project_id):
@@ -171,7 +168,7 @@ class Explainer:
                 limit.add(amount, competes)
 
     def _is_plain(self, project: str) -> bool:
-        """Whether no rule comes between the project's jobs and the pool: nearly every project."""
+        """Whether no rule applies between the project's jobs and the pool, as for nearly every project."""
         plain = self._plain.get(project)
         if plain is None:
             rules = self._policy.rules(project)
@@ -180,7 +177,7 @@ class Explainer:
         return plain
 
     def _limit(self, project: str, resource_type: str) -> Shortfall | None:
-        """The project's waiting jobs against its borrowing limit; None where it has none."""
+        """The project's waiting jobs against its borrowing limit; None without one."""
         room = self._ledger.shares.below_limit(project, resource_type)
         if room is None:
             return None
@@ -192,7 +189,7 @@ class Explainer:
     def _missing(
         self, job: Job, request: Request, wanted: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """What the pool lacks for the job, and what its project's borrowing limit lacks, per type that lacks any."""
+        """Units missing in the pool, and below the project's borrowing limit, per type that lacks any."""
         overdue = self._held_by(job)
         largest = {} if overdue is None else self._asked_first[job.project_id]
         if self._is_plain(job.project_id):
@@ -213,7 +210,7 @@ class Explainer:
                     largest[resource] = max(largest.get(resource, 0), amount)
         missing, over = self._lacking_for(job, request, wanted, front.asked, largest)
         if front.impossible and (missing or over):
-            # So much more might let those in front compete that could not before, and nobody passes them.
+            # That much more might let impossible jobs in front compete, and no job passes them.
             for other in front.impossible:
                 for resource, amount in amounts_of(other.demand):
                     largest[resource] = max(largest.get(resource, 0), amount)
@@ -234,7 +231,7 @@ class Explainer:
         own = self._ledger.shares.covers(project, request.amounts, asked)
         for resource in sorted({*wanted, *largest}):
             amount, first = wanted.get(resource, (0, 0))
-            # What others never lend has to stay free, unless the job is within its own project's share.
+            # What others do not lend must stay free, unless the job is within its own project's share.
             kept = 0 if own or not amount else self._ledger.unlent(project, resource)
             lacking = self._shortfalls[resource].missing(amount + kept, max(first, largest.get(resource, 0)))
             if lacking > 0:
@@ -245,7 +242,7 @@ class Explainer:
         return missing, over
 
     def backing_off(self, job: Job) -> Decision:
-        """A job that must not start yet, and perhaps could not."""
+        """The decision for a job in backoff, with its other reasons."""
         request, backoff = Request.of(job), backoff_reason(job)
         shares, project = self._ledger.shares, job.project_id
         lent = shares.permits(project, request.amounts) and self._ledger.leaves_unlent(project, request)
@@ -310,12 +307,12 @@ class Explainer:
         return self._at_limit(reason, job.project_id, over) if over and overdue is None else reason
 
     def _within_pool(self, missing: Mapping[str, int]) -> Mapping[str, int]:
-        """What is missing, or nothing if less than that is in use: then so much can never become free."""
+        """`missing`, or nothing if less is in use, since that much can never become free."""
         taken = self._ledger.taken
         return missing if all(units <= taken[resource] for resource, units in missing.items()) else NOTHING
 
     def _unblock(self, case: Case, condition: str, missing: Mapping[str, int]) -> str:
-        """The condition, a whole one or one that ends with the word that joins it, with what is missing."""
+        """The condition with what is missing; a condition that ends with a space already has its conjunction."""
         if not missing:
             return condition
         more = more_free(missing)
@@ -323,7 +320,7 @@ class Explainer:
         if self._within_pool(missing):
             if case.reserved_until and not jobs:
                 more = f"the reservation ends at {case.reserved_until}, or {more}"
-        elif jobs:  # they come one after the other
+        elif jobs:  # they run one after the other
             more = f"{count_jobs(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
         elif until := self._cases.reservations_end(missing):
             reserved = self._cases.reserved
@@ -337,7 +334,7 @@ class Explainer:
         return f"{condition}, and {more}" if whole else condition + more
 
     def _slots_missing(self, request: Request) -> int:
-        """With how many more slots its user may take one, after all who wait ahead for one took theirs."""
+        """Slots its user lacks, after all jobs ahead that wait for a slot took theirs."""
         if self._ledger.slots is None or self._ledger.has_slot(request):
             return 0
         ahead = self._slots_ahead
@@ -345,12 +342,12 @@ class Explainer:
         return ahead.total() + held + 1 - self._ledger.slots
 
     def _own_ends(self, request: Request, slots: int) -> int:
-        """How many of the user's jobs there have to end instead: each frees a slot and lowers what the user holds."""
+        """How many of the user's own jobs there must end instead: each frees a slot and lowers the user's count."""
         own = (slots + 1) // 2
         return own if own <= self._ledger.slots_of[request.user] else 0
 
     def _before(self, job: Job) -> str:
-        """The job of its project that has to start first; empty if there is none, or jobs may be passed."""
+        """FIFO: the job of its project that must start first; empty if none."""
         if not self._policy.rules(job.project_id).fifo:
             return ""
         place = self._user_order.place(job)
@@ -363,12 +360,12 @@ class Explainer:
         return front.first.name
 
     def _held_by(self, job: Job) -> Job | None:
-        """The job of its project that has waited too long, where this one may not pass it."""
+        """The overdue job of its project that this one may not pass."""
         overdue = self._overdue.get(job.project_id)
         return None if overdue is None or job.priority <= overdue.priority else overdue
 
     def _at_limit(self, reason: Reason, project: str, over: Mapping[str, int]) -> Reason:
-        """Of a job for which its project would have to hold more than its borrowing limit allows."""
+        """The reason of a job that needs its project to exceed its borrowing limit."""
         shares = self._ledger.shares
         parts, raised = [], []
         for resource, amount in over.items():

@@ -1,12 +1,10 @@
-"""The production scheduler as a policy of the replay: `schedule()` decides, as it would for a daemon.
+"""The production scheduler as a replay policy.
 
-Layer: scheduler, pure. In the replay an eviction is immediate, while a plan orders evictions first and starts the
-claimant in a later pass, once the chips are free. So after evictions a tick asks for a second plan, of which it carries
-out only the starts. A plan starts jobs on what is free already and weighs whom to evict with these running, so they
-start first. Whom the tick evicted waits from the next tick on, as a daemon would see it.
+Evictions are immediate in a replay, while a plan evicts first and starts the claimant in a later pass. So after
+evictions a tick asks for a second plan and applies only its starts. A plan's starts on free capacity come first, since
+it chooses victims with these running. A victim waits from the next tick on, as in the daemon.
 
-A job's value is made anew only when something about it changed, so that a scheduler that remembers jobs recognises
-them.
+A job's value is rebuilt only when it changes, so that the scheduler recognizes it.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _JOB_FIELDS = frozenset(field.name for field in fields(Job))
 
 
 def only_type(policy: Policy) -> str:
-    """The one resource type that the chips of a trace are.
+    """The single resource type, for a trace's chips.
 
     Raises:
         TraceError: the quota file has none, or several.
@@ -42,7 +40,7 @@ def only_type(policy: Policy) -> str:
 
 
 def shares_of(policy: Policy, resource_type: str) -> dict[str, float]:
-    """Each project's part of the pool, for the projects that have a weight of the type."""
+    """Each project's fraction of the pool, for projects with a weight for the type."""
     weights = {
         project: resource_types[resource_type]
         for project, resource_types in policy.weights.items()
@@ -53,7 +51,7 @@ def shares_of(policy: Policy, resource_type: str) -> dict[str, float]:
 
 
 def scaled(policy: Policy, resource_type: str, window: Window) -> tuple[Policy, Window]:
-    """The same quotas on the window's pool, as one tier, and the window with exactly the entitlements they give."""
+    """The same quotas on the window's pool, as one tier, and the window with the entitlements they give."""
     sized = replace(policy, tiers=({resource_type: window.pool},))
     return sized, replace(
         window, entitlements={project: sized.entitlement(project, resource_type) for project in window.shares}
@@ -61,16 +59,16 @@ def scaled(policy: Policy, resource_type: str, window: Window) -> tuple[Policy, 
 
 
 class Production:
-    """`schedule()` in the place of a reference policy.
+    """`schedule()` as a replay policy.
 
     Attributes:
-        restless: Whether anybody waits: holds, backoffs and deadlines pass with time alone.
+        time_dependent: Whether any job waits: reservations, backoffs and deadlines pass with time alone.
     """
 
     def __init__(
         self, policy: Policy, resource_type: str, plan: Callable[[Snapshot, float], Plan] | None = None
     ) -> None:
-        """`policy` is already on the window's pool (`scaled`); its membership is not checked."""
+        """`policy` is already scaled to the window's pool (`scaled`); membership is not checked."""
         self.time_dependent = False
         self._policy = policy
         self._resource_type = resource_type
@@ -96,7 +94,7 @@ class Production:
         self._note_promises(plan.promised)
         claimants: list[int] = []
         if stopped:
-            # Only whom the first plan made room for, and who fits besides.
+            # Only claimants of the first plan, and jobs that fit besides.
             claimants = self._start(self._ask(now), now)
             self._note_promises(plan.promised - {state.jobs[index].trace.name for index in claimants})
         self.time_dependent = bool(stopped) or any(job.status is JobStatus.PENDING for job in self._jobs.values())
@@ -112,7 +110,6 @@ class Production:
         return self._plan(snapshot, now)
 
     def _start(self, plan: Plan, now: float) -> list[int]:
-        """Starts whom the plan starts."""
         started = [self._index[d.name] for d in plan.acting if d.verdict is Verdict.START]
         for index in started:
             job = self._jobs[index]
@@ -122,7 +119,7 @@ class Production:
         return started
 
     def _stop(self, plan: Plan) -> list[int]:
-        """Stops whom the plan stops: they are as good as gone until the next tick."""
+        """Apply the plan's evictions: victims are gone until the next tick."""
         stopped = [self._index[name] for name in plan.evicted]
         for index in stopped:
             del self._jobs[index]
@@ -137,7 +134,7 @@ class Production:
         self._promised = promised
 
     def _refresh(self, state: State, index: int) -> None:
-        """Takes over what happened to a job since the last tick."""
+        """Take over what happened to a job since the last tick."""
         job = state.jobs[index]
         if job.end >= 0:
             del self._jobs[index]

@@ -1,8 +1,4 @@
-"""Synthetic jobs to measure the scheduler with: projects of different weights, jobs of many shapes, a full pool.
-
-Layer: scheduler, pure; randomness comes in as `draw`, numbers from 0 to 1. The load goes on by `step`: the plan is
-carried out, and a few jobs come, end and are cancelled.
-"""
+"""Synthetic jobs to benchmark the scheduler: projects of different weights, jobs of many shapes, a full pool."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from scheduler import Job, JobStatus, Plan, Snapshot, Verdict
 
 _RESOURCE_TYPES = ("v4", "v5e")
 _SIZES = (8, 16, 32, 64, 128, 256)
-# Of a hundred jobs, how many ask for each size but the last, or a smaller one.
+# Cumulative percentages of the sizes but the last.
 _BORDERS = (52, 72, 84, 92, 97)
 _USERS_PER_PROJECT = 20
 _TICK_SECONDS = 10.0
@@ -23,14 +19,10 @@ _DAY_SECONDS = 86_400.0
 
 
 class SyntheticLoad:
-    """Jobs that wait and run.
-
-    Attributes:
-        now: The instant of the next decision.
-    """
+    """Waiting and running jobs; `now` is the instant of the next decision."""
 
     def __init__(self, *, pending: int, projects: int, running: int, draw: Callable[[], float]) -> None:
-        """`running` jobs fill the pool exactly; `pending` more wait."""
+        """`running` jobs fill the pool exactly; `pending` more wait. `draw` gives uniform numbers in [0, 1)."""
         self.now = 30 * _DAY_SECONDS
         self._draw = draw
         self._number = 0
@@ -56,13 +48,12 @@ class SyntheticLoad:
             self._add(self._new_job(age=2 * _DAY_SECONDS))
 
     def snapshot(self) -> Snapshot:
-        """What the scheduler is to decide on."""
         return Snapshot(policy=self._policy, jobs=(*self._jobs.values(),))
 
     def step(self, plan: Plan, *, changes: int) -> None:
-        """Carries out the plan, and then lets so many jobs each come, end and be cancelled; a tick passes.
+        """Apply the plan, then let `changes` jobs each come, end and be canceled; a tick passes.
 
-        What the plan evicts is gone by the next decision and waits again.
+        Evicted jobs wait again at the next decision.
         """
         for decision in plan.acting:
             if decision.verdict is Verdict.START:
@@ -89,7 +80,7 @@ class SyntheticLoad:
 
     def _new_job(self, *, age: float) -> Job:
         self._number += 1
-        project = int(self._draw() ** 1.5 * len(self._projects))  # some ask for more than others
+        project = int(self._draw() ** 1.5 * len(self._projects))  # some ask more than others
         user = int(self._draw() * _USERS_PER_PROJECT)
         size = _SIZES[bisect_right(_BORDERS, self._draw() * 100)]
         resource = _RESOURCE_TYPES[self._draw() < 0.3]
