@@ -1,12 +1,11 @@
-"""Matches a regular expression against a whole text in a time that is known before: no backtracking.
+"""Matches a regular expression against a whole text in bounded time, without backtracking.
 
-Layer: lowest, pure. Python's parser takes the pattern apart; a text's positions are the bits of one integer, and every
-part of the pattern maps the set of positions where it may begin to the set of those where it may end. Which way leads
-there is never tried one by one, so there is nothing that a hostile pattern could multiply: `cost` bounds the steps for
-any text of at most `TEXT_MAX_CHARS`.
+Python's parser splits the pattern. Positions in the text are the bits of an integer. Each part of the pattern maps the
+set of positions where it may begin to the set where it may end, so no path is tried one by one. `cost` bounds the steps
+for any text of at most `TEXT_MAX_CHARS`.
 
-Invariants: what `re.fullmatch` says is what is said here, for every pattern that is accepted (its parts of one
-character and its anchors are `re`'s own). Not accepted: references to groups, possessive and atomic parts.
+Invariant: for every accepted pattern the result equals `re.fullmatch`. Not accepted: references to groups, possessive
+and atomic parts.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from typing import Any, Protocol
 TEXT_MAX_CHARS = 128
 # Some milliseconds.
 COST_MAX = 10_000
-# To compile one class of characters, and to find its positions in a text, takes as long as so many steps.
+# Steps to compile a character class and to find its positions.
 _CLASS_STEPS = 100
-# To turn the order of bits round takes longer than the steps that are counted otherwise.
+# Steps to reverse the order of bits.
 _RUN_STEPS = 10
-# `re` writes ranges out when it compiles them: so many characters take as long as a step.
+# Characters of a range per step, because `re` expands ranges.
 _CHARACTERS_PER_STEP = 50
 
 # Python 3.10 has the parser under its old name, which later versions warn about.
@@ -47,32 +46,32 @@ _ANCHORS = {
     "AT_END": "$",
     "AT_END_STRING": r"\Z",
 }
-# What changes the meaning of one character or anchor.
+# Flags that change the meaning of a character or anchor.
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.ASCII
 
 
-# A character; a pattern for one, or for an anchor; None: any character but the end of a line.
+# A character; a pattern for one, or for an anchor; None: any character but a newline.
 _One = str | re.Pattern[str] | None
 
 
 class NotMatchable(ValueError):
-    """The text is no regular expression, or one of those that this module does not match."""
+    """The pattern is not a valid regular expression or not supported. The message starts with a verb."""
 
 
 class Matcher:
     """One pattern.
 
     Attributes:
-        cost: The most steps that compiling and one match take; a step is well under a microsecond.
+        cost: The most steps to compile and match; a step is well under a microsecond.
     """
 
     __slots__ = ("_part", "cost")
 
     def __init__(self, pattern: str) -> None:
-        """Takes the pattern apart.
+        """Parse the pattern.
 
         Raises:
-            NotMatchable: with what is wrong with it.
+            NotMatchable: it is invalid, not supported, or too expensive.
         """
         try:
             tree = _parser.parse(pattern)
@@ -80,19 +79,18 @@ class Matcher:
             self._part = builder.sequence(tree, int(tree.state.flags))
         except (re.error, OverflowError, RecursionError) as error:
             raise NotMatchable(
-                f"it is not a regular expression ({error}); escape special characters with a backslash"
+                f"is not a valid regular expression ({error}); escape special characters with a backslash"
             ) from error
         self.cost = builder.cost + self._part.steps
         if self.cost > COST_MAX:
             raise NotMatchable(_too_costly(pattern))
 
     def matches(self, text: Text) -> bool:
-        """Whether the whole text matches."""
         return bool(self._part.ends(1, text) & text.end)
 
 
 class Text:
-    """A text, and where in it single characters and anchors match; a set of positions is an integer, bit by bit.
+    """A text, and the positions where characters and anchors match; a set of positions is an integer, bit by bit.
 
     Attributes:
         everywhere: All positions, from before the first character to after the last one.
@@ -102,9 +100,8 @@ class Text:
     __slots__ = ("_any", "_characters", "_found", "_text", "end", "everywhere")
 
     def __init__(self, text: str) -> None:
-        """Takes any text of at most TEXT_MAX_CHARS."""
         if len(text) > TEXT_MAX_CHARS:
-            raise ValueError(f"the text has {len(text)} characters, {TEXT_MAX_CHARS} are the most")
+            raise ValueError(f"the text is {len(text)} characters long; the maximum is {TEXT_MAX_CHARS}")
         self._text = text
         self._found: dict[re.Pattern[str], int] = {}
         self._characters: dict[str, int] = {}
@@ -115,7 +112,7 @@ class Text:
         self._any = (self.end - 1) & ~self._characters.get("\n", 0)
 
     def where(self, single: _One) -> int:
-        """The positions at which it stands, or matches."""
+        """The positions where it matches."""
         if single is None:
             return self._any
         if isinstance(single, str):
@@ -134,7 +131,7 @@ class _Part(Protocol):
     """A piece of a pattern.
 
     Attributes:
-        steps: The most elementary steps that `ends` or `starts` takes.
+        steps: The most elementary steps of `ends` or `starts`.
         width: The fewest characters it matches.
     """
 
@@ -144,11 +141,11 @@ class _Part(Protocol):
     def width(self) -> int: ...
 
     def ends(self, starts: int, text: Text) -> int:
-        """Where it may end if it begins at one of `starts`."""
+        """The positions where it may end if it begins at one of `starts`."""
         ...
 
     def starts(self, ends: int, text: Text) -> int:
-        """Where it may begin if it ends at one of `ends`."""
+        """The positions where it may begin if it ends at one of `ends`."""
         ...
 
 
@@ -228,7 +225,7 @@ class _Repeat:
             if not places:
                 return 0
             places = once(places, text)
-        # Only from positions that are new can something new be reached; so this ends once all were seen.
+        # Only new positions lead to new ones, so this ends once all were seen.
         new = places
         for _ in range(self.more):
             if not new:
@@ -240,7 +237,7 @@ class _Repeat:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One character, any number of times; all at once, by the carry of an addition that runs through its positions."""
+    """One character any number of times, by the carry of an addition that runs through its positions."""
 
     single: _One
     width: int = 0
@@ -259,7 +256,7 @@ def _run(through: int, places: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A condition on what follows, or precedes."""
+    """A look-ahead or look-behind condition."""
 
     body: _Part
     behind: bool
@@ -277,7 +274,7 @@ class _Look:
 
 
 class _Builder:
-    """From what Python's parser says of a pattern to parts; `cost` grows by what compiling them takes."""
+    """Builds parts from Python's parse tree; `cost` grows by what compiling them takes."""
 
     def __init__(self) -> None:
         self.cost = 1
@@ -306,7 +303,7 @@ class _Builder:
                 if added & (re.ASCII | re.UNICODE):
                     flags &= ~(re.ASCII | re.UNICODE)
                 return self.sequence(body, (flags | added) & ~removed)
-            case "BRANCH" | "FAILURE":  # the latter has no way at all
+            case "BRANCH" | "FAILURE":  # the latter has no branch
                 branches = argument[1] if operation == "BRANCH" else ()
                 parts = tuple(self.sequence(branch, flags) for branch in branches)
                 width = min((part.width for part in parts), default=0)
@@ -318,20 +315,20 @@ class _Builder:
                 direction, body = argument
                 narrow, wide = body.getwidth()
                 if direction < 0 and narrow != wide:
-                    raise NotMatchable("it looks behind for something of no fixed length; write it without (?<")
+                    raise NotMatchable("has a look-behind without a fixed length; write it without (?<")
                 part = self.sequence(body, flags)
                 return _Look(part, direction < 0, operation == "ASSERT", 1 + part.steps)
             case "GROUPREF" | "GROUPREF_EXISTS":
-                raise NotMatchable("it refers back to a group, which quota files do not support; write it out")
+                raise NotMatchable("refers back to a group, which quota files do not support; write it out")
             case _:  # ATOMIC_GROUP, POSSESSIVE_REPEAT, and what newer versions of Python add
-                raise NotMatchable("it has a part that gives nothing back, like a*+ or (?>a); write it without")
+                raise NotMatchable("has a possessive or atomic part like a*+ or (?>a); write it without")
 
     def _class(self, text: str, flags: int, width: int, characters: int = 0) -> _Part:
         if (text, flags) not in self._classes:
             self._classes.add((text, flags))
             self.cost += _CLASS_STEPS + characters // _CHARACTERS_PER_STEP
         if self.cost > COST_MAX:
-            raise NotMatchable("its classes are too many or too large; write smaller ranges, or \\w, \\d or .")
+            raise NotMatchable("has too many or too large character classes; use smaller ranges, or \\w, \\d or .")
         return _Single(re.compile(text, flags & _FLAGS), width)
 
 
@@ -342,12 +339,11 @@ def _repeat(body: _Part, least: int, most: int) -> _Part:
             return run
         first = _repeat(body, least, least)
         return _Sequence((first, run), first.width, 1 + first.steps + run.steps)
-    # A path of more parts than a text has characters stands still in one of them, and may do so once more or less
-    # often: so one part more than characters is as good as any number of them.
+    # More rounds than a text has characters include an empty one, which may repeat, so a larger number changes nothing.
     least = min(least, TEXT_MAX_CHARS + 1)
     more = min(max(most - least, 0), TEXT_MAX_CHARS)
     rounds = least + more
-    if body.width:  # each round moves on, and the one that finds nothing is the last
+    if body.width:  # each round advances, and one that finds nothing is the last
         rounds = min(rounds, TEXT_MAX_CHARS // body.width + 1)
     return _Repeat(body, least, more, least * body.width, 1 + rounds * (1 + body.steps))
 
@@ -365,13 +361,13 @@ _TOKEN = re.compile(
 
 
 def _too_costly(pattern: str) -> str:
-    """What is wrong with a pattern that takes too many steps: the part that repeats most, why, and what to write.
+    """Why a pattern takes too many steps, with the part that repeats most, and what to write instead.
 
-    The parser does not tell where in the pattern its parts stand, so the text is looked through once more.
+    Scans the text again, because the parser does not keep positions.
     """
-    # How many repetitions stand in each other, and the text of the outermost of them.
+    # The depth of nested repetitions, and the text of the outermost one.
     deepest = 0, ""
-    # Where each group that is open began, and how deep what it holds goes; the pattern itself is the first.
+    # Start and depth of each open group; the pattern itself is the first.
     groups = [(0, 0)]
     start = depth = 0
     for token in _TOKEN.finditer(pattern):
@@ -390,16 +386,15 @@ def _too_costly(pattern: str) -> str:
     depth, part = deepest
     if depth > 1:
         return (
-            f"it takes too long to match, because in {part!r} a repetition (* + or {{ }}) stands inside a repetition: "
-            "the time grows exponentially with their number. Repeat once, like a+ instead of (a+)+, or name the users "
-            "one by one"
+            f"takes too long to match: {part!r} repeats a repetition (* + or {{ }}). Repeat once, like a+ instead of "
+            "(a+)+, or list the users"
         )
     many = f"too many repetitions, like {part!r}" if part else "too many parts"
-    return f"it takes too long to match, because it has {many}: split it into several patterns, or name the users"
+    return f"takes too long to match: it has {many}. Split it into several patterns, or list the users"
 
 
 def _class_text(operation: str, argument: Any) -> str:
-    """A pattern for one character, as its author wrote it or not; every character in it is escaped."""
+    """A pattern for one character; every character in it is escaped."""
     if operation == "ANY":
         return "."
     if operation == "LITERAL":

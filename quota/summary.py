@@ -1,7 +1,4 @@
-"""A policy in words and numbers, as `bastion quota check FILE` prints it.
-
-Layer: `quota`, pure. Equal policies give equal text.
-"""
+"""A policy as text, as `bastion quota check FILE` prints it. Equal policies give equal text."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from quota.rules_in_words import format_value, rule_label, rule_value, rule_valu
 
 
 def render_check(policy: Policy) -> str:
-    """Totals per tier, each project's entitlement and members, unusual rules, and warnings; ends in a newline."""
+    """Totals per tier, entitlements and members, unusual rules, and warnings; ends in a newline."""
     resource_types = policy.resource_types
     totals = [
         [f"tier {index}", *(str(tier.get(resource, 0)) for resource in resource_types)]
@@ -25,15 +22,13 @@ def render_check(policy: Policy) -> str:
         [
             project,
             *(str(policy.entitlement(project, resource)) for resource in resource_types),
-            ", ".join(policy.members.get(project, ())) or "(nobody)",
+            ", ".join(policy.members.get(project, ())) or "(none)",
         ]
         for project in policy.projects
     ]
     paragraphs = [
         "Total resources\n" + _table(["", *resource_types], totals),
-        "Entitlements\n" + _table(["project", *resource_types, "members"], projects)
-        if projects
-        else "There are no projects.\n",
+        "Entitlements\n" + _table(["project", *resource_types, "members"], projects) if projects else "No projects\n",
     ]
     rules = [_rules("all projects", policy.default_rules, DEFAULT_RULES)]
     rules += [_rules(project, own, policy.default_rules) for project, own in sorted(policy.project_rules.items())]
@@ -45,7 +40,7 @@ def render_check(policy: Policy) -> str:
 
 
 def _rules(whose: str, rules: ProjectRules, usual: ProjectRules) -> str:
-    """What is not as usual; empty if all is."""
+    """Rules that differ from `usual`; empty if none."""
     now, before = rule_values(rules), rule_values(usual)
     lines = [
         f"    {rule_label(key)} {format_value(key, rule_value(now, key))}\n"
@@ -56,7 +51,7 @@ def _rules(whose: str, rules: ProjectRules, usual: ProjectRules) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart; numbers to the right, the first and a column of members to the left."""
+    """Columns two spaces apart; numbers right-aligned, the first column and members left-aligned."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = []
     for row in (header, *rows):
