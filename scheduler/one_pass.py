@@ -140,7 +140,7 @@ class Pass:
                 request = Request.of(job)
                 self._ledger.unpromise(job, request)
                 if self._ledger.claim_fits_now(job, request):
-                    message = "the room ordered for it is free"
+                    message = "the capacity reserved for it is free"
                     self._ledger.start(job, request, message, claimed=True)
                 else:
                     self._ledger.promise(job, request)
@@ -295,7 +295,7 @@ class Pass:
             for victim in victims:
                 self._victims.evict(self._ledger, victim, job, self._priority_message(victim, job))
             if self._ledger.fits_now(request):  # only its project's share or limit blocked it
-                message = "takes the place of jobs of a lower priority"
+                message = "replaces lower-priority jobs of its project"
                 self._ledger.start(job, request, message)
             else:
                 self._ledger.promise(job, request)
@@ -406,18 +406,18 @@ class Pass:
 
     def _priority_message(self, victim: Job, claimant: Job) -> str:
         return (
-            f"makes room for {claimant.name} of the same project, whose priority is higher: {claimant.priority}, and "
-            f"its own {victim.priority}"
+            f"evicted for {claimant.name} of the same project, which has a higher priority "
+            f"({claimant.priority}, this job has {victim.priority})"
         )
 
     def _eviction_message(self, victim: Job, claimant: Job, lacking: dict[str, int]) -> str:
         parts = [
-            f"holds {self._shares.held(victim.project_id, resource)} {resource} and is entitled to "
+            f"is using {self._shares.held(victim.project_id, resource)} {resource} and its share is "
             f"{self._shares.entitlement(victim.project_id, resource)}"
             for resource, _ in amounts_of(victim.charged)
             if resource in lacking
         ]
         return (
-            f"makes room for {claimant.name} of project {claimant.project_id}, which is within its share; "
+            f"evicted for {claimant.name} of project {claimant.project_id}, which is within its share; "
             f"project {victim.project_id} {' and '.join(parts)}"
         )

@@ -47,7 +47,7 @@ class Admission:
         if self._given is None:
             return Reason(
                 code=ReasonCode.QUOTA_FILE_INVALID,
-                message="no valid quota file was ever read, so nothing is started",
+                message="no valid quota file has been read, so no job starts",
                 since=since,
                 unblock="an admin uploads a quota file that `bastion quota check` accepts",
                 also=self._later(job, ReasonCode.QUOTA_FILE_INVALID, now),
@@ -65,12 +65,12 @@ class Admission:
                 also=self._later(job, ReasonCode.UNKNOWN_TYPE, now),
             )
         if job.hold and not self._is_held(job.project_id):
-            message, unblock = job.hold, "an operator changes the settings of the daemon"
+            message, unblock = job.hold, "an operator changes the daemon's settings"
         elif self._held:
-            message, unblock = "the pool is held by an operator: nothing is started", "an operator releases the pool"
+            message, unblock = "an operator holds the pool, so no job starts", "an operator releases the pool"
         else:
             project = job.project_id
-            message = f"project {project} is held by the quota file (hold = true): nothing of it is started"
+            message = f"project {project} is on hold in the quota file (hold = true)"
             unblock = f"an admin sets hold = false for project {project} in the quota file"
         also = self._later(job, ReasonCode.HELD, now)
         return Reason(code=ReasonCode.HELD, message=message, since=since, unblock=unblock, also=also)
@@ -94,9 +94,7 @@ class Admission:
                 continue
             own = policy.entitlement(project, resource)
             limit = policy.rules(project).borrowing_limit.get(resource)
-            text = (
-                f"needs {amount} {resource}, and project {project} never holds more than {ceiling}: its share of {own}"
-            )
+            text = f"needs {amount} {resource}; project {project} can use at most {ceiling}: its share of {own}"
             if limit is None or own + limit > ceiling:
                 text += f" and what other projects lend of their {policy.total(resource) - own}"
                 changes.append(f"raises the lending_limit of other projects for {resource} by {amount - ceiling}")
@@ -134,7 +132,7 @@ class Admission:
             change = f"an admin adds project {project} to the quota file, with {user} among its members"
         return Reason(
             code=ReasonCode.NOT_MEMBER,
-            message=f"{problem}; {user} belongs to {', '.join(own) if own else 'no project'}",
+            message=f"{problem}; {user} is a member of {', '.join(own) if own else 'no project'}",
             since=waiting_since(job),
             unblock=change + (f", or the job is submitted under {' or '.join(own)}" if own else ""),
             also=self._later(job, ReasonCode.NOT_MEMBER, now),
@@ -179,19 +177,19 @@ def backoff_reason(job: Job) -> Reason:
     why = "the cloud had no capacity for it" if job.stockout else "its last attempt was lost"
     return Reason(
         code=backoff_code(job),
-        message=f"{why}; it is tried again at {until}",
+        message=f"{why}; the next attempt is at {until}",
         since=waiting_since(job),
-        unblock=f"the clock reaches {until}",
+        unblock=f"the backoff ends at {until}",
     )
 
 
 def _cooldown_reason(job: Job, until: str) -> Reason:
     return Reason(
         code=ReasonCode.BACKOFF,
-        message=f"it was stopped {job.futile_evictions} times in a row before any of its work was saved, so it does "
-        f"not borrow idle capacity again before {until}; within project {job.project_id}'s share it starts at once",
+        message=f"evicted {job.futile_evictions} times in a row before it saved any work, so it does not borrow "
+        f"before {until}; it can still start within the share of project {job.project_id}",
         since=waiting_since(job),
-        unblock=f"the clock reaches {until}, or the share of project {job.project_id} has room for it",
+        unblock=f"the cooldown ends at {until}, or the share of project {job.project_id} covers it",
     )
 
 

@@ -77,7 +77,7 @@ def take_back(
     going = {victim.name for victim in victims}
     for replica in drop_unneeded(replicas, freed, lacking):
         if replica.job.name not in going:
-            message = f"gives extra replicas back for {claimant.name} of project {claimant.project_id}"
+            message = f"returns extra replicas for {claimant.name} of project {claimant.project_id}"
             ledger.shrink(replica, claimant, message)
 
 
@@ -108,7 +108,7 @@ def lend_replicas(ledger: Ledger, jobs: Mapping[str, Job]) -> None:
         _, (_, _, name), scaling = heapq.heappop(line)
         replica = Replica(jobs[name], scaling)
         if _may_have(ledger, replica, held):
-            ledger.grow(replica, "gets extra replicas of idle capacity")
+            ledger.grow(replica, "gets extra replicas from idle capacity")
             held[replica.job.project_id].update(dict(replica.units))
             heapq.heappush(line, place(replica.job, scaling))
 

@@ -69,10 +69,10 @@ class Shares:
     def holding(self, project: str, amounts: Amounts) -> str:
         """What the project uses with `amounts` more, as a suffix for a message."""
         parts = [
-            f"{self.held(project, resource) + amount} of its {self.entitlement(project, resource)} {resource}"
+            f"{self.held(project, resource) + amount} {resource} (share {self.entitlement(project, resource)})"
             for resource, amount in amounts
         ]
-        return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
+        return f"; project {project} then uses {' and '.join(parts)}" if parts else ""
 
     def limit(self, project: str, resource_type: str) -> int | None:
         """The most units that its borrowing limit lets the project hold; None: no limit."""

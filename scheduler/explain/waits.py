@@ -372,13 +372,13 @@ class Explainer:
             limit, own = shares.limit(project, resource) or 0, shares.entitlement(project, resource)
             shortfall = self._limits[project, resource]
             parts.append(
-                f"project {project} may hold {limit} {resource} (its {own} and a borrowing_limit of {limit - own}) "
-                f"and holds {shares.held(project, resource)}"
-                + (f" and has {shares.ordered(project, resource)} ordered" if shares.ordered(project, resource) else "")
-                + (f", and its jobs ahead ask for {shortfall.units}" if shortfall.units else "")
+                f"project {project} can use at most {limit} {resource} (share {own}, borrowing_limit {limit - own}) "
+                f"and is using {shares.held(project, resource)}"
+                + (f", with {shares.ordered(project, resource)} on order" if shares.ordered(project, resource) else "")
+                + (f"; its jobs ahead ask for {shortfall.units}" if shortfall.units else "")
             )
             raised.append(f"{amount} {resource}")
-        unblock = f"jobs of project {project} end that hold {' and '.join(raised)}, or an admin raises its "
+        unblock = f"jobs of project {project} release {' and '.join(raised)}, or an admin raises its "
         unblock += f"borrowing_limit by {' and '.join(raised)}"
         unblock += f"; and {more_free(reason.missing)}" if reason.missing else ""
         return replace(

@@ -152,7 +152,7 @@ def _bar(admission: Admission, job: Job, now: float) -> str:
         for resource, amount in sorted(job.demand.items())
         if amount > policy.total(resource)
     )
-    return f"asks for more than the whole pool: {', '.join(parts)}"
+    return f"needs more than the whole pool: {', '.join(parts)}"
 
 
 def _held(jobs: Iterable[Job]) -> dict[tuple[str, str], int]:
