@@ -1,9 +1,7 @@
-"""The quota file: bytes of TOML in, a validated `Policy` out.
+"""The quota file: TOML bytes in, a validated `Policy` out. Pure: no I/O, clock, randomness or logging.
 
-Layer: lowest, pure (no I/O, clock, randomness or logging).
-
-The format is a contract: the ancestor's quota files are read as they are, and ours adds tiers (a list of tables in
-`total_resources`), regular expressions as members and rules of projects.
+The format is a contract: the ancestor's quota files keep their meaning. Ours adds tiers (a list of tables in
+`total_resources`), regular expressions as members, and project rules.
 """
 
 from __future__ import annotations

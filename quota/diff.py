@@ -1,8 +1,8 @@
-"""What one quota file means that another does not: amounts, projects, shares, members, rules.
+"""The semantic difference between two quota files: amounts, projects, shares, members, rules.
 
-Layer: `quota`, pure. Only meanings count: another order, other comments, weights in the same ratio are no difference.
+Order, comments and weights in the same ratio do not count.
 
-Invariants: `difference(a, a)` is empty, and `difference(b, a)` is `difference(a, b)` with before and after exchanged.
+Invariants: `difference(a, a)` is empty; `difference(b, a)` is `difference(a, b)` with before and after exchanged.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from quota.policy import Policy
 from quota.rules import ProjectRules
-from quota.rules_in_words import RuleValue, in_words, name_of, value_of, written
+from quota.rules_in_words import RuleValue, format_value, rule_label, rule_value, rule_values
 from quota.rules_reading import KEYS
 
-# More than a screen of projects, or a line of members, nobody reads.
+# At most a screen of projects and a line of members.
 PROJECTS_SHOWN = 30
 MEMBERS_SHOWN = 8
 RULES_SHOWN = 20
@@ -23,7 +23,7 @@ RULES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmountChange:
-    """Units of a resource type in one tier, or entitled to by one project; never equal."""
+    """A change of a tier's or project's units of a resource type."""
 
     resource_type: str
     before: int
@@ -31,13 +31,12 @@ class AmountChange:
 
     @property
     def gain(self) -> int:
-        """Units more; negative: fewer."""
         return self.after - self.before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
-    """One rule, by its key in the file (limits and weights as `borrowing_limit.v4`); None: no limit; never equal."""
+    """A change of one rule, by its key (limits and weights as `borrowing_limit.v4`); None: no limit."""
 
     key: str
     before: RuleValue
@@ -52,8 +51,8 @@ class ProjectChange:
         existed, exists: Whether the file before, and the one after, has it.
         entitlements: By resource type, sorted.
         members_added, members_removed: Patterns, sorted.
-        rules: In the file's order, without those that change in the same way for all projects. A project that only
-            one of the files has is compared with the rules of all projects.
+        rules: In the file's order, without changes of the default rules. A project in only one file is compared with
+            the default rules of the other.
     """
 
     project: str
@@ -66,12 +65,12 @@ class ProjectChange:
 
     @property
     def loses(self) -> bool:
-        """Whether it is entitled to less of something, or gone."""
+        """Whether it is removed, or entitled to less of something."""
         return not self.exists or any(change.gain < 0 for change in self.entitlements)
 
     @property
     def gains(self) -> bool:
-        """Whether it is entitled to more of something, or new."""
+        """Whether it is new, or entitled to more of something."""
         return not self.existed or any(change.gain > 0 for change in self.entitlements)
 
 
@@ -80,11 +79,11 @@ class Difference:
     """From one policy to another.
 
     Attributes:
-        types_added, types_removed: Resource types that only one of them has, sorted.
-        tiers: Per tier whose amounts change, its number and the changes, sorted by type.
-        totals: The same over all tiers.
-        projects: Those for which something changes, sorted by name.
-        rules: Of all projects that do not have their own.
+        types_added, types_removed: Sorted.
+        tiers: Number and changes of each changed tier, by type.
+        totals: Changes over all tiers.
+        projects: Changed projects, by name.
+        rules: Changes of the default rules.
     """
 
     types_added: tuple[str, ...]
@@ -95,50 +94,51 @@ class Difference:
     rules: tuple[RuleChange, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything changes."""
         return bool(self.types_added or self.types_removed or self.tiers or self.projects or self.rules)
 
 
 def difference(before: Policy, after: Policy) -> Difference:
-    """What `after` means that `before` does not, and the other way round."""
-    kinds = sorted({*before.resource_types, *after.resource_types})
+    resource_types = sorted({*before.resource_types, *after.resource_types})
     tiers = []
     for number in range(max(len(before.tiers), len(after.tiers))):
         one = before.tiers[number] if number < len(before.tiers) else {}
         other = after.tiers[number] if number < len(after.tiers) else {}
-        changes = _changes((kind, one.get(kind, 0), other.get(kind, 0)) for kind in kinds)
+        changes = _changes((resource, one.get(resource, 0), other.get(resource, 0)) for resource in resource_types)
         if changes:
             tiers.append((number, changes))
     rules = _rule_changes(before.default_rules, after.default_rules)
     projects = (
-        _project(project, before, after, kinds, rules) for project in sorted({*before.projects, *after.projects})
+        _project(project, before, after, resource_types, rules)
+        for project in sorted({*before.projects, *after.projects})
     )
     return Difference(
-        types_added=tuple(kind for kind in kinds if kind not in before.resource_types),
-        types_removed=tuple(kind for kind in kinds if kind not in after.resource_types),
+        types_added=tuple(resource for resource in resource_types if resource not in before.resource_types),
+        types_removed=tuple(resource for resource in resource_types if resource not in after.resource_types),
         tiers=tuple(tiers),
-        totals=_changes((kind, before.total(kind), after.total(kind)) for kind in kinds),
+        totals=_changes((resource, before.total(resource), after.total(resource)) for resource in resource_types),
         projects=tuple(project for project in projects if project is not None),
         rules=rules,
     )
 
 
 def _rule_changes(before: ProjectRules, after: ProjectRules) -> tuple[RuleChange, ...]:
-    one, other = written(before), written(after)
-    # Limits and weights stand beside their like, whichever of the two has them.
+    one, other = rule_values(before), rule_values(after)
+    # Group limits and weights by rule.
     keys = sorted({*one, *other}, key=lambda key: (KEYS.index(key.partition(".")[0]), key))
-    changes = (RuleChange(key=key, before=value_of(one, key), after=value_of(other, key)) for key in keys)
+    changes = (RuleChange(key=key, before=rule_value(one, key), after=rule_value(other, key)) for key in keys)
     return tuple(change for change in changes if change.before != change.after)
 
 
 def _changes(amounts: Iterator[tuple[str, int, int]]) -> tuple[AmountChange, ...]:
     return tuple(
-        AmountChange(resource_type=kind, before=one, after=other) for kind, one, other in amounts if one != other
+        AmountChange(resource_type=resource, before=one, after=other)
+        for resource, one, other in amounts
+        if one != other
     )
 
 
 def _project(
-    project: str, before: Policy, after: Policy, kinds: list[str], common: tuple[RuleChange, ...]
+    project: str, before: Policy, after: Policy, resource_types: list[str], common: tuple[RuleChange, ...]
 ) -> ProjectChange | None:
     members_before = set(before.members.get(project, ()))
     members_after = set(after.members.get(project, ()))
@@ -152,7 +152,8 @@ def _project(
         existed=existed,
         exists=exists,
         entitlements=_changes(
-            (kind, before.entitlement(project, kind), after.entitlement(project, kind)) for kind in kinds
+            (resource, before.entitlement(project, resource), after.entitlement(project, resource))
+            for resource in resource_types
         ),
         members_added=tuple(sorted(members_after - members_before)),
         members_removed=tuple(sorted(members_before - members_after)),
@@ -165,20 +166,16 @@ def _project(
 
 
 def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iterator[str]:
-    """The difference in words, a line at a time; those who lose something come first.
-
-    Args:
-        projects_shown: The most projects to tell of; the others are counted.
-    """
+    """The difference as lines of text; projects that lose something come first, at most `projects_shown`."""
     if not found:
-        yield "nothing changes: both files mean the same"
+        yield "no changes: both files have the same meaning"
         return
     if found.types_added or found.types_removed or found.tiers:
-        yield "The pool"
-        for kind in found.types_removed:
-            yield f"  {kind} is no longer a resource type"
-        for kind in found.types_added:
-            yield f"  {kind} is a new resource type"
+        yield "Pool"
+        for resource in found.types_removed:
+            yield f"  resource type {resource} is removed"
+        for resource in found.types_added:
+            yield f"  resource type {resource} is new"
         several = any(number > 0 for number, _ in found.tiers)
         for number, changes in found.tiers:
             for change in changes:
@@ -187,18 +184,18 @@ def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iter
             for change in found.totals:
                 yield f"  all tiers: {_amount(change)}"
     if found.rules:
-        yield "The rules of all projects that do not have their own"
+        yield "Default project rules"
         yield from _rule_lines(found.rules, "  ")
     if found.projects:
-        yield "The projects and what they are entitled to"
-        # Whoever loses something must not be among those that are only counted.
+        yield "Projects and entitlements"
+        # Projects that lose something must not be cut off.
         order = sorted(found.projects, key=lambda change: (not change.loses, not change.gains, change.project))
         for project in order[:projects_shown]:
             yield from _project_lines(project)
-        rest = order[projects_shown:]
-        if rest:
-            losing = sum(change.loses for change in rest)
-            yield f"  and {len(rest)} more projects" + (f", {losing} of which lose something" if losing else "")
+        others = order[projects_shown:]
+        if others:
+            losing = sum(change.loses for change in others)
+            yield f"  and {len(others)} more projects" + (f", {losing} of which lose something" if losing else "")
 
 
 def _amount(change: AmountChange) -> str:
@@ -211,7 +208,7 @@ def _project_lines(change: ProjectChange) -> Iterator[str]:
         yield f"  {change.project} is removed" + (f": {shares}" if shares else "")
         return
     if not change.existed:
-        yield f"  {change.project} is new: {shares or 'it can only borrow'}"
+        yield f"  {change.project} is new: {shares or 'can only borrow'}"
     else:
         yield f"  {change.project}" + (f": {shares}" if shares else "")
     if change.members_removed:
@@ -223,7 +220,8 @@ def _project_lines(change: ProjectChange) -> Iterator[str]:
 
 def _rule_lines(rules: tuple[RuleChange, ...], indent: str) -> Iterator[str]:
     for rule in rules[:RULES_SHOWN]:
-        yield f"{indent}{name_of(rule.key)} {in_words(rule.key, rule.before)} -> {in_words(rule.key, rule.after)}"
+        before, after = (format_value(rule.key, value) for value in (rule.before, rule.after))
+        yield f"{indent}{rule_label(rule.key)} {before} -> {after}"
     if len(rules) > RULES_SHOWN:
         yield f"{indent}and {len(rules) - RULES_SHOWN} more rules"
 

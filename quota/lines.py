@@ -1,8 +1,7 @@
-"""On which line of a TOML text each key stands.
+"""The line of each key in a TOML text, which TOML parsers do not keep.
 
-Layer: `quota`, pure. TOML parsers forget the lines. This scanner walks a text that one of them has already accepted,
-so it may rely on it being valid; whatever it does not follow makes it stop, and its answers are then about a table or
-missing, never about a wrong line.
+Scans a text that a parser has accepted, so it relies on valid TOML. Where it cannot follow, it stops; an answer is then
+about an enclosing table or missing, never a wrong line.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _STRING = re.compile(
 
 
 class Lines:
-    """The lines of a text's keys, tables and array elements (array elements by their index, from 0)."""
+    """The lines of a text's keys, tables and array elements (by index, from 0)."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Path, int] = {}
@@ -37,13 +36,13 @@ class Lines:
         try:
             for path, position in scanner.located_keys():
                 for length in range(1, len(path) + 1):
-                    # A table defined in several places is where it was first seen.
+                    # A table defined in several places counts where it first appears.
                     self._lines.setdefault(path[:length], scanner.line(position))
         except (_Lost, RecursionError):
             return
 
     def of(self, *path: str | int) -> int | None:
-        """The line of that key, or of the innermost table around it that was found, from 1."""
+        """The line, from 1, of that key or of the innermost enclosing table found."""
         for length in range(len(path), 0, -1):
             line = self._lines.get(path[:length])
             if line is not None:
@@ -52,7 +51,7 @@ class Lines:
 
 
 class _Lost(Exception):
-    """The text goes on in a way that this scanner does not know."""
+    """The scanner cannot follow the text."""
 
 
 class _Scanner:
@@ -70,7 +69,7 @@ class _Scanner:
         return self._counted_line
 
     def located_keys(self) -> Iterator[tuple[Path, int]]:
-        """Every key in order of the text, with the position where it begins."""
+        """Every key in text order, with its position."""
         table: Path = ()
         while self._skip(_BLANK) < len(self._text):
             start = self._position
@@ -134,7 +133,7 @@ class _Scanner:
                 return tuple(parts)
 
     def _resolve(self, key: tuple[str, ...]) -> Path:
-        """A header's key as a path: under a list of tables it means the list's last one."""
+        """A header's key as a path; a list of tables stands for its last table."""
         path: Path = ()
         for part in key:
             path += (part,)
@@ -149,7 +148,7 @@ class _Scanner:
 
     def _skip(self, pattern: re.Pattern[str]) -> int:
         match = pattern.match(self._text, self._position)
-        assert match is not None, "each of these patterns matches nothing at all, too"
+        assert match is not None, "each of these patterns matches the empty string"
         self._position = match.end()
         return self._position
 

@@ -34,7 +34,7 @@ class Matcher:
         """Compiles the pattern.
 
         Raises:
-            NotMatchable: with what is wrong with it.
+            NotMatchable: it is invalid, not supported, or too expensive.
         """
         try:
             re.compile(pattern)

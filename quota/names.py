@@ -1,13 +1,10 @@
-"""What project ids and resource types may be called, and how large amounts may be.
-
-Layer: lowest, pure.
-"""
+"""Valid names of projects and resource types, and the largest amount."""
 
 from __future__ import annotations
 
 import re
 
-# Sums of amounts stay far below what JSON readers hold exactly.
+# Keeps sums far below what JSON readers represent exactly.
 AMOUNT_MAX = 10**9
 
 # Project ids become object names in the bucket, resource types keys of its documents.

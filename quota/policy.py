@@ -1,7 +1,4 @@
-"""What a quota file means: who may use which project, and which part of the pool each project is entitled to.
-
-Layer: lowest, pure. A `Policy` is a value: it never changes, and everything it answers follows from its fields.
-"""
+"""The meaning of a quota file: members, entitlements and rules of each project. A `Policy` is an immutable value."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from types import MappingProxyType
 from quota.members import Members
 from quota.rules import DEFAULT_RULES, ProjectRules
 
-# Answers that a policy remembers: more users than ever have jobs at once.
+# Cached answers; more than users ever have jobs at once.
 _REMEMBERED_MAX = 32_768
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a quota file: the line (from 1; None where no line is to blame), and what to do."""
+    """One problem in a quota file: its line (from 1; None if no line applies), and what to do."""
 
     line: int | None
     message: str
@@ -31,10 +28,10 @@ class Problem:
 
 
 class QuotaFileError(ValueError):
-    """A quota file cannot be used; the last good one stays in force.
+    """The quota file cannot be used; the last good one stays in force.
 
     Attributes:
-        problems: Everything that was found, in the order of the lines.
+        problems: All problems found, by line.
         line: The first problem's line, or None.
     """
 
@@ -50,11 +47,11 @@ class Policy:
 
     Attributes:
         tiers: Units of each resource type per tier; tier 0 is the best (reserved) capacity.
-        weights: Per project and type, its weight; weights need not sum to 1.
-        members: Per project, regular expressions; a user belongs to it whose whole id one of them matches.
-        warnings: What is probably a mistake, yet has a meaning.
-        default_rules: The rules of projects that have none of their own.
-        project_rules: The whole rules of each project that has some of its own; the defaults are already in them.
+        weights: Per project and type; they need not sum to 1.
+        members: Per project, regular expressions that match whole user ids.
+        warnings: Likely mistakes that still have a meaning.
+        default_rules: For projects without rules of their own.
+        project_rules: The complete rules of projects that have their own.
     """
 
     tiers: tuple[Mapping[str, int], ...]
@@ -74,17 +71,21 @@ class Policy:
     def __post_init__(self) -> None:
         totals: dict[str, int] = {}
         for tier in self.tiers:
-            for kind, amount in tier.items():
-                totals[kind] = totals.get(kind, 0) + amount
+            for resource, amount in tier.items():
+                totals[resource] = totals.get(resource, 0) + amount
         entitlements: dict[str, dict[str, int]] = {project: {} for project in self.weights}
-        for kind, total in totals.items():
-            parts = {project: _exact(weights[kind]) for project, weights in self.weights.items() if kind in weights}
+        for resource, total in totals.items():
+            parts = {
+                project: _exact(weights[resource]) for project, weights in self.weights.items() if resource in weights
+            }
             whole = sum(parts.values(), Fraction(0))
             for project, part in parts.items():
-                entitlements[project][kind] = math.floor(part * total / whole) if whole else 0
+                entitlements[project][resource] = math.floor(part * total / whole) if whole else 0
         withheld = {
-            kind: sum(self._own_only(project, kind, shares.get(kind, 0)) for project, shares in entitlements.items())
-            for kind in totals
+            resource: sum(
+                self._own_only(project, resource, shares.get(resource, 0)) for project, shares in entitlements.items()
+            )
+            for resource in totals
         }
         groups = {project: Members(patterns) for project, patterns in sorted(self.members.items())}
 
@@ -97,15 +98,19 @@ class Policy:
 
         frozen: dict[str, object] = {
             "tiers": tuple(MappingProxyType(dict(tier)) for tier in self.tiers),
-            "weights": _frozen({project: MappingProxyType(dict(kinds)) for project, kinds in self.weights.items()}),
+            "weights": _frozen(
+                {project: MappingProxyType(dict(resource_types)) for project, resource_types in self.weights.items()}
+            ),
             "members": _frozen({project: tuple(texts) for project, texts in self.members.items()}),
             "project_rules": _frozen(self.project_rules),
             "projects": tuple(sorted({*self.weights, *self.members})),
             "resource_types": tuple(sorted(totals)),
             "_totals": _frozen(totals),
-            "_entitlements": _frozen({project: MappingProxyType(kinds) for project, kinds in entitlements.items()}),
+            "_entitlements": _frozen(
+                {project: MappingProxyType(resource_types) for project, resource_types in entitlements.items()}
+            ),
             "_withheld": _frozen(withheld),
-            # Pure, so it is only asked once.
+            # Pure, so answers are cached.
             "_is_member": functools.lru_cache(_REMEMBERED_MAX)(is_member),
             "_projects_of": functools.lru_cache(_REMEMBERED_MAX)(projects_of),
         }
@@ -113,21 +118,21 @@ class Policy:
             object.__setattr__(self, name, value)
 
     def total(self, resource_type: str) -> int:
-        """Units of the type in all tiers together; 0 for an unknown type."""
+        """Units of the type in all tiers; 0 for an unknown type."""
         return self._totals.get(resource_type, 0)
 
     def entitlement(self, project: str, resource_type: str) -> int:
         """The project's guaranteed units: floor(weight / sum of all projects' weights x total).
 
-        The division is exact, on the decimals as the file wrote them: 0.6 of 1000 is 600, never 599. A project
-        without a weight for the type, or unknown, is entitled to 0; its jobs can only borrow.
+        Exact on the decimals in the file: 0.6 of 1000 is 600, never 599. Without a weight it is 0; jobs can then only
+        borrow.
         """
         return self._entitlements.get(project, {}).get(resource_type, 0)
 
     def ceiling(self, project: str, resource_type: str) -> int:
-        """The most units that the project may ever hold, in an empty pool.
+        """The most units that the project may ever hold in an empty pool.
 
-        That is the pool without what other projects never lend, and its own entitlement with what it may borrow.
+        At most the pool without what other projects do not lend; at most its entitlement plus its borrowing limit.
         """
         own = self.entitlement(project, resource_type)
         others = self._withheld.get(resource_type, 0) - self._own_only(project, resource_type, own)
@@ -136,25 +141,25 @@ class Policy:
         return most if limit is None else min(most, own + limit)
 
     def _own_only(self, project: str, resource_type: str, entitlement: int) -> int:
-        """Units of its entitlement that it never lends."""
+        """Units of its entitlement that it does not lend."""
         limit = self.rules(project).lending_limit.get(resource_type)
         return 0 if limit is None else max(0, entitlement - limit)
 
     def rules(self, project: str) -> ProjectRules:
-        """The project's rules; the default ones if it has none of its own, or is unknown."""
+        """The project's rules, else the default ones."""
         return self.project_rules.get(project, self.default_rules)
 
     def is_member(self, user: str, project: str) -> bool:
-        """Whether one of the project's patterns matches the whole user id; ids over 128 characters match none."""
+        """Whether a pattern of the project matches the whole user id; ids over 128 characters match none."""
         return self._is_member(user, project)
 
     def projects_of(self, user: str) -> tuple[str, ...]:
-        """The projects that the user belongs to, sorted."""
+        """The user's projects, sorted."""
         return self._projects_of(user)
 
 
 def _exact(weight: float) -> Fraction:
-    """The decimal that was written: `repr` of a float is the shortest decimal that reads back as the same float."""
+    """The decimal in the file: `repr` of a float is the shortest decimal that reads back as the same float."""
     return Fraction(repr(weight))
 
 

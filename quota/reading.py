@@ -1,7 +1,7 @@
-"""From the bytes of a quota file to a `Policy`, or to everything that is wrong with them.
+"""Reads and checks a quota file.
 
-Layer: `quota`, pure. Checks go on after a problem, so that one upload shows all of them. Unknown top-level tables are
-left alone (a newer writer may have added them), unless they look like a misspelt table that is missing.
+Checks continue after a problem, so that one upload shows all of them. Unknown top-level tables are ignored (a newer
+version may have added them) unless they look like a misspelled missing table.
 """
 
 from __future__ import annotations
@@ -23,26 +23,23 @@ from quota.wording import Guesses, shown
 
 FILE_MAX_BYTES = 1024 * 1024
 SCHEMA_VERSION = "1"
-# Of problems, and of warnings: nobody reads on, and they are published as an alarm.
+# Of problems and of warnings each, because they are published as an alarm.
 FINDINGS_MAX = 200
 
-# Python reads such a number, and refuses to write it in any message.
+# Python parses such a number but refuses to print it.
 _LONG_NUMBER = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 _SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)\Z| \(at end of document\)\Z")
 _TABLES = ("toml-schema", "total_resources", "project_membership", "project_resources")
 _OPTIONAL_TABLES = (rules_reading.TABLE,)
-# To find users with a weight who are no members: a quarter of a second.
+# For the check that users with a weight are members: a quarter of a second.
 _USER_CHECKS_COST_MAX = 2_000_000
 
 
 def load(data: bytes) -> Policy:
-    """Reads and checks a quota file.
-
-    Args:
-        data: The whole file.
+    """Read and check a quota file.
 
     Raises:
-        QuotaFileError: with every problem that could be found, each with its line.
+        QuotaFileError: with every problem found.
     """
     text = _decode(data)
     document = _parse(text)
@@ -59,13 +56,13 @@ def _refuse(line: int | None, message: str) -> QuotaFileError:
 
 def _decode(data: bytes) -> str:
     if len(data) > FILE_MAX_BYTES:
-        raise _refuse(None, f"the file has more than {FILE_MAX_BYTES} bytes; use patterns for members")
+        raise _refuse(None, f"the file is larger than {FILE_MAX_BYTES} bytes; use patterns for members")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _refuse(line, "this is not UTF-8 text; save the file as UTF-8") from error
-    text = text.removeprefix("\ufeff")  # some editors begin UTF-8 files so; TOML does not allow it
+        raise _refuse(line, "not valid UTF-8; save the file as UTF-8") from error
+    text = text.removeprefix("\ufeff")  # some editors add it; TOML does not allow it
     if not text.strip():
         raise _refuse(None, "the file is empty; write at least [toml-schema], [total_resources] and the projects")
     return text
@@ -73,33 +70,33 @@ def _decode(data: bytes) -> str:
 
 def _parse(text: str) -> dict[str, Any]:
     if _LONG_NUMBER.search(text):
-        raise _refuse(None, f"a number cannot be read (it is too long); amounts are at most {AMOUNT_MAX}")
+        raise _refuse(None, f"a number is too long; the maximum amount is {AMOUNT_MAX}")
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
-        # Versions of the parser differ in attributes, not in this ending of the message.
+        # Parser versions differ in attributes, but not in this suffix.
         message = str(error)
         place = _SYNTAX_LINE.search(message)
         if place is None:
-            raise _refuse(None, f"this is not TOML: {message}") from error
+            raise _refuse(None, f"not valid TOML: {message}") from error
         line = int(place[1]) if place[1] else text.rstrip("\n").count("\n") + 1
         column = f" (column {place[2]})" if place[2] else ""
-        raise _refuse(line, f"this is not TOML: {message[: place.start()]}{column}; correct the syntax") from error
+        raise _refuse(line, f"not valid TOML: {message[: place.start()]}{column}; correct the syntax") from error
     except RecursionError as error:
         raise _refuse(None, "brackets or dotted keys nest too deeply; a quota file needs two levels") from error
     except ValueError as error:  # integers of over 4300 digits
-        raise _refuse(None, f"a number cannot be read ({error}); amounts are at most {AMOUNT_MAX}") from error
+        raise _refuse(None, f"a number is not valid ({error}); the maximum amount is {AMOUNT_MAX}") from error
 
 
 def _sorted(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    told = sorted(problems[:FINDINGS_MAX], key=lambda problem: (problem.line or 0, problem.message))
+    reported = sorted(problems[:FINDINGS_MAX], key=lambda problem: (problem.line or 0, problem.message))
     if len(problems) > FINDINGS_MAX:
-        told.append(Problem(None, f"and more, of which nothing is told here; correct these {FINDINGS_MAX} first"))
-    return tuple(told)
+        reported.append(Problem(None, f"more are not shown; correct these {FINDINGS_MAX} first"))
+    return tuple(reported)
 
 
 class _Reader:
-    """Walks one parsed document and gathers problems and warnings."""
+    """Walks one parsed document and collects problems and warnings."""
 
     def __init__(self, document: Mapping[str, Any], lines: Lines) -> None:
         self._document = document
@@ -110,14 +107,14 @@ class _Reader:
         self.guesses = Guesses()
 
     def policy(self) -> Policy | None:
-        """The policy, or None if there are problems."""
+        """The policy; None if there are problems."""
         missing = self._check_table_names()
         self._check_version("toml-schema" in missing)
         tiers = self._tiers()
-        kinds = {kind for tier in tiers for kind in tier}
+        resource_types = {resource for tier in tiers for resource in tier}
         members = self._members()
-        weights = self._weights(kinds)
-        rules = RulesReader(self._document, kinds, {*members, *weights}, self)
+        weights = self._weights(resource_types)
+        rules = RulesReader(self._document, resource_types, {*members, *weights}, self)
         if self.problems:
             return None
         self._warn_about_projects(members, weights)
@@ -149,12 +146,12 @@ class _Reader:
             near = self.guesses.meant(name, known, cutoff=0.75)
             if name in known or near is None:
                 continue
-            message = f"[{name}] is not a table of a quota file; did you mean [{near}]?"
+            message = f"[{name}] is not a valid table; did you mean [{near}]?"
             if near not in self._document:
                 self.problem(message, name)
                 explained.add(near)
             else:
-                self.warning(f"{message} It is ignored", name)
+                self.warning(f"{message} It is ignored.", name)
         for name in sorted(missing - explained):
             example = {
                 "toml-schema": '; begin the file with [toml-schema] and version = "1"',
@@ -162,7 +159,7 @@ class _Reader:
                 "project_membership": '; add it with the members of each project, like project1 = ["user1"]',
                 "project_resources": "; add [project_resources.<project>] tables with weights, like v4 = 0.6",
             }[name]
-            self.problem(f"the table [{name}] is missing{example}")
+            self.problem(f"table [{name}] is missing{example}")
         return missing
 
     def _table(self, value: object, title: str, *path: str | int) -> Mapping[str, Any]:
@@ -179,7 +176,7 @@ class _Reader:
         if version != SCHEMA_VERSION and isinstance(self._document["toml-schema"], dict):
             found = "is missing" if version is None else f"is {shown(version)}"
             self.problem(
-                f'the version in [toml-schema] {found}; this bastion reads version = "{SCHEMA_VERSION}"',
+                f'the version in [toml-schema] {found}; write version = "{SCHEMA_VERSION}"',
                 "toml-schema",
                 "version",
             )
@@ -198,23 +195,23 @@ class _Reader:
     def _tier(self, value: object, *path: str | int) -> dict[str, int]:
         title = "[total_resources]" if len(path) == 1 else f"tier {path[1]} of total_resources"
         tier: dict[str, int] = {}
-        for kind, amount in self._table(value, title, *path).items():
-            if not PLAIN_NAME.fullmatch(kind):
-                self.problem(f"the resource type {shown(kind)} is not allowed; {PLAIN_NAME_RULE}", *path, kind)
+        for resource, amount in self._table(value, title, *path).items():
+            if not PLAIN_NAME.fullmatch(resource):
+                self.problem(f"{shown(resource)} is not a valid resource type; {PLAIN_NAME_RULE}", *path, resource)
             elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
                 self.problem(
-                    f"the amount of {kind} is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}",
+                    f"the amount of {resource} is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}",
                     *path,
-                    kind,
+                    resource,
                 )
             else:
-                tier[kind] = amount
+                tier[resource] = amount
         return tier
 
     def _project(self, project: str, table: str) -> bool:
         if PLAIN_NAME.fullmatch(project):
             return True
-        self.problem(f"the project id {shown(project)} is not allowed; {PLAIN_NAME_RULE}", table, project)
+        self.problem(f"{shown(project)} is not a valid project id; {PLAIN_NAME_RULE}", table, project)
         return False
 
     def _members(self) -> dict[str, tuple[str, ...]]:
@@ -240,22 +237,22 @@ class _Reader:
             self.problem(f'a member of {path[1]} is {shown(pattern)}; write a string like "user1"', *path)
             return False
         if self._pattern_cost > FILE_COST_MAX:
-            return False  # as was said of the pattern that was one too many
+            return False  # the pattern before was already reported
         try:
             self._pattern_cost += check_pattern(pattern)
         except UnsafePattern as error:
-            self.problem(f"a member of {path[1]} cannot be used: {error}", *path)
+            self.problem(f"invalid member of {path[1]}: {error}", *path)
             return False
         if self._pattern_cost > FILE_COST_MAX:
             self.problem(
-                "the patterns up to this one take too long to match, all together; use fewer or simpler ones, or plain "
-                "user ids, of which there may be any number",
+                "the patterns up to this one take too long to match in total; use fewer or simpler ones, or list the "
+                "users (user ids are not limited)",
                 *path,
             )
             return False
         return True
 
-    def _weights(self, kinds: set[str]) -> dict[str, dict[str, float]]:
+    def _weights(self, resource_types: set[str]) -> dict[str, dict[str, float]]:
         name = "project_resources"
         weights: dict[str, dict[str, float]] = {}
         for project, table in self._table(self._document.get(name, {}), f"[{name}]", name).items():
@@ -263,31 +260,31 @@ class _Reader:
                 continue
             title = f"[{name}.{project}]"
             weights[project] = {}
-            for kind, weight in self._table(table, title, name, project).items():
-                if kind not in kinds:
-                    # Of a type that left the pool; a file refused whole would leave a new daemon without a quota.
-                    near = self.guesses.question(kind, sorted(kinds)) or "; add it there or delete it here"
+            for resource, weight in self._table(table, title, name, project).items():
+                if resource not in resource_types:
+                    # A warning for a removed type, because a refused file would leave a new daemon without a quota.
+                    near = self.guesses.question(resource, sorted(resource_types)) or "; add it there or delete it here"
                     self.warning(
-                        f"{title} has {shown(kind)}, which total_resources lacks, so it gives nothing{near}",
-                        *(name, project, kind),
+                        f"{title} has {shown(resource)}, which is not in total_resources; it is ignored{near}",
+                        *(name, project, resource),
                     )
                 elif isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight >= 0:
                     self.problem(
-                        f"the weight of {kind} in {title} is {shown(weight)}; write a number of at least 0, like 0.6",
+                        f"the weight of {resource} in {title} is {shown(weight)}; write a number >= 0, like 0.6",
                         name,
                         project,
-                        kind,
+                        resource,
                     )
                 elif weight > AMOUNT_MAX:
                     self.problem(
-                        f"the weight of {kind} in {title} is over {AMOUNT_MAX}; only the ratio to the other "
-                        "projects' weights counts, so write smaller ones",
+                        f"the weight of {resource} in {title} must be at most {AMOUNT_MAX}; only the ratio between "
+                        "projects counts",
                         name,
                         project,
-                        kind,
+                        resource,
                     )
                 else:
-                    weights[project][kind] = float(weight)
+                    weights[project][resource] = float(weight)
         return weights
 
     def _warn_about_projects(self, members: Mapping[str, object], weights: Mapping[str, object]) -> None:
@@ -296,17 +293,15 @@ class _Reader:
         for project in weights:
             if project not in members:
                 near = self.guesses.question(project, without_weights) or "; add it to [project_membership]"
-                self.warning(f"the project {project} has no members{near}", "project_resources", project)
+                self.warning(f"project {project} has no members{near}", "project_resources", project)
             elif not members[project]:
-                self.warning(f"the project {project} has an empty list of members", "project_membership", project)
+                self.warning(f"project {project} has an empty member list", "project_membership", project)
         for project in without_weights:
             near = self.guesses.question(project, without_members) or f"; add [project_resources.{project}]"
-            self.warning(
-                f"the project {project} has no resources and can only borrow{near}", "project_membership", project
-            )
+            self.warning(f"project {project} has no weights and can only borrow{near}", "project_membership", project)
 
     def _warn_about_users(self, members: Mapping[str, tuple[str, ...]], rules: Mapping[str, ProjectRules]) -> None:
-        """Users with a weight in a project that is not theirs; the default weights are for any of the projects."""
+        """Warn about users with a weight in a project they are not members of; default weights apply to any project."""
         cost_left = _USER_CHECKS_COST_MAX
         for project, own in rules.items():
             group = Members(members.get(project, ()))
@@ -317,6 +312,6 @@ class _Reader:
                 if not group.has(user):
                     near = self.guesses.question(user, members.get(project, ()))
                     self.warning(
-                        f"{shown(user)} has a weight in {project} and is none of its members{near}",
+                        f"{shown(user)} has a weight in {project} but is not a member{near}",
                         *(rules_reading.TABLE, project, "user_weights", user),
                     )

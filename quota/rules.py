@@ -1,7 +1,4 @@
-"""What a project may do with its share: how much it borrows and lends, how long jobs run, whose turn it is inside.
-
-Layer: lowest, pure. Rules are a value; the defaults are what a quota file without `[project_rules]` means.
-"""
+"""What a project may do with its share: borrowing, lending, runtimes, and order inside the project."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 DEFAULT_USER_WEIGHT = 1.0
-# A queue of so many jobs takes days; each costs the daemon memory, and every reader of the status bytes.
+# A longer queue would take days; each job costs daemon memory and status bytes.
 DEFAULT_MAX_QUEUED_JOBS = 10_000
 DEFAULT_MAX_QUEUED_JOBS_PER_USER = 2_000
 
@@ -21,20 +18,19 @@ class ProjectRules:
     """One project's rules.
 
     Attributes:
-        half_life_seconds: After how long a user's past usage counts half, between users of one project; over 0.
-        minimum_runtime_seconds: A borrower that ran shorter is stopped only if no other borrower will do.
-        keep_idle_seconds: For so long what the project gave back is kept for its next job before it is lent, since a
-            loan that is called back within minutes costs a restart; None: for as long as a restart takes.
-        grace_seconds: Between the order to stop and the end.
-        maximum_runtime_seconds: A job that ran longer is stopped for good; None: it may run for ever.
-        fifo: Nobody passes the project's job in front.
-        hold: Nothing of the project starts; what runs goes on.
-        max_queued_jobs: Jobs of the project that are accepted and wait for their start; later ones are accepted as
-            these start or end.
-        max_queued_jobs_per_user: The same of each of its users.
-        borrowing_limit: By resource type, units above its entitlement that it may hold; an absent type has no limit.
-        lending_limit: By resource type, units of its entitlement that others may use; an absent type lends all.
-        user_weights: By user id, the weight in the project's fair share between users; others weigh 1.
+        half_life_seconds: Half-life of a user's past usage, above 0.
+        minimum_runtime_seconds: A borrower below it is evicted only if no other borrower suffices.
+        keep_idle_seconds: How long units that the project gave back stay reserved for its next job, since a short loan
+            costs a restart; None: as long as a restart takes.
+        grace_seconds: Between the stop order and the end.
+        maximum_runtime_seconds: A job that runs longer is stopped for good; None: unlimited.
+        fifo: No job passes the project's job in front.
+        hold: No job of the project starts; running jobs continue.
+        max_queued_jobs: Accepted waiting jobs of the project; later ones are accepted as these start or end.
+        max_queued_jobs_per_user: The same per user.
+        borrowing_limit: By resource type, units above its entitlement that it may hold; absent: unlimited.
+        lending_limit: By resource type, units of its entitlement that others may use; absent: all.
+        user_weights: Weight by user id in the fair share between users; absent: 1.
     """
 
     half_life_seconds: float = 168 * 3600.0
@@ -55,11 +51,10 @@ class ProjectRules:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def user_weight(self, user: str) -> float:
-        """The user's weight; 1 unless the file gives another."""
         return self.user_weights.get(user, DEFAULT_USER_WEIGHT)
 
     def evolve(self, **changes: object) -> ProjectRules:
-        """The same rules but for what is given, by attribute."""
+        """The same rules with these attributes changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 

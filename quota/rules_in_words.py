@@ -1,6 +1,5 @@
-"""Rules as a quota file writes them, key by key, and the same in words.
-
-Layer: quota, pure. Limits and weights are keys of their own, by type or user (`borrowing_limit.v4`).
+"""Rules by key as in a quota file, and as text. Limits and weights have a key per type or user
+(`borrowing_limit.v4`).
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _DURATIONS = {
 }
 
 
-def written(rules: ProjectRules) -> dict[str, RuleValue]:
-    """By key, in the file's units; limits and weights only where there are some."""
+def rule_values(rules: ProjectRules) -> dict[str, RuleValue]:
+    """By key, in the file's units; limits and weights only where set."""
     longest = rules.maximum_runtime_seconds
     return {
         "half_life_hours": rules.half_life_seconds / 3600,
@@ -34,27 +33,27 @@ def written(rules: ProjectRules) -> dict[str, RuleValue]:
         "hold": rules.hold,
         "max_queued_jobs": rules.max_queued_jobs,
         "max_queued_jobs_per_user": rules.max_queued_jobs_per_user,
-        **{f"borrowing_limit.{kind}": units for kind, units in sorted(rules.borrowing_limit.items())},
-        **{f"lending_limit.{kind}": units for kind, units in sorted(rules.lending_limit.items())},
+        **{f"borrowing_limit.{resource}": units for resource, units in sorted(rules.borrowing_limit.items())},
+        **{f"lending_limit.{resource}": units for resource, units in sorted(rules.lending_limit.items())},
         **{f"user_weights.{user}": weight for user, weight in sorted(rules.user_weights.items())},
     }
 
 
-def value_of(rules: Mapping[str, RuleValue], key: str) -> RuleValue:
-    """The key's value among those that `written` gave; what its absence means if it is none of them."""
+def rule_value(rules: Mapping[str, RuleValue], key: str) -> RuleValue:
+    """The key's value in `rule_values`, or its default."""
     return rules.get(key, DEFAULT_USER_WEIGHT if key.startswith("user_weights.") else None)
 
 
-def name_of(key: str) -> str:
-    """What the rule is called, to be followed by its value."""
+def rule_label(key: str) -> str:
+    """The label of the rule, to be followed by its value."""
     if key in _DURATIONS:
         return _DURATIONS[key][0]
     rule, _, which = key.partition(".")
     names = {
-        "fifo": "strict order inside (FIFO):",
-        "hold": "hold, nothing starts:",
-        "max_queued_jobs": "jobs queued:",
-        "max_queued_jobs_per_user": "jobs queued per user:",
+        "fifo": "FIFO order:",
+        "hold": "on hold:",
+        "max_queued_jobs": "queued jobs:",
+        "max_queued_jobs_per_user": "queued jobs per user:",
         "borrowing_limit": f"borrows {which}:",
         "lending_limit": f"lends {which}:",
         "user_weights": f"weight of user {which}:",
@@ -62,15 +61,15 @@ def name_of(key: str) -> str:
     return names[rule]
 
 
-def in_words(key: str, value: RuleValue) -> str:
-    """The value, to follow the rule's name."""
+def format_value(key: str, value: RuleValue) -> str:
+    """The value as text, to follow the label."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     rule = key.partition(".")[0]
     if key == "keep_idle_seconds" and value is None:
         return "as long as a restart takes"
     if value is None:
-        return "all that is idle" if rule == "borrowing_limit" else "all" if rule == "lending_limit" else "unlimited"
+        return "all idle units" if rule == "borrowing_limit" else "all" if rule == "lending_limit" else "unlimited"
     if rule == "user_weights":
         return f"{value:g}"
     if key in _DURATIONS:

@@ -1,7 +1,7 @@
-"""Reads `[project_rules]`: the rules of all projects, and the tables of single ones that override them.
+"""Reads `[project_rules]`: default rules, and tables of single projects that override them key by key.
 
-Layer: quota, pure. A key that looks like a misspelt one is a problem, because whoever wrote it relies on it; any other
-unknown one is a warning, because a newer writer may know it. A project's own key replaces the default one whole.
+A misspelled key is a problem, because its author relies on it. Other unknown keys are warnings, because a newer version
+may know them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLE = "project_rules"
 
 _HOUR = 3600.0
 _TEN_YEARS = 87_600
-# Per key: the attribute, the unit in seconds, the least and the most.
+# Per key: the attribute, the unit in seconds, the minimum and the maximum.
 _DURATIONS: Mapping[str, tuple[str, float, float, float]] = {
     "half_life_hours": ("half_life_seconds", _HOUR, 0.01, _TEN_YEARS),
     "minimum_runtime_minutes": ("minimum_runtime_seconds", 60.0, 0, 7 * 24 * 60),
@@ -32,7 +32,7 @@ COUNT_LEAST, COUNT_MOST = 1, 100_000
 _LIMITS = ("borrowing_limit", "lending_limit")
 _USER_WEIGHTS = "user_weights"
 USER_WEIGHT_LEAST, USER_WEIGHT_MOST = 0.001, 1000
-# A newer version's key is rarely so close to one of ours.
+# A newer version's key is rarely this similar to a known one.
 _MISSPELT = 0.65
 
 _VALUE_KEYS = (*_DURATIONS, *_SWITCHES, *_COUNTS)
@@ -41,7 +41,7 @@ KEYS = (*_VALUE_KEYS, *_TABLE_KEYS)
 
 
 class Findings(Protocol):
-    """Where a reader tells what it found; the path leads to the line."""
+    """Collects problems and warnings; the path leads to the line."""
 
     @property
     def guesses(self) -> Guesses: ...
@@ -51,24 +51,20 @@ class Findings(Protocol):
 
 
 class RulesReader:
-    """Reads one file's rules.
+    """One file's rules.
 
     Attributes:
         default: The rules of projects without their own.
-        projects: Those of the projects that differ, complete.
+        projects: The complete rules of projects that differ.
     """
 
-    def __init__(self, document: Mapping[str, Any], kinds: set[str], projects: set[str], findings: Findings) -> None:
-        """Reads and checks all of the table.
-
-        Args:
-            document: The whole file.
-            kinds: The resource types of the pool.
-            projects: The projects that the file has.
-        """
+    def __init__(
+        self, document: Mapping[str, Any], resource_types: set[str], projects: set[str], findings: Findings
+    ) -> None:
+        """Read and check the table of `document`, given the pool's types and the file's projects."""
         self.default = DEFAULT_RULES
         self.projects: dict[str, ProjectRules] = {}
-        self._kinds = kinds
+        self._resource_types = resource_types
         self._known = projects
         self._findings = findings
         table = document.get(TABLE, {})
@@ -85,13 +81,13 @@ class RulesReader:
                 if rules != self.default:
                     self.projects[project] = rules
             else:
-                near = findings.guesses.question(project, ordered) or "; delete them here or add the project"
+                near = findings.guesses.question(project, ordered) or "; delete them or add the project"
                 findings.warning(
-                    f"there are rules of {shown(project)}, which is no project of this file{near}", TABLE, project
+                    f"there are rules for {shown(project)}, which is not a project in this file{near}", TABLE, project
                 )
 
     def _is_project(self, name: str, value: object) -> bool:
-        """Whether an entry of the table is about one project, and not one of the rules of all."""
+        """Whether an entry is a project's table, not a default rule."""
         if not isinstance(value, dict) or name in _TABLE_KEYS:
             return False
         if name in self._known:
@@ -99,7 +95,7 @@ class RulesReader:
         if name in _VALUE_KEYS or self._findings.guesses.meant(name, _TABLE_KEYS, cutoff=_MISSPELT):
             return False
         if not PLAIN_NAME.fullmatch(name):
-            self._findings.problem(f"the project id {shown(name)} is not allowed; {PLAIN_NAME_RULE}", TABLE, name)
+            self._findings.problem(f"{shown(name)} is not a valid project id; {PLAIN_NAME_RULE}", TABLE, name)
         return True
 
     def _rules(self, table: Mapping[str, Any], base: ProjectRules, *path: str) -> ProjectRules:
@@ -124,7 +120,7 @@ class RulesReader:
         return base.evolve(**changes)
 
     def _problem(self, message: str, *path: str) -> None:
-        """About the rule at the end of the path."""
+        """Report the rule at the end of the path."""
         *table, key = path
         self._findings.problem(f"{key} in [{'.'.join(table)}] {message}", *path)
 
@@ -132,12 +128,12 @@ class RulesReader:
         without_unit = next((known for known in KEYS if known.startswith(f"{key}_")), None)
         near = without_unit or self._findings.guesses.meant(key, KEYS, cutoff=_MISSPELT)
         if near is not None:
-            self._problem(f"is not a rule; did you mean {near}?", *path, key)
+            self._problem(f"is not a valid rule; did you mean {near}?", *path, key)
         elif len(path) == 1 and key in self._known:
-            self._problem(f"is {shown(value)}; the rules of one project are a table, like [{TABLE}.{key}]", *path, key)
+            self._problem(f"is {shown(value)}; write the project's rules as a table [{TABLE}.{key}]", *path, key)
         else:
             self._findings.warning(
-                f"{shown(key)} in [{'.'.join(path)}] is not a rule that this version knows, and is ignored", *path, key
+                f"unknown rule {shown(key)} in [{'.'.join(path)}]; this version ignores it", *path, key
             )
 
     def _number(self, value: object, least: float, most: float, *path: str) -> float:
@@ -160,27 +156,32 @@ class RulesReader:
 
     def _limits(self, value: object, *path: str) -> dict[str, int]:
         limits: dict[str, int] = {}
-        for kind, amount in self._table(value, f"{min(self._kinds, default='v4')} = 64", *path).items():
-            if kind not in self._kinds:
-                near = self._findings.guesses.question(kind, sorted(self._kinds)) or "; add it there or delete it here"
+        for resource, amount in self._table(value, f"{min(self._resource_types, default='v4')} = 64", *path).items():
+            if resource not in self._resource_types:
+                near = (
+                    self._findings.guesses.question(resource, sorted(self._resource_types))
+                    or "; add it there or delete it here"
+                )
                 title = f"{path[-1]} in [{'.'.join(path[:-1])}]"
                 self._findings.warning(
-                    f"{title} has {shown(kind)}, which total_resources lacks, so it limits nothing{near}", *path, kind
+                    f"{title} has {shown(resource)}, which is not in total_resources; it is ignored{near}",
+                    *path,
+                    resource,
                 )
             elif type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:
-                self._problem(f"is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}", *path, kind)
+                self._problem(f"is {shown(amount)}; write a whole number from 0 to {AMOUNT_MAX}", *path, resource)
             else:
-                limits[kind] = amount
+                limits[resource] = amount
         return limits
 
     def _user_weights(self, value: object, *path: str) -> dict[str, float]:
         weights: dict[str, float] = {}
         for user, weight in self._table(value, "alice = 2.0", *path).items():
             if isinstance(weight, dict):
-                self._problem('is a table; a user id with dots needs quotes, like "a.b@example.com" = 2.0', *path, user)
+                self._problem('is a table; quote a user id with dots, like "a.b@example.com" = 2.0', *path, user)
             elif not 0 < len(user) <= USER_ID_MAX_CHARS:
                 self._findings.problem(
-                    f"a user id in [{'.'.join(path)}] has {len(user)} characters; 1 to {USER_ID_MAX_CHARS} are allowed",
+                    f"a user id in [{'.'.join(path)}] is {len(user)} characters long; write 1 to {USER_ID_MAX_CHARS}",
                     *path,
                     user,
                 )

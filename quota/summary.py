@@ -1,7 +1,4 @@
-"""A policy in words and numbers, as `bastion quota check FILE` prints it.
-
-Layer: `quota`, pure. Equal policies give equal text.
-"""
+"""A policy as text, as `bastion quota check FILE` prints it. Equal policies give equal text."""
 
 from __future__ import annotations
 
@@ -9,26 +6,29 @@ from collections.abc import Sequence
 
 from quota.policy import Policy
 from quota.rules import DEFAULT_RULES, ProjectRules
-from quota.rules_in_words import in_words, name_of, value_of, written
+from quota.rules_in_words import format_value, rule_label, rule_value, rule_values
 
 
 def render_check(policy: Policy) -> str:
-    """Totals per tier, each project's entitlement and members, unusual rules, and warnings; ends in a newline."""
-    kinds = policy.resource_types
-    totals = [[f"tier {index}", *(str(tier.get(kind, 0)) for kind in kinds)] for index, tier in enumerate(policy.tiers)]
+    """Totals per tier, entitlements and members, unusual rules, and warnings; ends in a newline."""
+    resource_types = policy.resource_types
+    totals = [
+        [f"tier {index}", *(str(tier.get(resource, 0)) for resource in resource_types)]
+        for index, tier in enumerate(policy.tiers)
+    ]
     if len(totals) > 1:
-        totals.append(["total", *(str(policy.total(kind)) for kind in kinds)])
+        totals.append(["total", *(str(policy.total(resource)) for resource in resource_types)])
     projects = [
         [
             project,
-            *(str(policy.entitlement(project, kind)) for kind in kinds),
-            ", ".join(policy.members.get(project, ())) or "(nobody)",
+            *(str(policy.entitlement(project, resource)) for resource in resource_types),
+            ", ".join(policy.members.get(project, ())) or "(none)",
         ]
         for project in policy.projects
     ]
     paragraphs = [
-        "Total resources\n" + _table(["", *kinds], totals),
-        "Entitlements\n" + _table(["project", *kinds, "members"], projects) if projects else "There are no projects.\n",
+        "Total resources\n" + _table(["", *resource_types], totals),
+        "Entitlements\n" + _table(["project", *resource_types, "members"], projects) if projects else "No projects\n",
     ]
     rules = [_rules("all projects", policy.default_rules, DEFAULT_RULES)]
     rules += [_rules(project, own, policy.default_rules) for project, own in sorted(policy.project_rules.items())]
@@ -40,18 +40,18 @@ def render_check(policy: Policy) -> str:
 
 
 def _rules(whose: str, rules: ProjectRules, usual: ProjectRules) -> str:
-    """What is not as usual; empty if all is."""
-    now, before = written(rules), written(usual)
-    told = [
-        f"    {name_of(key)} {in_words(key, value_of(now, key))}\n"
+    """Rules that differ from `usual`; empty if none."""
+    now, before = rule_values(rules), rule_values(usual)
+    lines = [
+        f"    {rule_label(key)} {format_value(key, rule_value(now, key))}\n"
         for key in dict.fromkeys((*now, *before))
-        if value_of(now, key) != value_of(before, key)
+        if rule_value(now, key) != rule_value(before, key)
     ]
-    return f"  {whose}\n{''.join(told)}" if told else ""
+    return f"  {whose}\n{''.join(lines)}" if lines else ""
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart; numbers to the right, the first and a column of members to the left."""
+    """Columns two spaces apart; numbers right-aligned, the first column and members left-aligned."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = []
     for row in (header, *rows):

@@ -1,7 +1,7 @@
 """The scheduler: a snapshot in, a plan out.
 
-Layer: above `quota`, pure (no I/O, clock, randomness or logging). The same snapshot and instant give the same plan, bit
-for bit, whatever the order of `snapshot.jobs`.
+Pure: no I/O, clock, randomness or logging. The same snapshot and instant give the same plan, bit for bit, whatever the
+order of `snapshot.jobs`.
 """
 
 from __future__ import annotations

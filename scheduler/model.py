@@ -1,7 +1,6 @@
-"""The scheduler's vocabulary: what a pass is given, and what it answers.
+"""The input and output of a pass.
 
-Layer: pure values, above `quota` only. Nothing here knows a bucket, a node or a clock: instants are seconds since
-the epoch, amounts are units of quota per resource type, and all of it comes from the caller.
+Instants are seconds since the epoch. Amounts are quota units per resource type. The caller provides all of it.
 """
 
 from __future__ import annotations
@@ -15,16 +14,14 @@ from types import MappingProxyType
 
 from quota import Policy
 
-# What a project held of late: (until when so much counts, units), the units falling; `math.inf` for what it holds now.
-HeldOfLate = tuple[tuple[float, int], ...]
+# What a project held recently: (counts until, units), units descending; `math.inf` for what it holds now.
+RecentUnits = tuple[tuple[float, int], ...]
 
-# Shared by all that have none.
+# The shared empty mapping.
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class JobStatus(str, Enum):
-    """What a job does, as far as capacity is concerned."""
-
     PENDING = "pending"  # wants to run and holds nothing
     RUNNING = "running"  # holds `charged`, from the intent to create its first node on
     STOPPING = "stopping"  # evicted or ending; still holds `charged` until its last node is confirmed gone
@@ -35,9 +32,9 @@ class Scaling:
     """Replicas that an elastic job can use beyond its minimum.
 
     Attributes:
-        per_replica: Units of each of them.
-        most: How many of them it can use, at least 0.
-        extra: Of a RUNNING job: how many it has, without those that it is giving back.
+        per_replica: Units of one replica.
+        most: The maximum number, at least 0.
+        extra: RUNNING: the current number, without those being given back.
     """
 
     per_replica: Mapping[str, int]
@@ -53,28 +50,25 @@ class Job:
         name: Unique in a snapshot.
         priority: 1 is the highest, 5 the lowest.
         queued_at: When its spec was accepted.
-        demand: Units it needs to run, all types at once; may be empty. Amounts of 0 ask for nothing. Of an elastic job
-            its minimum.
-        tier: The tier that a RUNNING or STOPPING job runs on; one that the policy no longer has counts as its last.
-        charged: What a RUNNING or STOPPING job holds now; usually equal to `demand`. Of an elastic job with its extra
-            replicas, those included that it is giving back.
-        started_at: When the present attempt of a RUNNING job started.
-        not_before: Not started before this instant (backoff).
-        stockout: The backoff is there because the cloud had no capacity.
-        evicted_for: Of a STOPPING job: the name of the job that it makes room for.
+        demand: Units it needs to run, all types at once; may be empty. An elastic job's minimum.
+        tier: RUNNING, STOPPING: the tier it runs on. A tier that the policy no longer has counts as the last one.
+        charged: RUNNING, STOPPING: what it holds now, with extra replicas, also those being given back.
+        started_at: RUNNING: when the current attempt started.
+        not_before: Must not start before this instant (backoff).
+        stockout: The backoff is due to a lack of cloud capacity.
+        evicted_for: STOPPING: the name of the job it was evicted for.
         on_bastion: Runs on the bastion's own host and takes one of its slots.
-        waiting_since: Since when it waits; `queued_at` where None.
-        checkpointed_at: Of a RUNNING job: up to when its work is saved; None: nothing is known of that.
-        evictions: How often it was evicted.
-        futile_evictions: How many of its last attempts in a row were evicted without having saved anything.
-        evicted_at: When it was last evicted.
-        evicted_seconds: How long its evicted attempts ran, together.
-        promised: Of a PENDING job: others were evicted for it in an earlier pass (its reason was WaitingForPreempted)
-            and it has not started since. `evicted_for` of a STOPPING job says the same; this flag bridges the pass
-            in which the last of them is gone. Forgetting it is safe: the room may then go to another job.
-        hold: Of a PENDING job: why it must not start whatever is free, in words for its owner; empty: it may.
-        scaling: Of an elastic job: what it can use beyond its demand.
-        shrinking_for: Of a RUNNING job that is giving replicas back: the name of the job that it makes room for.
+        waiting_since: Start of the current wait; None: `queued_at`.
+        checkpointed_at: RUNNING: its work is saved up to this instant; None: unknown.
+        futile_evictions: Number of consecutive latest evictions that saved no work.
+        evicted_at: Its last eviction.
+        evicted_seconds: Total running time of its evicted attempts.
+        promised: PENDING: an earlier pass evicted others for it (reason WaitingForPreempted) and it has not started
+            since. Bridges the pass in which no `evicted_for` names it any more. Safe to lose: another job may take the
+            capacity.
+        hold: PENDING: why it must not start, for its owner; empty: it may.
+        scaling: Elastic job: what it can use beyond `demand`.
+        shrinking_for: RUNNING job that gives replicas back: the name of the job that gets the capacity.
     """
 
     name: str
@@ -104,27 +98,25 @@ class Job:
 
     @property
     def owned(self) -> Mapping[str, int]:
-        """What it holds of its project's share: everything but extra replicas."""
+        """What counts against its project's share: everything but extra replicas."""
         return self.demand if self.scaling else self.charged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything that a pass may know.
+    """The input of a pass.
 
     Attributes:
-        policy: The quota file in force; None if no valid one was ever read: nothing starts, nothing is evicted.
-        jobs: Every known job that is not over, in any order.
-        bastion_slots: How many jobs the bastion's own host runs at once; None means without limit. A user takes another
-            slot only while more are free than it holds, in all projects together.
+        policy: The quota file in force; None if no valid one was ever read. Then nothing starts or is evicted.
+        jobs: Every known job that has not ended, in any order.
+        bastion_slots: How many jobs the bastion's own host runs at once; None: unlimited. A user gets another slot only
+            while more slots are free than the user holds in all projects.
         check_membership: Whether a job's user must belong to its project.
-        held: An operator holds the whole pool: nothing starts, nothing is evicted.
-        held_recently: Per project and type, what it held within its `keep_idle_seconds` (`RecentHoldings`).
-            Forgetting it is safe: room is then lent a few minutes earlier.
-        restart_seconds: By type, what a restart costs, as far as it was measured; it says how long units are kept where
-            the rules do not.
-        user_usage: Per project and user, unit-seconds decayed to now with the project's half-life (`UsageHistory`);
-            absent users have used nothing.
+        held: An operator holds the pool: nothing starts or is evicted.
+        held_recently: Per project and type, what it held recently (`RecentHoldings`). Safe to lose: capacity is then
+            lent some minutes earlier.
+        restart_seconds: Per type, the measured cost of a restart. Sets how long units are kept where the rules do not.
+        user_usage: Per project and user, unit-seconds decayed to now (`UsageHistory`); an absent user has used nothing.
     """
 
     policy: Policy | None
@@ -132,20 +124,18 @@ class Snapshot:
     bastion_slots: int | None = None
     check_membership: bool = True
     held: bool = False
-    held_recently: Mapping[str, Mapping[str, HeldOfLate]] = field(default_factory=lambda: MappingProxyType({}))
+    held_recently: Mapping[str, Mapping[str, RecentUnits]] = field(default_factory=lambda: MappingProxyType({}))
     restart_seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     user_usage: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Verdict(str, Enum):
-    """What becomes of a job in this pass."""
-
-    START = "start"  # PENDING: create its nodes now, on `tier`
+    START = "start"  # PENDING: create its nodes now on `tier`
     KEEP = "keep"  # RUNNING: nothing changes
-    RESIZE = "resize"  # RUNNING: it goes on with `extra` replicas beyond its minimum
+    RESIZE = "resize"  # RUNNING: run on with `extra` replicas beyond its minimum
     EVICT = "evict"  # RUNNING: stop it, for `evicted_for`
-    STOPPING = "stopping"  # STOPPING: go on stopping it
-    WAIT = "wait"  # PENDING: stays so, for `reason`
+    STOPPING = "stopping"  # STOPPING: continue to stop it
+    WAIT = "wait"  # PENDING: keep waiting, for `reason`
 
 
 class ReasonCode(str, Enum):
@@ -175,17 +165,16 @@ class Reason:
 
     Attributes:
         code: The headline.
-        message: The same with its arithmetic, for people.
-        since: The instant since when it waits, never an age.
-        holders: Names of jobs that hold what it waits for, at most ten.
+        message: The headline with its arithmetic.
+        since: Start of the wait.
+        holders: Names of at most ten jobs that hold what it waits for.
         unblock: What would make it start.
-        also: Other codes that apply as well, in order of precedence.
-        missing: Units that the pool lacks for this job, those for the jobs ahead of it included: with so much more
-            free capacity it starts in the next pass; a job on the bastion's own host, once it has a slot there, too.
-        slots: Of a job on the bastion's own host that may not take a slot there: with so many more slots it may, those
-            for the jobs ahead of it included.
-        over_limit: Units by which its project's borrowing limit is too low for this job, those for its project's jobs
-            ahead of it included; it starts only if the limit is raised by so many besides, or as many are given back.
+        also: Other codes that apply, in order of precedence.
+        missing: Units the pool lacks for this job and the jobs ahead of it. With this much more free capacity (and a
+            slot, if it needs one) it starts in the next pass.
+        slots: Slots of the bastion's own host that it and the jobs ahead of it lack.
+        over_limit: Units that its project's borrowing limit lacks for it and its project's jobs ahead of it. It starts
+            only if the limit rises, or the project gives back, by this much as well.
     """
 
     code: ReasonCode
@@ -201,17 +190,17 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What becomes of one job.
+    """The decision for one job.
 
     Attributes:
         tier: START: the worst tier it needs. KEEP, EVICT, STOPPING: the tier it runs on.
-        reason: Of a WAIT, always; of every other verdict, never.
-        message: Of START, RESIZE and EVICT: why, with the arithmetic, for people; else empty.
-        evicted_for: EVICT and STOPPING, and RESIZE to fewer replicas: whom it makes room for, if anybody.
-        position: Place in the pool's queue, from 1 (for a slot of the bastion's host: in the queue for those); None
-            where the job does not compete for capacity.
+        reason: Set for WAIT, None otherwise.
+        message: START, RESIZE, EVICT: why, with the arithmetic; else empty.
+        evicted_for: EVICT, STOPPING, and RESIZE to fewer replicas: the job that gets the capacity, if any.
+        position: Queue position from 1 (in the slot queue for a job that needs a slot); None if it does not compete for
+            capacity.
         position_in_project: The same among its project's jobs.
-        extra: Of an elastic job that starts or runs: the replicas that it is to have beyond its minimum, by scaling.
+        extra: Elastic job that starts or runs: replicas beyond its minimum, by scaling.
     """
 
     name: str
@@ -230,9 +219,9 @@ class ProjectUsage:
     """One project after the plan, per resource type.
 
     Attributes:
-        entitlement: Its guaranteed units.
-        usage: What its jobs hold, those included that start now or are still stopping.
-        demand: What its jobs would hold if all of them ran: running, starting and waiting ones.
+        entitlement: Guaranteed units.
+        usage: Units that its jobs hold, starting and stopping jobs included.
+        demand: Units its jobs would hold if all ran: running, starting and waiting jobs.
     """
 
     entitlement: Mapping[str, int]
@@ -242,7 +231,7 @@ class ProjectUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolUsage:
-    """One resource type after the plan. After a cut of the quota `used` may exceed `total`; `free` is then 0."""
+    """One resource type after the plan. After a quota cut `used` may exceed `total`; `free` is then 0."""
 
     total: int
     used: int
@@ -251,20 +240,19 @@ class PoolUsage:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """The answer of a pass.
+    """The output of a pass.
 
-    Who waits is explained when somebody asks: reasons and places in the queue take longer to tell than what to do.
-    What they say is about the instant of the pass all the same.
+    Reasons and queue positions are computed on first access, since they cost more than the decisions. They describe the
+    instant of the pass.
 
     Attributes:
-        acting: A decision for every job that holds capacity, by start; then for those that start, in the order granted.
-        evicted: Names of those that are evicted, in the order in which that was decided.
-        promised: Names of the waiting jobs that room was ordered for (`Job.promised` of the next pass).
-        impossible: Names of the waiting jobs that no free capacity could start: only another quota file, or another
-            spec.
+        acting: Decisions for all jobs that hold capacity, by start, then for those that start, in the order granted.
+        evicted: Names of the evicted jobs, in the order decided.
+        promised: Names of the waiting jobs with capacity on order (`Job.promised` of the next pass).
+        impossible: Names of the waiting jobs that no free capacity could start; they need another quota file or spec.
         pool: Every resource type of the policy.
-        explain: Gives `waiting`.
-        measure: Gives `projects`.
+        explain: Computes `waiting`.
+        measure: Computes `projects`.
     """
 
     acting: tuple[Decision, ...] = ()
@@ -277,7 +265,7 @@ class Plan:
 
     @cached_property
     def waiting(self) -> tuple[Decision, ...]:
-        """A decision for every job that waits: in the order of the queue, then those that do not compete at all."""
+        """A decision for every waiting job: in queue order, then those that do not compete."""
         return self.explain()
 
     @cached_property
@@ -291,7 +279,7 @@ class Plan:
         return self.measure()
 
     def to_json(self) -> bytes:
-        """The plan as JSON with sorted keys and no spaces: equal plans are equal bytes."""
+        """The plan as compact JSON with sorted keys: equal plans give equal bytes."""
         document = {
             "decisions": [_decision_document(decision) for decision in self.decisions],
             "projects": {
@@ -303,8 +291,8 @@ class Plan:
                 for project, usage in self.projects.items()
             },
             "pool": {
-                kind: {"total": usage.total, "used": usage.used, "free": usage.free}
-                for kind, usage in self.pool.items()
+                resource: {"total": usage.total, "used": usage.used, "free": usage.free}
+                for resource, usage in self.pool.items()
             },
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")

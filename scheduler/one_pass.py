@@ -1,21 +1,21 @@
 """One pass over a snapshot.
 
-Layer: `scheduler`, pure. The steps, each of which only adds to what the ones before decided:
+Each step only adds to the decisions of the steps before:
 
-1. Admission: jobs that no capacity could help are set aside, each with its reason.
-2. Promises: room that earlier passes ordered is kept for whom it was ordered, and they start once it is free.
-3. Owners: projects in order of what they hold; a job within its project's entitlement starts on free capacity, or
-   else on what is being freed, or else extra replicas are taken back and borrowers evicted for it, enough and no more.
-4. Lending: what is left goes to any job that fits, projects in the same order, except those that await their own.
-   Within a project, smaller jobs may pass one that does not fit, unless its rules say `fifo`; or it is overdue, and
-   their priority is lower.
-5. Priorities: where a project has a minimum runtime, who waits takes the place of its lower ones within its share.
-6. What is left even then goes to elastic jobs as extra replicas.
-7. Reasons for all who wait, when somebody asks.
+1. Admission: set aside jobs that no capacity could help, with a reason.
+2. Promises: keep capacity ordered by earlier passes for its claimants, and start them once it is free.
+3. Owners: projects by what they hold, the least served first. A job within its project's entitlement starts on free
+   capacity, or on capacity that is being freed; else extra replicas are taken back and borrowers evicted.
+4. Lending: give what is left to any job that fits, projects in the same order, except those with a promise of their
+   own. Inside a project smaller jobs may pass one that does not fit, unless the rules say `fifo`, or it is overdue and
+   has a higher priority.
+5. Priorities: in projects with a minimum runtime, waiting jobs replace lower-priority ones within the share.
+6. Elastic jobs get what is left as extra replicas.
+7. Reasons for all waiting jobs, on demand.
 
-Invariants: nothing is over-committed; nothing starts beyond its project's borrowing limit; no job of a project at or
-under its entitlement is evicted; incumbents run on; every waiting job has exactly one reason; a second pass over the
-outcome changes nothing.
+Invariants: no over-commit; no start beyond its project's borrowing limit; no eviction of a job of a project at or under
+its entitlement; running jobs keep running; exactly one reason per waiting job; a second pass over the outcome changes
+nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from scheduler.decide.memory import Remembered
 from scheduler.decide.recall import Recall
 from scheduler.decide.shares import Shares, Standing
 from scheduler.decide.totals import pool_usages, project_usages
-from scheduler.decide.user_order import Turns, order_across
+from scheduler.decide.user_order import UserOrder, order_across
 from scheduler.decide.victims import Victims
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.explain.waits import Explainer
@@ -41,7 +41,7 @@ from scheduler.model import Decision, Job, Plan, ProjectUsage, Snapshot, Verdict
 
 
 class Pass:
-    """One pass over a snapshot, whose jobs were taken over already."""
+    """One pass over a snapshot whose jobs `remembered` has taken over."""
 
     def __init__(self, remembered: Remembered, snapshot: Snapshot, now: float) -> None:
         self._now = now
@@ -51,29 +51,29 @@ class Pass:
         self._incumbents = remembered.incumbents
         self._jobs_by_name = remembered.jobs
         self._shares = Shares(policy, remembered.incumbents.held)
-        self._order = Turns(policy, snapshot.user_usage)
+        self._user_order = UserOrder(policy, snapshot.user_usage)
         self._ledger = Ledger.of(remembered.incumbents, policy, snapshot.bastion_slots, self._shares)
-        self._victims = Victims(policy, self._shares, remembered.incumbents.running_of, now, self._order)
+        self._victims = Victims(policy, self._shares, remembered.incumbents.running_of, now, self._user_order)
         backlog = remembered.backlog
-        backlog.settle(now, self._order, self._ledger.leaving_for, remembered.jobs, self._shares)
+        backlog.settle(now, self._user_order, self._ledger.leaving_for, remembered.jobs, self._shares)
         self._lines = dict(backlog.lines)
         self._promised_jobs = dict(backlog.claimants)
         self._backing_off = tuple(sorted(backlog.backing_off.values(), key=order_across))
-        # Jobs that no free capacity could start now.
-        self._beyond = tuple(backlog.beyond.values())
+        # Jobs that no free capacity could start.
+        self._over_ceiling = tuple(backlog.over_ceiling.values())
         self._too_large = tuple(backlog.too_large.values())
         self._refused = tuple(backlog.refused.values())
-        self._impossible = frozenset({*backlog.refused, *backlog.too_large, *backlog.beyond})
-        # Jobs whose claim lapsed; they compete like anybody.
+        self._impossible = frozenset({*backlog.refused, *backlog.too_large, *backlog.over_ceiling})
+        # Jobs whose claim lapsed; they compete like any other.
         self._lapsed: dict[str, list[Job]] = {}
         self._queues: dict[str, ProjectQueue] = {}
 
     def plan(self) -> Plan:
         self._keep_promises()
         recall = Recall(
-            self._now, self._ledger, self._shares, self._victims, self._incumbents, self._queues, self._hold_behind
+            self._now, self._ledger, self._shares, self._victims, self._incumbents, self._queues, self._block_behind
         )
-        recall.let_none_pass_the_overdue()
+        recall.protect_overdue_jobs()
         self._serve_owners()
         if recall.for_the_oldest():
             self._serve_owners()
@@ -94,9 +94,9 @@ class Pass:
         )
 
     def still_holds(self, snapshot: Snapshot, now: float) -> bool:
-        """Whether the plan is still the one to make, with the same jobs; "no" costs a pass.
+        """Whether the plan also holds for `snapshot`, given unchanged jobs; "no" costs a pass.
 
-        It is where the plan did nothing, and no job waits for a certain instant.
+        True only if the plan did nothing and no job waits for a certain instant.
         """
         before, ledger = self._snapshot, self._ledger
         waits_for_time = (
@@ -104,21 +104,21 @@ class Pass:
             or self._backing_off
             or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
             or any(self._policy.rules(project).minimum_runtime_seconds for project in self._queues)
-            # The reasons of those who could not start anyway tell of a backoff, too.
-            or any(backs_off(job, self._now) for job in (*self._refused, *self._beyond))
+            # Reasons of impossible jobs mention a backoff, too.
+            or any(backs_off(job, self._now) for job in (*self._refused, *self._over_ceiling))
         )
         return (
             not (ledger.starts or ledger.evictions or ledger.resized or ledger.promises or waits_for_time)
             and snapshot.bastion_slots == before.bastion_slots
             and snapshot.held_recently == before.held_recently
-            and self._order.is_that_of(Turns(self._policy, snapshot.user_usage))
+            and self._user_order.same_as(UserOrder(self._policy, snapshot.user_usage))
         )
 
     # Step 2
 
     def _keep_promises(self) -> None:
-        # Whose room the last pass kept comes first, the oldest claim before the newer ones; a job that only has victims
-        # on their way may have lost its claim.
+        # Claims of the last pass come first, the oldest first. A job that only has stopping victims may have lost its
+        # claim.
         claimants = sorted(
             self._promised_jobs.values(),
             key=lambda job: (
@@ -132,47 +132,47 @@ class Pass:
         self._promised_jobs = {job.name: job for job in claimants}
         self._ledger.settle_claims(self._promised_jobs)
         for job in claimants:
-            if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like anybody
+            if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like any other
                 self._lapsed.setdefault(job.project_id, []).append(job)
-        # Only now, so that none of them takes what was freed for another; those whose victims are all gone first.
+        # Only now, so that none takes what was freed for another; those whose victims are all gone first.
         for job in sorted(claimants, key=lambda job: job.name in self._ledger.leaving_for):
             if job.name in self._ledger.promises:
                 request = Request.of(job)
                 self._ledger.unpromise(job, request)
                 if self._ledger.claim_fits_now(job, request):
-                    message = "the room ordered for it is free"
+                    message = "the capacity reserved for it is free"
                     self._ledger.start(job, request, message, claimed=True)
                 else:
                     self._ledger.promise(job, request)
         self._queues = {
             project: ProjectQueue(
                 self._lines.get(project, {}),
-                self._order.place,
-                besides=self._lapsed.get(project, ()),
+                self._user_order.place,
+                extra_jobs=self._lapsed.get(project, ()),
                 fifo=self._policy.rules(project).fifo,
             )
             for project in sorted({*self._lines, *self._lapsed})
         }
         for job in (*self._backing_off, *(promise.job for promise in self._ledger.promises.values())):
-            self._hold_behind(job)
+            self._block_behind(job)
 
-    def _hold_behind(self, job: Job) -> None:
-        """The job waits outside its project's queue; nobody passes it where the rules say so."""
+    def _block_behind(self, job: Job) -> None:
+        """FIFO: no job of its project passes the job, which waits outside the queue."""
         queue = self._queues.get(job.project_id)
         if queue is not None:
-            queue.hold_behind(job)
+            queue.block_behind(job)
 
     def _within_share(self, claimants: list[Job]) -> list[Job]:
-        """The claims that a project's entitlement could cover together; after a cut of its quota the rest lapse.
+        """The claims that a project's entitlement could cover together; after a quota cut the others lapse.
 
-        What the project's running jobs hold is left aside: some of it may be borrowed, and be lent to it only since.
+        Ignores what the project's running jobs hold, because some of it may have been lent to it since.
         """
         claimed = Shares(self._policy)
         valid = []
         for job in claimants:
             request = Request.of(job)
             covered = claimed.covers(job.project_id, request.amounts) or is_overdue(job, self._shares, self._now)
-            # The ceiling counts what runs: it may have been lowered since.
+            # The ceiling counts running jobs, because it may have been lowered since.
             if covered and self._shares.under_ceiling(
                 job.project_id, request.amounts, claimed.all_held(job.project_id)
             ):
@@ -190,17 +190,17 @@ class Pass:
         return fits
 
     def _renew_promises(self) -> None:
-        """Evictions may have brought more than their claims need: enough for a claim that step 2 had to drop."""
+        """Promise spare units of evictions to claims that step 2 had to drop."""
         for job in self._promised_jobs.values():
             waits = job.name not in self._ledger.promises and job.name not in self._ledger.starts
             if waits and not self._ledger.fits_now(Request.of(job)) and self._promise_if_it_fits(job):
                 self._queues[job.project_id].remove(job)
-                self._hold_behind(job)
+                self._block_behind(job)
 
     # Step 3
 
     def _serve_owners(self) -> None:
-        # Claims that no eviction could help; any eviction may change that.
+        # Claims that no eviction could help now; any eviction may change that.
         hopeless: set[tuple[str, Request]] = set()
 
         def acceptable(project: str) -> Callable[[Request], bool]:
@@ -210,9 +210,9 @@ class Pass:
                 and self._ledger.has_slot(request)
             )
 
-        turns = self._turns()
-        while turns:
-            project = self._next_turn(turns)
+        owners = self._owner_heap()
+        while owners:
+            project = self._next_owner(owners)
             queue = self._queues[project]
             found = queue.first(acceptable(project))
             if found is None:
@@ -225,38 +225,42 @@ class Pass:
                 queue.remove_first(request)
             if victims:
                 hopeless.clear()
-                # A project whose borrower goes may be an owner now.
-                turns = self._turns()
+                # A project that lost a borrower may be an owner now.
+                owners = self._owner_heap()
             else:
-                heapq.heappush(turns, self._turn(project))
+                heapq.heappush(owners, self._owner_key(project))
 
     def _serve_owner(self, job: Job, request: Request) -> tuple[Job, ...] | None:
-        """Starts the job or makes room for it; returns whom that evicts, or None if it cannot be done."""
+        """Start the job or order capacity for it.
+
+        Returns:
+            The victims; None if neither is possible.
+        """
         if self._ledger.fits_now(request):
             self._ledger.start(job, request, "within its project's share")
             return ()
         lacking = self._ledger.later.lacking(request.amounts)
-        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        victims = self._victims.for_owner(rest) if rest else ()
+        replicas, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        victims = self._victims.for_owner(remaining) if remaining else ()
         if victims is None:
             return None
         take_back(self._ledger, replicas, victims, job, lacking)
         for victim in victims:
             self._victims.evict(self._ledger, victim, job, self._eviction_message(victim, job, lacking))
         self._ledger.promise(job, request)
-        self._hold_behind(job)
+        self._block_behind(job)
         return victims
 
-    # Step 4, lending
+    # Step 4
 
     def _lend(self) -> None:
-        # Their own job is about to get its room; lent to them now, the same room would no longer be within their share.
+        # A loan to a project with a promise would take its job out of the project's share.
         awaiting = self._ledger.awaiting_projects()
         recently = self._snapshot.held_recently
         self._ledger.hold_back(held_back(self._policy, self._shares, recently, self._now, self._could_use))
         first = {project: self._first_borrower(project) for project in self._queues if project not in awaiting}
         while True:
-            # What fits only shrinks while room is lent.
+            # Lending only shrinks what fits.
             for project, found in first.items():
                 if found is not None and not self._may_borrow(project, found[2]):
                     first[project] = self._first_borrower(project)
@@ -271,10 +275,10 @@ class Pass:
     # Step 5
 
     def _respect_priorities(self) -> None:
-        """Who waits takes the place of running jobs of its own project that have a lower priority.
+        """Let waiting jobs replace running jobs of their own project with a lower priority.
 
-        Only where the project has a minimum runtime, which bounds how often that happens, and only within its share:
-        a place that is borrowed would be lost to the next owner.
+        Only where a minimum runtime bounds how often that happens, and only within the share: the next owner would
+        reclaim a borrowed place.
         """
         for project, queue in self._queues.items():
             if self._policy.rules(project).minimum_runtime_seconds > 0:
@@ -282,54 +286,54 @@ class Pass:
                     pass
 
     def _take_a_place(self, queue: ProjectQueue) -> bool:
-        """One job of the queue; returns whether there was any."""
-        for request, job in sorted(queue.heads(), key=lambda head: self._order.place(head[1])):
+        """Do it for one job of the queue; return whether there was any."""
+        for request, job in sorted(queue.heads(), key=lambda head: self._user_order.place(head[1])):
             lacking = self._lacking_in_place(job.project_id, request)
             victims = self._victims.of_lower_priority(job, lacking) if lacking else None
             if victims is None:
                 continue
             for victim in victims:
                 self._victims.evict(self._ledger, victim, job, self._priority_message(victim, job))
-            if self._ledger.fits_now(request):  # only its project's share or limit was in the way
-                message = "takes the place of jobs of a lower priority"
+            if self._ledger.fits_now(request):  # only its project's share or limit blocked it
+                message = "replaces lower-priority jobs of its project"
                 self._ledger.start(job, request, message)
             else:
                 self._ledger.promise(job, request)
-                self._hold_behind(job)
+                self._block_behind(job)
             queue.remove_first(request)
             return True
         return False
 
     def _lacking_in_place(self, project: str, request: Request) -> dict[str, int]:
-        """Units that others of its project would have to give up for a job; none if that would not help."""
+        """Units that its project's other jobs must give up for a job; empty if that would not help."""
         shares = self._shares
         if not self._ledger.has_slot(request):
             return {}
         lacking = self._ledger.later.lacking(request.amounts)
-        for kind, amount in request.amounts:
-            own, held = shares.entitlement(project, kind), shares.held(project, kind)
-            ordered = shares.ordered(project, kind)
+        for resource, amount in request.amounts:
+            own, held = shares.entitlement(project, resource), shares.held(project, resource)
+            ordered = shares.ordered(project, resource)
             if held > own or amount + ordered > own:
                 return {}
-            lacking[kind] = max(lacking.get(kind, 0), held + ordered + amount - own)
-        return {kind: amount for kind, amount in lacking.items() if amount > 0}
+            lacking[resource] = max(lacking.get(resource, 0), held + ordered + amount - own)
+        return {resource: amount for resource, amount in lacking.items() if amount > 0}
 
     def _first_borrower(self, project: str) -> Borrower | None:
         standing = Standing(self._shares, project)
-        return first_borrower(project, self._queues[project], self._may_borrow, standing, self._order)
+        return first_borrower(project, self._queues[project], self._may_borrow, standing, self._user_order)
 
-    def _could_use(self, project: str, kind: str) -> bool:
-        """Whether units of the project's share, kept idle, could serve a job of it.
+    def _could_use(self, project: str, resource_type: str) -> bool:
+        """Whether idle units kept from the project's share could serve one of its jobs.
 
-        They cannot where nothing of it may start, and where all of its waiting jobs of the type need more than its
-        share: kept for these, the units would serve nobody. Where none waits, one may still come.
+        No if the project is on hold, or if all its waiting jobs of the type need more than its share. With no job
+        waiting, one may still come.
         """
         if self._policy.rules(project).hold:
             return False
         queue = self._queues.get(project)
         waiting = [] if queue is None else [request.amounts for request, _ in queue.heads()]
         waiting += [amounts_of(job.demand) for job in self._backing_off if job.project_id == project]
-        asking = [amounts for amounts in waiting if any(each == kind for each, _ in amounts)]
+        asking = [amounts for amounts in waiting if any(each == resource_type for each, _ in amounts)]
         return not asking or any(self._shares.covers(project, amounts) for amounts in asking)
 
     def _may_borrow(self, project: str, request: Request) -> bool:
@@ -339,26 +343,26 @@ class Pass:
             and self._ledger.leaves_unlent(project, request)
         )
 
-    def _turn(self, project: str) -> tuple[tuple[bool, float], float, str]:
+    def _owner_key(self, project: str) -> tuple[tuple[bool, float], float, str]:
         return (self._shares.rank(project), self._queues[project].oldest, project)
 
-    def _turns(self) -> list[tuple[tuple[bool, float], float, str]]:
-        """The projects as a heap, the least served first; among equals the one with the oldest job."""
-        turns = [self._turn(project) for project in self._queues]
-        heapq.heapify(turns)
-        return turns
+    def _owner_heap(self) -> list[tuple[tuple[bool, float], float, str]]:
+        """The projects as a heap: the least served first, then the one with the oldest job."""
+        owners = [self._owner_key(project) for project in self._queues]
+        heapq.heapify(owners)
+        return owners
 
-    def _next_turn(self, turns: list[tuple[tuple[bool, float], float, str]]) -> str:
-        return heapq.heappop(turns)[2]
+    def _next_owner(self, owners: list[tuple[tuple[bool, float], float, str]]) -> str:
+        return heapq.heappop(owners)[2]
 
     # Step 7
 
     def _waiting_decisions(self) -> tuple[Decision, ...]:
-        explainer = Explainer(self._policy, self._ledger, self._order, self._backing_off, self._queues)
-        # In the order in which they were made, claims first.
+        explainer = Explainer(self._policy, self._ledger, self._user_order, self._backing_off, self._queues)
+        # In the order they were made, claims first.
         promised = sorted(self._ledger.promises.values(), key=lambda promise: not promise.claim)
-        beyond = [(job, self._admission.beyond_project(job, self._now)) for job in self._beyond]
-        decisions = explainer.queue(promised, self._too_large, beyond)
+        over_ceiling = [(job, self._admission.project_ceiling_reason(job, self._now)) for job in self._over_ceiling]
+        decisions = explainer.queue(promised, self._too_large, over_ceiling)
         decisions += [explainer.backing_off(job) for job in self._backing_off]
         for job in sorted(self._refused, key=order_across):
             reason = self._admission.refusal(job, self._now)
@@ -376,7 +380,7 @@ class Pass:
         ]
 
     def _changed_decision(self, before: Decision) -> Decision:
-        """Of a job that was to go on as it is."""
+        """The decision for an evicted or resized job."""
         ledger, name = self._ledger, before.name
         resized = name in ledger.resized
         return Decision(
@@ -402,18 +406,18 @@ class Pass:
 
     def _priority_message(self, victim: Job, claimant: Job) -> str:
         return (
-            f"makes room for {claimant.name} of the same project, whose priority is higher: {claimant.priority}, and "
-            f"its own {victim.priority}"
+            f"evicted for {claimant.name} of the same project, which has a higher priority "
+            f"({claimant.priority}, this job has {victim.priority})"
         )
 
     def _eviction_message(self, victim: Job, claimant: Job, lacking: dict[str, int]) -> str:
         parts = [
-            f"holds {self._shares.held(victim.project_id, kind)} {kind} and is entitled to "
-            f"{self._shares.entitlement(victim.project_id, kind)}"
-            for kind, _ in amounts_of(victim.charged)
-            if kind in lacking
+            f"is using {self._shares.held(victim.project_id, resource)} {resource} and its share is "
+            f"{self._shares.entitlement(victim.project_id, resource)}"
+            for resource, _ in amounts_of(victim.charged)
+            if resource in lacking
         ]
         return (
-            f"makes room for {claimant.name} of project {claimant.project_id}, which is within its share; "
+            f"evicted for {claimant.name} of project {claimant.project_id}, which is within its share; "
             f"project {victim.project_id} {' and '.join(parts)}"
         )

@@ -1,10 +1,10 @@
-"""What each user has used of each project, decayed: usage counts half after the project's half-life.
+"""Usage per user and project, decayed with the project's half-life.
 
-Layer: `scheduler`, pure. The integral over time is exact: what is held at a constant rate r for a time t adds
-`r * h / ln 2 * (1 - 2 ** (-t / h))`, whether it is noted in one step or in a thousand.
+The integral over time is exact: units r held for a time t add `r * h / ln 2 * (1 - 2 ** (-t / h))`, in one step or in a
+thousand.
 
-Invariant: while nobody runs, the order of the users does not change. Amounts are kept as they were at a reference
-instant of their project, and all of them are scaled by the same factor when asked for.
+Invariant: while no job runs, the order of users does not change. Amounts are stored as of a reference instant per
+project, and all scale by the same factor.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from quota import Policy
 from scheduler.model import Job, JobStatus
 
-# Users of one project that are remembered in the long run; beyond it the least usage is forgotten first.
+# Users kept per project; the least usage is dropped first.
 _USERS_MAX = 10_000
-# Unit-seconds; less of it is nothing.
+# Unit-seconds; less counts as zero.
 _NOTHING_BELOW = 1.0
-# After so many half-lives the reference instant moves on: scaled by more, numbers lose their meaning.
+# Half-lives after which the reference instant moves on, to keep the scale factors small.
 _REFERENCE_HALF_LIVES = 16.0
 
 
@@ -29,20 +29,20 @@ _REFERENCE_HALF_LIVES = 16.0
 class _Project:
     half_life: float
     reference: float
-    # By user, unit-seconds as they would be worth at `reference`.
+    # By user, unit-seconds as of `reference`.
     used: dict[str, float] = field(default_factory=dict)
 
     def worth(self, now: float) -> float:
-        """What a unit-second at the reference instant is worth now."""
+        """The factor from the reference instant to `now`."""
         return math.pow(2.0, -(now - self.reference) / self.half_life)
 
     def add(self, user: str, units: int, start: float, now: float) -> None:
-        """`units` were held from `start` to `now`."""
+        """Add `units` held from `start` to `now`."""
         seconds = -math.expm1(-(now - start) / self.half_life * math.log(2.0)) * self.half_life / math.log(2.0)
         self.used[user] = self.used.get(user, 0.0) + units * seconds / self.worth(now)
 
     def move(self, reference: float, half_life: float) -> None:
-        """Takes another reference instant, or goes on with another half-life."""
+        """Change the reference instant and the half-life."""
         worth = self.worth(reference)
         kept = sorted(((used * worth, user) for user, used in self.used.items()), reverse=True)[:_USERS_MAX]
         self.used = {user: used for used, user in kept if used >= _NOTHING_BELOW}
@@ -50,18 +50,17 @@ class _Project:
 
 
 class UsageHistory:
-    """Adds up who holds what, pass by pass, and outlives its process as a JSON document."""
+    """Adds up who holds what, pass by pass; persists as a JSON document."""
 
     def __init__(self) -> None:
         self._projects: dict[str, _Project] = {}
         self._noted_at: float | None = None
 
     def note(self, jobs: Iterable[Job], now: float, policy: Policy) -> Mapping[str, Mapping[str, float]]:
-        """Takes in who holds capacity now; returns what `Snapshot.user_usage` wants.
+        """Record what is held now and return `Snapshot.user_usage`.
 
-        Whoever holds something now is charged since the last note (the first time: since ever), or since its attempt
-        started if that is later; a job that ended in between is not charged for the rest. A clock that went back
-        charges nobody.
+        Jobs that hold something now are charged since the last note, or since their attempt started if that is later. A
+        job that ended in between is not charged for that time. A clock that went back charges nothing.
         """
         since = 0.0 if self._noted_at is None else self._noted_at
         for job in jobs:
@@ -75,7 +74,7 @@ class UsageHistory:
         return {name: users for name, users in usage.items() if users}
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON; changes whenever something was noted."""
+        """The JSON document; empty before the first `note`."""
         at = self._noted_at
         if at is None:
             return {}
@@ -89,9 +88,9 @@ class UsageHistory:
         }
 
     def restore(self, document: object) -> None:
-        """Goes on from what `to_document` gave; whatever is not like that is left out.
+        """Continue from `to_document`; malformed parts are ignored.
 
-        Between that instant and the next note everyone who holds something then is charged as usual.
+        Jobs that hold something at the next note are charged for the time in between.
         """
         if not isinstance(document, dict) or not isinstance(document.get("projects"), dict):
             return
@@ -102,7 +101,7 @@ class UsageHistory:
         for name, users in document["projects"].items():
             amounts = users.items() if isinstance(users, dict) else ()
             used = {str(user): amount for user, raw in amounts if (amount := _number(raw)) is not None}
-            # The half-life is the quota file's, with the next note.
+            # The next note sets the half-life from the quota file.
             self._projects[str(name)] = _Project(half_life=math.inf, reference=at, used=used)
 
     def _project(self, name: str, now: float, policy: Policy) -> _Project:
@@ -112,7 +111,7 @@ class UsageHistory:
             project = self._projects[name] = _Project(half_life=half_life, reference=now)
         if math.isinf(project.half_life):
             project.half_life = half_life
-        if project.reference > now:  # a clock that was wrong wrote it
+        if project.reference > now:  # written by a wrong clock
             project.reference = now
         age = now - project.reference
         if project.half_life != half_life or age > _REFERENCE_HALF_LIVES * half_life:

@@ -1,7 +1,7 @@
-"""Which pending jobs compete for capacity at all, and why the others do not.
+"""Which pending jobs compete for capacity, and why the others do not.
 
-Layer: `scheduler`, pure. Only reasons that no capacity could mend are given here; `scheduling` and `explaining` have
-the rest. The checks stand in the precedence of `ReasonCode`.
+Covers only reasons that no capacity could fix; `scheduler.explain` has the others. Checks follow the precedence of
+`ReasonCode`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,33 @@ from datetime import datetime, timezone
 
 from quota import Policy
 from scheduler.decide.capacity import amounts_of
-from scheduler.decide.cooldown import rests_until
+from scheduler.decide.cooldown import cooldown_until
 from scheduler.model import Job, Reason, ReasonCode
 
 _PRECEDENCE = tuple(ReasonCode)
 
 
 class Admission:
-    """The checks of one quota; remembers who is a member of what."""
+    """The checks of one quota; caches memberships."""
 
     def __init__(self, policy: Policy | None, *, check_membership: bool = True, held: bool = False) -> None:
-        """`policy`, `check_membership` and `held` are those of `Snapshot`."""
         self._given = policy
         self.policy = policy or Policy(tiers=(), weights={}, members={})
         self._check_membership = check_membership
         self._held = held
         self._projects = frozenset(self.policy.projects)
         rules = (self.policy.default_rules, *self.policy.project_rules.values())
-        # Most files have no such rules, and then nobody is asked about them.
+        # Most files have no such rules; then the checks are skipped.
         self._holds = any(each.hold for each in rules)
         self._limits = any(each.borrowing_limit or each.lending_limit for each in rules)
         self._members: dict[tuple[str, str], bool] = {}
 
     def refuses(self, job: Job) -> bool:
-        """Whether the job cannot start whatever is free, its backoff aside."""
+        """Whether the job cannot start at any capacity; ignores its backoff."""
         return (
             self._given is None
             or (self._check_membership and not self._is_member(job))
-            or any(kind not in self.policy.resource_types for kind, _ in amounts_of(job.demand))
+            or any(resource not in self.policy.resource_types for resource, _ in amounts_of(job.demand))
             or self._is_held(job.project_id)
             or bool(job.hold)
         )
@@ -48,14 +47,14 @@ class Admission:
         if self._given is None:
             return Reason(
                 code=ReasonCode.QUOTA_FILE_INVALID,
-                message="no valid quota file was ever read, so nothing is started",
+                message="no valid quota file has been read, so no job starts",
                 since=since,
                 unblock="an admin uploads a quota file that `bastion quota check` accepts",
                 also=self._later(job, ReasonCode.QUOTA_FILE_INVALID, now),
             )
         if self._check_membership and not self._is_member(job):
             return self._not_member(job, now)
-        unknown = [kind for kind, _ in amounts_of(job.demand) if kind not in policy.resource_types]
+        unknown = [resource for resource, _ in amounts_of(job.demand) if resource not in policy.resource_types]
         if unknown:
             return Reason(
                 code=ReasonCode.UNKNOWN_TYPE,
@@ -66,44 +65,43 @@ class Admission:
                 also=self._later(job, ReasonCode.UNKNOWN_TYPE, now),
             )
         if job.hold and not self._is_held(job.project_id):
-            message, unblock = job.hold, "an operator changes the settings of the daemon"
+            message, unblock = job.hold, "an operator changes the daemon's settings"
         elif self._held:
-            message, unblock = "the pool is held by an operator: nothing is started", "an operator releases the pool"
+            message, unblock = "an operator holds the pool, so no job starts", "an operator releases the pool"
         else:
             project = job.project_id
-            message = f"project {project} is held by the quota file (hold = true): nothing of it is started"
+            message = f"project {project} is on hold in the quota file (hold = true)"
             unblock = f"an admin sets hold = false for project {project} in the quota file"
         also = self._later(job, ReasonCode.HELD, now)
         return Reason(code=ReasonCode.HELD, message=message, since=since, unblock=unblock, also=also)
 
     def exceeds_pool(self, job: Job) -> bool:
-        """Whether the job asks for more than the whole pool has."""
-        return any(amount > self.policy.total(kind) for kind, amount in job.demand.items())
+        return any(amount > self.policy.total(resource) for resource, amount in job.demand.items())
 
     def exceeds_project(self, job: Job) -> bool:
-        """Whether the job could not run though its project and the pool were empty."""
+        """Whether the job could not run even with its project and the pool empty."""
         return self._limits and any(
-            amount > self.policy.ceiling(job.project_id, kind) for kind, amount in amounts_of(job.demand)
+            amount > self.policy.ceiling(job.project_id, resource) for resource, amount in amounts_of(job.demand)
         )
 
-    def beyond_project(self, job: Job, now: float) -> Reason:
-        """Why it exceeds what its project may ever hold."""
+    def project_ceiling_reason(self, job: Job, now: float) -> Reason:
+        """Why it exceeds the most its project may ever hold."""
         policy, parts, changes = self.policy, list[str](), list[str]()
         project = job.project_id
-        for kind, amount in amounts_of(job.demand):
-            ceiling = policy.ceiling(project, kind)
+        for resource, amount in amounts_of(job.demand):
+            ceiling = policy.ceiling(project, resource)
             if amount <= ceiling:
                 continue
-            own = policy.entitlement(project, kind)
-            limit = policy.rules(project).borrowing_limit.get(kind)
-            text = f"needs {amount} {kind}, and project {project} never holds more than {ceiling}: its share of {own}"
+            own = policy.entitlement(project, resource)
+            limit = policy.rules(project).borrowing_limit.get(resource)
+            text = f"needs {amount} {resource}; project {project} can use at most {ceiling}: its share of {own}"
             if limit is None or own + limit > ceiling:
-                text += f" and what other projects lend of their {policy.total(kind) - own}"
-                changes.append(f"raises the lending_limit of other projects for {kind} by {amount - ceiling}")
+                text += f" and what other projects lend of their {policy.total(resource) - own}"
+                changes.append(f"raises the lending_limit of other projects for {resource} by {amount - ceiling}")
             else:
                 text += f" and a borrowing_limit of {limit}"
             if limit is not None and amount > own + limit:
-                changes.append(f"raises the borrowing_limit of project {project} for {kind} to {amount - own}")
+                changes.append(f"raises the borrowing_limit of project {project} for {resource} to {amount - own}")
             parts.append(text)
         return Reason(
             code=ReasonCode.EXCEEDS_PROJECT_MAX,
@@ -134,17 +132,17 @@ class Admission:
             change = f"an admin adds project {project} to the quota file, with {user} among its members"
         return Reason(
             code=ReasonCode.NOT_MEMBER,
-            message=f"{problem}; {user} belongs to {', '.join(own) if own else 'no project'}",
+            message=f"{problem}; {user} is a member of {', '.join(own) if own else 'no project'}",
             since=waiting_since(job),
             unblock=change + (f", or the job is submitted under {' or '.join(own)}" if own else ""),
             also=self._later(job, ReasonCode.NOT_MEMBER, now),
         )
 
     def _later(self, job: Job, headline: ReasonCode, now: float) -> tuple[ReasonCode, ...]:
-        """Lower reasons that apply as well, as far as they can be told without weighing capacity."""
+        """Lower-precedence reasons that apply as well and do not depend on free capacity."""
         codes = []
         if self._given is not None and headline is not ReasonCode.UNKNOWN_TYPE:
-            if any(kind not in self.policy.resource_types for kind, _ in amounts_of(job.demand)):
+            if any(resource not in self.policy.resource_types for resource, _ in amounts_of(job.demand)):
                 codes.append(ReasonCode.UNKNOWN_TYPE)
             elif self.exceeds_pool(job):
                 codes.append(ReasonCode.EXCEEDS_POOL)
@@ -158,7 +156,7 @@ class Admission:
 
 
 def backs_off(job: Job, now: float) -> bool:
-    """Whether the job must not start yet."""
+    """Whether the job's backoff is not over."""
     return job.not_before is not None and job.not_before > now
 
 
@@ -171,32 +169,32 @@ def backoff_code(job: Job) -> ReasonCode:
 
 
 def backoff_reason(job: Job) -> Reason:
-    """Of a job that only its backoff keeps from starting, or its rest from borrowing."""
-    rested = rests_until(job)
-    if rested is not None and rested > (job.not_before or 0.0):
-        return _rest_reason(job, _instant(rested))
+    """Why a job that only its backoff or cooldown blocks does not start."""
+    cooldown_end = cooldown_until(job)
+    if cooldown_end is not None and cooldown_end > (job.not_before or 0.0):
+        return _cooldown_reason(job, _instant(cooldown_end))
     until = _instant(job.not_before or 0.0)
     why = "the cloud had no capacity for it" if job.stockout else "its last attempt was lost"
     return Reason(
         code=backoff_code(job),
-        message=f"{why}; it is tried again at {until}",
+        message=f"{why}; the next attempt is at {until}",
         since=waiting_since(job),
-        unblock=f"the clock reaches {until}",
+        unblock=f"the backoff ends at {until}",
     )
 
 
-def _rest_reason(job: Job, until: str) -> Reason:
+def _cooldown_reason(job: Job, until: str) -> Reason:
     return Reason(
         code=ReasonCode.BACKOFF,
-        message=f"it was stopped {job.futile_evictions} times in a row before any of its work was saved, so it does "
-        f"not borrow idle capacity again before {until}; within project {job.project_id}'s share it starts at once",
+        message=f"evicted {job.futile_evictions} times in a row before it saved any work, so it does not borrow "
+        f"before {until}; it can still start within the share of project {job.project_id}",
         since=waiting_since(job),
-        unblock=f"the clock reaches {until}, or the share of project {job.project_id} has room for it",
+        unblock=f"the cooldown ends at {until}, or the share of project {job.project_id} covers it",
     )
 
 
 def time_of_day(seconds: float) -> str:
-    """An instant that is hours away at most."""
+    """An instant at most hours away."""
     return _instant(seconds, "%H:%M:%S UTC")
 
 

@@ -1,11 +1,10 @@
-"""The extra replicas of elastic jobs: they get what nobody else can use, and give it back before anybody is stopped.
+"""Extra replicas of elastic jobs.
 
-Layer: `scheduler`, pure, internal to one pass. Of an elastic job only the minimum is its project's: it starts as a gang
-and is protected like any other job. Replicas beyond it are loans whatever project they belong to, lent last and one by
-one, to the project that holds least of its share first. A claim takes them back before it stops any job, its own
-project's as well: those of the best served project and of the newest job first.
+An elastic job's minimum starts as a gang and is protected like any job. Extra replicas are loans: lent last, one by
+one, to the least served project first. A claim takes them back before it evicts any job, those of its own project
+included: the best served project and the newest job give first.
 
-Invariant: extra replicas never count as held by their project's share.
+Invariant: extra replicas never count against their project's share.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from scheduler.model import Job
 
 
 def given_back(replicas: Iterable[Replica], lacking: Mapping[str, int]) -> tuple[tuple[Replica, ...], dict[str, int]]:
-    """Those of the replicas, in order, that a claim needs back; and what it lacks all the same."""
+    """The replicas, in order, that a claim needs back, and what it still lacks."""
     need, chosen = dict(lacking), list[Replica]()
     for replica in replicas:
         if not need:
             break
-        helps = [(kind, amount) for kind, amount in replica.units if kind in need]
+        helps = [(resource, amount) for resource, amount in replica.units if resource in need]
         if helps:
             chosen.append(replica)
-        for kind, amount in helps:
-            need[kind] -= amount
-            if need[kind] <= 0:
-                del need[kind]
+        for resource, amount in helps:
+            need[resource] -= amount
+            if need[resource] <= 0:
+                del need[resource]
     return tuple(chosen), need
 
 
-def without_spare(replicas: Sequence[Replica], freed: Mapping[str, int], lacking: Mapping[str, int]) -> list[Replica]:
-    """The replicas without those, the first ones first, that are not needed beside what is `freed` anyway."""
+def drop_unneeded(replicas: Sequence[Replica], freed: Mapping[str, int], lacking: Mapping[str, int]) -> list[Replica]:
+    """The replicas that `lacking` needs besides `freed`; the first ones are dropped first."""
     spare = Counter(freed)
     spare.subtract(lacking)
     for replica in replicas:
         spare.update(dict(replica.units))
     kept = []
     for replica in replicas:
-        if all(amount <= spare[kind] for kind, amount in replica.units if kind in lacking):
+        if all(amount <= spare[resource] for resource, amount in replica.units if resource in lacking):
             spare.subtract(dict(replica.units))
         else:
             kept.append(replica)
@@ -55,10 +54,10 @@ def without_spare(replicas: Sequence[Replica], freed: Mapping[str, int], lacking
 
 
 def reclaimable(ledger: Ledger, elastic: Mapping[str, Job]) -> Iterator[Replica]:
-    """The extra replicas that a claim may take back, in the order in which they go.
+    """The extra replicas that a claim may take back, in that order.
 
     Args:
-        elastic: The running elastic jobs by name. Those that already give replicas back are left alone.
+        elastic: The running elastic jobs by name. Those already giving replicas back are left out.
     """
     jobs = [job for job in elastic.values() if job.shrinking_for is None]
     ranks = {project: ledger.shares.rank(project) for project in {job.project_id for job in jobs}}
@@ -71,19 +70,19 @@ def reclaimable(ledger: Ledger, elastic: Mapping[str, Job]) -> Iterator[Replica]
 def take_back(
     ledger: Ledger, replicas: Sequence[Replica], victims: Sequence[Job], claimant: Job, lacking: Mapping[str, int]
 ) -> None:
-    """Orders for a claim that replicas go, as far as they are needed beside its victims."""
+    """Take back for a claim the replicas needed besides its victims."""
     freed: Counter[str] = Counter()
     for victim in victims:
         freed.update(victim.owned)
     going = {victim.name for victim in victims}
-    for replica in without_spare(replicas, freed, lacking):
+    for replica in drop_unneeded(replicas, freed, lacking):
         if replica.job.name not in going:
-            message = f"gives extra replicas back for {claimant.name} of project {claimant.project_id}"
+            message = f"returns extra replicas for {claimant.name} of project {claimant.project_id}"
             ledger.shrink(replica, claimant, message)
 
 
 def lend_replicas(ledger: Ledger, jobs: Mapping[str, Job]) -> None:
-    """Gives what is left to elastic jobs that run or start, replica by replica, the least served project first.
+    """Lend what is left to elastic jobs that run or start, one replica at a time, the least served project first.
 
     Args:
         jobs: All jobs by name.
@@ -109,7 +108,7 @@ def lend_replicas(ledger: Ledger, jobs: Mapping[str, Job]) -> None:
         _, (_, _, name), scaling = heapq.heappop(line)
         replica = Replica(jobs[name], scaling)
         if _may_have(ledger, replica, held):
-            ledger.grow(replica, "gets extra replicas of idle capacity")
+            ledger.grow(replica, "gets extra replicas from idle capacity")
             held[replica.job.project_id].update(dict(replica.units))
             heapq.heappush(line, place(replica.job, scaling))
 
@@ -119,7 +118,7 @@ def _may_have(ledger: Ledger, replica: Replica, held: Mapping[str, Mapping[str, 
     return (
         ledger.extra[job.name][replica.scaling] < job.scaling[replica.scaling].most
         and bool(replica.units)
-        and ledger.fits_besides(replica)
+        and ledger.fits_extra(replica)
         and ledger.shares.permits(project, replica.units, held[project])
         and ledger.leaves_unlent(project, Request(replica.units, False))
     )

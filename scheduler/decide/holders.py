@@ -1,8 +1,6 @@
-"""The jobs that hold something, remembered from pass to pass with their sums.
+"""Running and stopping jobs, kept from pass to pass with their sums.
 
-Layer: `scheduler`, pure.
-
-Invariant: the sums are those of the jobs. Whoever wants to change them for a pass takes copies.
+Invariant: the sums match the jobs. A pass that changes them works on copies.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ class Incumbents:
     Attributes:
         running: By name.
         stopping: By name.
-        running_of: The running ones by project and name; a project that is missing has none.
+        running_of: Running jobs by project and name; a missing project has none.
         holding: What all take, tier by tier.
         lasting: What the running ones take, tier by tier.
         taken: Units that all hold, by type.
         held: Units that the running ones hold, by project and type.
-        slots: How many of all run on the bastion's own host, by user.
-        elastic: By name, the running ones that can have extra replicas.
+        slots: How many run on the bastion's own host, by user.
+        elastic: Running jobs that can have extra replicas, by name.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -45,7 +43,6 @@ class Incumbents:
         self._by_start: list[tuple[float, str]] = []
 
     def add(self, job: Job) -> None:
-        """A running or stopping job that is not among them."""
         charged, tier = amounts_of(job.charged), self.holding.label(job.tier)
         self.holding.take(charged, tier)
         self.taken.update(dict(charged))
@@ -55,8 +52,8 @@ class Incumbents:
             verdict = Verdict.KEEP
             self.lasting.take(_lasting(job), tier)
             held = self.held.setdefault(job.project_id, {})
-            for kind, amount in amounts_of(job.owned):
-                held[kind] = held.get(kind, 0) + amount
+            for resource, amount in amounts_of(job.owned):
+                held[resource] = held.get(resource, 0) + amount
             if job.scaling:
                 self.elastic[job.name] = job
             self.running[job.name] = job
@@ -73,17 +70,17 @@ class Incumbents:
         insort(self._by_start, _start(job))
 
     def remove(self, job: Job) -> None:
-        """Undoes `add` of that very value."""
+        """Undo `add` of that very value."""
         charged, tier = amounts_of(job.charged), self.holding.label(job.tier)
         self.holding.give_back(charged, tier)
         self.taken.subtract(dict(charged))
         self.slots[job.user_id] -= job.on_bastion
-        self.slots += Counter()  # drops those who hold none
+        self.slots += Counter()  # drops zero counts
         if job.status is JobStatus.RUNNING:
             self.lasting.give_back(_lasting(job), tier)
             held = self.held[job.project_id]
-            for kind, amount in amounts_of(job.owned):
-                held[kind] -= amount
+            for resource, amount in amounts_of(job.owned):
+                held[resource] -= amount
             self.elastic.pop(job.name, None)
             del self.running[job.name], self.running_of[job.project_id][job.name]
         else:
@@ -92,13 +89,12 @@ class Incumbents:
         del self._by_start[bisect_left(self._by_start, _start(job))]
 
     def decisions(self) -> list[Decision]:
-        """That they go on running, or stopping; by start."""
         return [self._decisions[name] for _, name in self._by_start]
 
     def by_claimant(self) -> dict[str, list[Job]]:
-        """The stopping ones by the name of the job that they make room for, in order of names; "" is nobody.
+        """Stopping jobs by the name of the job they were evicted for ("": none), sorted by name.
 
-        Replicas that a job gives back stand there as a stopping job of its name.
+        Replicas that a job gives back appear as a stopping job of its name.
         """
         shrinking = [replicas for job in self.elastic.values() if (replicas := _leaving(job)) is not None]
         leaving: dict[str, list[Job]] = {}
@@ -112,7 +108,7 @@ def _start(job: Job) -> tuple[float, str]:
 
 
 def _lasting(job: Job) -> Amounts:
-    """What a running job goes on holding."""
+    """What a running job holds after it has given replicas back."""
     return amounts_of(Counter(job.owned) + _extra(job)) if job.scaling else amounts_of(job.charged)
 
 

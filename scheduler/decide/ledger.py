@@ -1,11 +1,13 @@
-"""What a pass has decided so far about the pool: who starts, who goes, and which room is promised to whom.
+"""The decisions of one pass so far: who starts, who is evicted, and which capacity is promised to whom.
 
-Layer: `scheduler`, pure, internal to one pass. The pool is kept three times. `physical` holds what is taken this
-instant, stopping jobs included; `now` besides the free part that belongs to promises. `later` shows the pool when every
-stopping job is gone and every promise is kept. A job starts only if it fits in all, so it never takes chips that are
-not free yet, and never chips that were freed for another.
+Three views of the pool:
+- `physical`: what is taken now, stopping jobs included.
+- `now`: `physical` plus the free part that is kept for promises.
+- `later`: the pool once all stopping jobs are gone and all promises are kept.
 
-Invariant: what runs, stops and starts in this pass never exceeds a limit that it did not exceed before.
+A job starts only if it fits in all of them, so it never takes units that are not free yet or were freed for another.
+
+Invariant: running, stopping and starting jobs never exceed a limit that they did not exceed before.
 """
 
 from __future__ import annotations
@@ -26,21 +28,21 @@ from scheduler.model import Job
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Room kept for a job until it fits.
+    """Capacity kept for a job until it fits.
 
-    A claim has, or had, victims of its own, and survives from pass to pass (`Job.promised`). The other promises only
-    count on what is being freed anyway, and are made anew in each pass.
+    A claim has, or had, victims of its own and persists from pass to pass (`Job.promised`). Other promises count on
+    capacity that is being freed anyway and are made anew in each pass.
     """
 
     job: Job
     claim: bool
     tier: int
     amounts: Amounts
-    # What its own victims do not bring: that was free, or became free, or comes from elsewhere.
-    rest: Amounts
-    # The part of the rest that is kept for the job out of what is free now.
+    # What its own victims do not free.
+    remainder: Amounts
+    # The part of `remainder` kept out of what is free now.
     kept: Amounts
-    # The part that comes from stopping jobs which make room for nobody in particular.
+    # The part of `remainder` that comes from stopping jobs without a claimant.
     awaited: Amounts
 
 
@@ -52,38 +54,38 @@ class Ledger:
     now: Capacity
     later: Capacity
     shares: Shares
-    # Slots of the bastion's own host that are free; None means without limit.
+    # Free slots of the bastion's own host; None: unlimited.
     slots: int | None
-    # How many slots each user holds, in all projects together.
+    # Slots that each user holds in all projects.
     slots_of: Counter[str] = field(default_factory=Counter)
-    # Who holds something: running, stopping and starting jobs.
+    # Running, stopping and starting jobs.
     holders: dict[str, Job] = field(default_factory=dict)
-    # Stopping and just evicted jobs by the name of the job that they make room for.
+    # Stopping and just evicted jobs by the name of their claimant.
     leaving_for: dict[str, list[Job]] = field(default_factory=dict)
-    # Units that stopping jobs hold which make room for nobody, as far as no promise counts on them.
+    # Units of stopping jobs without a claimant that no promise counts on.
     unclaimed: Counter[str] = field(default_factory=Counter)
-    # The same before any promise counted on them.
+    # The same before any promise.
     coming: Counter[str] = field(default_factory=Counter)
-    # What each claim's victims bring beyond its demand; part of `coming`.
+    # What each claim's victims free beyond its demand; part of `coming`.
     spare: dict[str, Counter[str]] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     evictions: dict[str, str] = field(default_factory=dict)
     promises: dict[str, Promise] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
-    # Per type, the projects that do not lend all their share.
-    lending_little: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # Per type, the projects with a lending limit.
+    limited_lenders: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # What `hold_back` keeps for each project and type.
     kept_back: dict[tuple[str, str], KeptBack] = field(default_factory=dict)
-    # Units that running, stopping and starting jobs hold.
+    # Units of `holders`.
     taken: Counter[str] = field(default_factory=Counter)
-    # Extra replicas of elastic jobs that run or start, by scaling, without those that are being given back.
+    # Extra replicas of elastic jobs that run or start, by scaling, without those being given back.
     extra: dict[str, list[int]] = field(default_factory=dict)
-    # Elastic jobs whose number of replicas changes, and for whom they give some back; "" if they get some.
+    # Elastic jobs whose replicas change, and the claimant they give some back for; "" if they get some.
     resized: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(incumbents: Incumbents, policy: Policy, bastion_slots: int | None, shares: Shares) -> Ledger:
-        """The pool before any decision; `bastion_slots` is that of the snapshot."""
+        """The pool before any decision."""
         return Ledger(
             physical=incumbents.holding.copy(),
             now=incumbents.holding.copy(),
@@ -93,15 +95,13 @@ class Ledger:
             slots_of=incumbents.slots.copy(),
             holders={**incumbents.running, **incumbents.stopping},
             leaving_for=incumbents.by_claimant(),
-            lending_little=_lending_little(policy),
+            limited_lenders=_limited_lenders(policy),
             taken=incumbents.taken.copy(),
             extra={name: [scaling.extra for scaling in job.scaling] for name, job in incumbents.elastic.items()},
         )
 
     def settle_claims(self, claimants: Mapping[str, Job]) -> None:
-        """Decides for whom the stopping jobs of the snapshot make room.
-
-        What makes room for a job that no longer competes makes room for nobody in particular.
+        """Assign the snapshot's stopping jobs to their claimants; those of other claimants become unclaimed.
 
         Args:
             claimants: The competing jobs with an older claim, by name.
@@ -114,7 +114,7 @@ class Ledger:
             self._offer_spare(claimants[name])
 
     def _offer_spare(self, claimant: Job) -> None:
-        """What a claim's victims bring beyond its demand is for nobody in particular."""
+        """Count what a claim's victims free beyond its demand as unclaimed."""
         spare: Counter[str] = Counter()
         for victim in self.leaving_for.get(claimant.name, ()):
             spare.update(dict(amounts_of(victim.charged)))
@@ -126,49 +126,46 @@ class Ledger:
         self.spare[claimant.name] = spare
 
     def hold_back(self, kept: Mapping[tuple[str, str], KeptBack]) -> None:
-        """Nothing that starts from here on in this pass may take so many units of what is free.
+        """Keep free units from all later starts of this pass.
 
         Args:
-            kept: By the project that they are kept for, and type.
+            kept: By the project they are kept for, and type.
         """
         self.kept_back = dict(kept)
         sums: Counter[str] = Counter()
-        for (_, kind), back in kept.items():
-            sums[kind] += back.units
-        for kind, amount in sums.items():
-            free = max(0, min(self.now.free(kind), self.later.free(kind)))
-            self.now.take(((kind, min(amount, free)),), self.now.last)
+        for (_, resource), back in kept.items():
+            sums[resource] += back.units
+        for resource, amount in sums.items():
+            free = max(0, min(self.now.free(resource), self.later.free(resource)))
+            self.now.take(((resource, min(amount, free)),), self.now.last)
 
-    def unlent(self, project: str, kind: str) -> int:
-        """Units that are to stay free for other projects, for they do not lend them.
-
-        Without what `hold_back` keeps for the same projects already.
-        """
+    def unlent(self, project: str, resource_type: str) -> int:
+        """Units that other projects do not lend, without what `hold_back` already keeps for them."""
         return sum(
-            max(0, self.shares.unlent(other, kind) - self._kept_units(other, kind))
-            for other in self.lending_little.get(kind, ())
+            max(0, self.shares.unlent(other, resource_type) - self._kept_units(other, resource_type))
+            for other in self.limited_lenders.get(resource_type, ())
             if other != project
         )
 
-    def _kept_units(self, project: str, kind: str) -> int:
-        back = self.kept_back.get((project, kind))
+    def _kept_units(self, project: str, resource_type: str) -> int:
+        back = self.kept_back.get((project, resource_type))
         return back.units if back is not None else 0
 
     def leaves_unlent(self, project: str, request: Request) -> bool:
-        """Whether a job of the project that fits leaves free what others never lend."""
-        for kind, amount in request.amounts:
-            if kind in self.lending_little:
-                free = min(self.now.free(kind), self.later.free(kind))
-                if amount > free - self.unlent(project, kind):
+        """Whether a job of the project that fits leaves what other projects do not lend."""
+        for resource, amount in request.amounts:
+            if resource in self.limited_lenders:
+                free = min(self.now.free(resource), self.later.free(resource))
+                if amount > free - self.unlent(project, resource):
                     return False
         return True
 
     def awaiting_projects(self) -> set[str]:
-        """Projects with a job that is promised what is being freed anyway."""
+        """Projects with a promise on capacity that is being freed anyway."""
         return {promise.job.project_id for promise in self.promises.values() if not promise.claim}
 
     def has_slot(self, request: Request) -> bool:
-        """Whether a job on the bastion's own host may take a slot there: more must be free than its user holds."""
+        """Whether the job needs no slot or may take one: more must be free than its user holds."""
         return not request.on_bastion or self.slots is None or self.slots > self.slots_of[request.user]
 
     def fits_now(self, request: Request) -> bool:
@@ -176,24 +173,26 @@ class Ledger:
         return self.has_slot(request) and self.now.fits(request.amounts) and self.later.fits(request.amounts)
 
     def claim_fits_now(self, job: Job, request: Request) -> bool:
-        """Whether a claimant can start, its promise undone.
+        """Whether a claimant whose promise was undone can start.
 
-        While its own victims are still going, it may not touch what is kept for others. Once they are gone its part
-        is free, and other claims may look for theirs to what is coming.
+        While its victims are stopping it may not use what is kept for others. Once they are gone its part is free, and
+        other claims may count on `coming`.
         """
         if job.name in self.leaving_for:
             return self.fits_now(request)
-        for kind, amount in request.amounts:
-            others = sum(units for promise in self.promises.values() for other, units in promise.rest if other == kind)
-            if amount > self.physical.free(kind) - max(0, others - self.coming[kind]):
+        for resource, amount in request.amounts:
+            others = sum(
+                units for promise in self.promises.values() for other, units in promise.remainder if other == resource
+            )
+            if amount > self.physical.free(resource) - max(0, others - self.coming[resource]):
                 return False
         return self.has_slot(request) and self.later.fits(request.amounts)
 
     def start(self, job: Job, request: Request, message: str, *, claimed: bool = False) -> None:
-        """Starts a job that fits, on the best tiers it can get; `claimed` where `claim_fits_now` was asked.
+        """Start a job that fits, on its best tier; `claimed` after `claim_fits_now`.
 
         Args:
-            message: Why; what its project then holds is added to it.
+            message: Why; what its project then uses is appended.
         """
         tier = (self.physical if claimed else self.now).best_tier(request.amounts, self.later)
         self.physical.take(request.amounts, tier)
@@ -209,9 +208,9 @@ class Ledger:
         self.holders[job.name] = job
 
     def evict(self, victim: Job, claimant: Job, message: str) -> None:
-        """Orders a running job to stop for another one; its chips stay taken until its nodes are gone."""
+        """Order a running job to stop. Its units stay taken until its nodes are gone."""
         charged, leaving = amounts_of(victim.charged), victim
-        if victim.scaling:  # what it gives back already is counted
+        if victim.scaling:  # replicas already being given back are counted
             lasting = Counter(victim.owned)
             lasting.update(dict(units_of(victim, self.extra.pop(victim.name))))
             charged = amounts_of(lasting)
@@ -225,7 +224,7 @@ class Ledger:
         self._offer_spare(claimant)
 
     def shrink(self, replica: Replica, claimant: Job, message: str) -> None:
-        """Orders an elastic job to give a replica back; its chips stay taken until its nodes are gone."""
+        """Order an elastic job to give a replica back. Its units stay taken until its nodes are gone."""
         job, units = replica.job, replica.units
         self.later.give_back(units, self.later.label(job.tier))
         self.extra[job.name][replica.scaling] -= 1
@@ -234,17 +233,20 @@ class Ledger:
         self.messages[job.name] = message
         self._offer_spare(claimant)
 
-    def fits_besides(self, replica: Replica) -> bool:
+    def fits_extra(self, replica: Replica) -> bool:
         """Whether an elastic job that runs or starts can have the replica now, on its own tier."""
         tier = self._tier_of(replica.job)
-        rooms = ((self.now.room(kind, tier), self.later.room(kind, tier), amount) for kind, amount in replica.units)
-        return self.now.fits(replica.units) and all(min(now, later) >= amount for now, later, amount in rooms)
+        available = (
+            (self.now.available(resource, tier), self.later.available(resource, tier), amount)
+            for resource, amount in replica.units
+        )
+        return self.now.fits(replica.units) and all(min(now, later) >= amount for now, later, amount in available)
 
     def _tier_of(self, job: Job) -> int:
         return self.now.label(self.starts.get(job.name, job.tier))
 
     def grow(self, replica: Replica, message: str) -> None:
-        """Gives an elastic job that runs or starts a replica that fits."""
+        """Give an elastic job that runs or starts a replica that fits."""
         tier = self._tier_of(replica.job)
         for capacity in (self.physical, self.now, self.later):
             capacity.take(replica.units, tier)
@@ -255,27 +257,28 @@ class Ledger:
             self.messages[replica.job.name] = message
 
     def promise(self, job: Job, request: Request) -> None:
-        """Keeps room for a job that fits `later`."""
+        """Keep capacity for a job that fits `later`."""
         tier = self.later.best_tier(request.amounts, self.later)
         leaving = self.leaving_for.get(job.name, ())
         claim = bool(leaving) or job.promised
-        rests, kept, awaited = [], [], []
-        for kind, amount in request.amounts:
-            rest = max(0, amount - sum(victim.charged.get(kind, 0) for victim in leaving))
-            # A claim holds on to what its victims do not bring, for that is free already.
-            ours = 0 if claim else max(0, min(rest, self.unclaimed[kind]))
-            self.unclaimed[kind] -= ours
-            rests.append((kind, rest))
-            awaited.append((kind, ours))
-            kept.append((kind, rest - ours))
-        self.promises[job.name] = Promise(job, claim, tier, request.amounts, tuple(rests), tuple(kept), tuple(awaited))
+        remainders, kept, awaited = [], [], []
+        for resource, amount in request.amounts:
+            remainder = max(0, amount - sum(victim.charged.get(resource, 0) for victim in leaving))
+            # A claim keeps what its victims do not free, because that is free already.
+            ours = 0 if claim else max(0, min(remainder, self.unclaimed[resource]))
+            self.unclaimed[resource] -= ours
+            remainders.append((resource, remainder))
+            awaited.append((resource, ours))
+            kept.append((resource, remainder - ours))
+        self.promises[job.name] = Promise(
+            job, claim, tier, request.amounts, tuple(remainders), tuple(kept), tuple(awaited)
+        )
         self.later.take(request.amounts, tier)
         self.now.take(tuple(kept), tier)
         self.shares.order(job.project_id, request.amounts)
         self._take_slot(request, 1)
 
     def unpromise(self, job: Job, request: Request) -> None:
-        """Undoes `promise`."""
         promise = self.promises.pop(job.name)
         self.unclaimed.update(dict(promise.awaited))
         self.later.give_back(promise.amounts, promise.tier)
@@ -289,9 +292,9 @@ class Ledger:
             self.slots_of[request.user] += count
 
 
-def _lending_little(policy: Policy) -> dict[str, tuple[str, ...]]:
+def _limited_lenders(policy: Policy) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for project in policy.projects:
-        for kind in policy.rules(project).lending_limit:
-            found.setdefault(kind, []).append(project)
-    return {kind: tuple(projects) for kind, projects in found.items()}
+        for resource in policy.rules(project).lending_limit:
+            found.setdefault(resource, []).append(project)
+    return {resource: tuple(projects) for resource, projects in found.items()}

@@ -1,12 +1,11 @@
-"""Who gets idle capacity first, and how much of it is held back for a moment.
+"""Who borrows idle capacity first, and how much is kept back for a while.
 
-Layer: `scheduler`, pure. Small jobs first: of what is lent they give most back soon, and many of them fit where one
-large job does not. A job that was evicted after hours of running goes behind those that were not, since it will run
-for hours again. Among equals the project that would hold least of its share, then its oldest job.
+Small jobs first: they return most loans soon and fit where a large job does not. A job evicted after hours of running
+comes after the others, because it will run for hours again. Ties: the project that would hold least of its share, then
+its oldest job.
 
-Inside a project nobody passes a job of a higher priority, or of a user who used less, that would fit as well.
-
-What a project never lends (`lending_limit`) stays free for it, and no project borrows beyond its `borrowing_limit`.
+Inside a project no job passes one of a higher priority, or of a user with less usage, that would fit as well. What a
+project does not lend (`lending_limit`) stays free for it. No project borrows beyond its `borrowing_limit`.
 """
 
 from __future__ import annotations
@@ -19,46 +18,46 @@ from types import MappingProxyType
 
 from quota import Policy
 from scheduler.decide.shares import Shares, Standing
-from scheduler.decide.user_order import Place, Turns, order_across
+from scheduler.decide.user_order import Place, UserOrder, order_across
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
-from scheduler.model import HeldOfLate, Job, JobStatus
+from scheduler.model import Job, JobStatus, RecentUnits
 
-NOTHING_HELD: Mapping[str, Mapping[str, HeldOfLate]] = MappingProxyType({})
+NOTHING_HELD: Mapping[str, Mapping[str, RecentUnits]] = MappingProxyType({})
 NO_SECONDS: Mapping[str, float] = MappingProxyType({})
-# What a restart is taken to cost where nobody has measured one, and the most that a project's units are kept for
-# unless its rules say otherwise. In the replays a restart costs so much, and the figures of ADR 10 were found with it.
+# The assumed cost of a restart without a measurement, and the longest time that units are kept unless the rules say
+# otherwise. The replays and the figures of ADR 10 use this cost.
 RESTART_SECONDS = 300.0
 
 
 class RecentHoldings:
-    """Remembers, over passes, the most that each project held at once within its `keep_idle_seconds`."""
+    """The most that each project held at once within its `keep_idle_seconds`, over passes."""
 
-    def __init__(self, before: Mapping[str, Mapping[str, HeldOfLate]] = NOTHING_HELD) -> None:
-        """`before`: what an earlier `note` returned; what its jobs hold now is noted anew."""
-        # Per project and type: until when they count, and units. The units fall: the front is the greatest of late.
+    def __init__(self, before: Mapping[str, Mapping[str, RecentUnits]] = NOTHING_HELD) -> None:
+        """`before`: what an earlier `note` returned."""
+        # Per project and type: (counts until, units), units descending.
         self._seen: dict[tuple[str, str], deque[tuple[float, int]]] = {}
-        for project, kinds in before.items():
-            for kind, steps in kinds.items():
-                self._seen[project, kind] = deque(step for step in steps if step[0] < math.inf)
+        for project, resource_types in before.items():
+            for resource, steps in resource_types.items():
+                self._seen[project, resource] = deque(step for step in steps if step[0] < math.inf)
 
     def note(
         self, jobs: Iterable[Job], now: float, policy: Policy, restart_seconds: Mapping[str, float] = NO_SECONDS
-    ) -> Mapping[str, Mapping[str, HeldOfLate]]:
-        """Takes in who runs now; returns what `Snapshot.held_recently` wants.
+    ) -> Mapping[str, Mapping[str, RecentUnits]]:
+        """Record what runs now and return `Snapshot.held_recently`.
 
         Args:
             jobs: All jobs.
             now: Seconds, on the same clock as the snapshot's instants.
             policy: The quota file in force.
-            restart_seconds: By type, what a restart costs; used where a project's rules name no `keep_idle_seconds`.
+            restart_seconds: Cost of a restart by type, for projects without `keep_idle_seconds`.
         """
         held: dict[tuple[str, str], int] = {}
         for job in jobs:
             if job.status is JobStatus.RUNNING:
-                for kind, amount in job.owned.items():
-                    place = (job.project_id, kind)
+                for resource, amount in job.owned.items():
+                    place = (job.project_id, resource)
                     held[place] = held.get(place, 0) + amount
-        most: dict[str, dict[str, HeldOfLate]] = {}
+        most: dict[str, dict[str, RecentUnits]] = {}
         for place in sorted({*self._seen, *held}):
             line = self._seen.setdefault(place, deque())
             units = held.get(place, 0)
@@ -67,7 +66,7 @@ class RecentHoldings:
             keep = policy.rules(place[0]).keep_idle_seconds
             if keep is None:
                 keep = min(restart_seconds.get(place[1], RESTART_SECONDS), RESTART_SECONDS)
-            if line and line[-1][0] > now + keep:  # noted when more was kept, or for longer
+            if line and line[-1][0] > now + keep:  # recorded under a longer `keep`
                 line = self._seen[place] = deque((min(until, now + keep), held) for until, held in line)
             line.append((now + keep, units))
             while line[0][0] < now:
@@ -80,7 +79,7 @@ class RecentHoldings:
         return most
 
 
-# Where a job stands among those that borrow, least first: unique.
+# A job's place among those that borrow, lowest first; unique.
 LendingKey = tuple[bool, int, tuple[bool, float], tuple[int, float, str]]
 Borrower = tuple[LendingKey, str, Request, Job]
 
@@ -90,20 +89,20 @@ def first_borrower(
     queue: ProjectQueue,
     fits: Callable[[str, Request], bool] | None,
     standing: Standing,
-    turns: Turns,
+    user_order: UserOrder,
 ) -> Borrower | None:
-    """The job of a project that idle capacity would go to first, and where it stands among those of other projects.
+    """The project's job that borrows first, with its place among those of other projects.
 
-    Of those that fit, the ones of the highest priority; of these the least served user's; of these the smallest.
+    Of the jobs that fit: those of the highest priority; of these the least served user's; of these the smallest.
 
     Args:
-        fits: Whether what the project's job asks can be lent to the project now; None: everything can.
+        fits: Whether the project can borrow that request now; None: always.
         standing: The project's.
     """
-    best: tuple[TurnToBorrow, Request, Job] | None = None
+    best: tuple[BorrowKey, Request, Job] | None = None
     for request, job in queue.heads():
         if fits is None or fits(project, request):
-            key = turn_to_borrow(request, job, turns.place(job))
+            key = borrow_key(request, job, user_order.place(job))
             if best is None or key < best[0]:
                 best = key, request, job
     if best is None:
@@ -112,16 +111,16 @@ def first_borrower(
     return (request.long, size(job), standing.rank(request.amounts), order_across(job)), project, request, job
 
 
-TurnToBorrow = tuple[int, int, bool, int, Place]
+BorrowKey = tuple[int, int, bool, int, Place]
 
 
-def turn_to_borrow(request: Request, job: Job, place: Place) -> TurnToBorrow:
-    """When a job borrows, among those of its project; `request` is the job's, and `place` its place there."""
+def borrow_key(request: Request, job: Job, place: Place) -> BorrowKey:
+    """The order in which jobs of one project borrow; `place` is the job's `UserOrder.place`."""
     return place[0], place[1], request.long, size(job), place
 
 
 def size(job: Job) -> int:
-    """The most units of a type that it asks for. Not a part of the pool: a pool that grows must not turn the queue."""
+    """The most units of one type that the job asks for. In units, because a growing pool must not reorder the queue."""
     demand = job.demand
     if len(demand) == 1:  # nearly every job
         (amount,) = demand.values()
@@ -131,7 +130,7 @@ def size(job: Job) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """Units of one type that are not lent yet, and until when at least some of them are not."""
+    """Units of one type that are not lent yet, and until when at least some are not."""
 
     units: int
     until: float
@@ -140,27 +139,27 @@ class KeptBack:
 def held_back(
     policy: Policy,
     shares: Shares,
-    recently: Mapping[str, Mapping[str, HeldOfLate]],
+    recently: Mapping[str, Mapping[str, RecentUnits]],
     now: float,
     could_use: Callable[[str, str], bool],
 ) -> dict[tuple[str, str], KeptBack]:
-    """What each project gave back a moment ago and is entitled to, by project and type: it is not lent yet.
+    """What each project gave back recently and is entitled to, by project and type; it is not lent yet.
 
     Args:
         policy: The quota file in force.
         shares: What the projects hold, with the starts of this pass.
         recently: `Snapshot.held_recently`.
         now: The instant of the pass.
-        could_use: Whether a job of the project, one that waits or may still come, could start on units of the type.
+        could_use: Whether a job of the project, waiting or yet to come, could start on units of the type.
     """
     held: dict[tuple[str, str], KeptBack] = {}
-    for project, kinds in recently.items():
-        for kind, steps in kinds.items():
-            entitled, holds = policy.entitlement(project, kind), shares.held(project, kind)
+    for project, resource_types in recently.items():
+        for resource, steps in resource_types.items():
+            entitled, holds = policy.entitlement(project, resource), shares.held(project, resource)
             live = [step for step in steps if step[0] >= now]
             back = min(entitled, live[0][1]) - holds if live else 0
-            if back > 0 and could_use(project, kind):
-                # Steps above the entitlement end unseen.
+            if back > 0 and could_use(project, resource):
+                # Steps above the entitlement do not matter.
                 until = max(until for until, units in live if min(entitled, units) - holds == back)
-                held[project, kind] = KeptBack(back, until)
+                held[project, resource] = KeptBack(back, until)
     return held

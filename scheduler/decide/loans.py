@@ -1,7 +1,6 @@
-"""Which loans, called back together, give what is needed: exactly, where taking the cheapest one by one gets stuck.
+"""Which loans together cover a need with the least surplus, where a greedy choice gets stuck.
 
-Layer: `scheduler`, pure arithmetic. A lender's sums are the bits of an integer, so that a thousand loans of a thousand
-units take a millisecond.
+Sums are the bits of an integer, so a thousand loans of a thousand units take a millisecond.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ from collections.abc import Iterator, Sequence
 
 
 def covering(borrowers: Sequence[tuple[int, Sequence[int]]], need: int) -> list[tuple[int, int]] | None:
-    """Loans of together at least `need` units, as little more as can be.
+    """The loans that cover `need` with the least surplus.
 
     Args:
-        borrowers: For each the most units that may be called back from it, and the units of each of its loans, the ones
-            to call back first in front. The last borrower is asked first, and for most.
+        borrowers: For each the most units to take from it, and the units of its loans, those to take first in front.
+            The last borrower gives as much as possible.
         need: Above 0.
 
     Returns:
-        The places of borrower and loan; None if there are no such loans.
+        Indices of borrower and loan; None if no loans cover the need.
     """
     reachable = [_sums(limit, loans) for limit, loans in borrowers]
     together = [1]
@@ -40,7 +39,7 @@ def covering(borrowers: Sequence[tuple[int, Sequence[int]]], need: int) -> list[
 
 
 def _sums(limit: int, loans: Sequence[int]) -> list[int]:
-    """The sums up to `limit` that the first 0, 1, 2, ... loans can make, as bits."""
+    """The sums up to `limit` of the first 0, 1, 2, ... loans, as bits."""
     mask = (1 << (limit + 1)) - 1
     sums = [1]
     for units in loans:
@@ -57,7 +56,7 @@ def _all_pairs(some: int, others: int) -> int:
 
 
 def _bits(number: int) -> Iterator[int]:
-    """The places of the bits that are set, the lowest first."""
+    """Positions of the bits that are set, lowest first."""
     while number:
         lowest = number & -number
         yield lowest.bit_length() - 1

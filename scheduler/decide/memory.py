@@ -1,8 +1,6 @@
-"""What outlives a pass: who waits in which line, who holds what, and what the quota refuses.
+"""State kept from pass to pass: queues, holders, and what the quota refuses.
 
-Layer: `scheduler`, pure.
-
-Invariant: it is what it would be if it were made anew of the same jobs.
+Invariant: it equals the state built anew from the same jobs.
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from scheduler.model import Job, JobStatus, Snapshot
 
 
 class Remembered:
-    """What outlives a pass, for one quota."""
-
     def __init__(self, snapshot: Snapshot) -> None:
         self._basis = _basis(snapshot)
         self.admission = Admission(snapshot.policy, check_membership=snapshot.check_membership, held=snapshot.held)
@@ -27,11 +23,11 @@ class Remembered:
         self.incumbents = Incumbents(self.admission.policy)
         self.jobs: dict[str, Job] = {}
 
-    def is_of(self, snapshot: Snapshot) -> bool:
+    def matches(self, snapshot: Snapshot) -> bool:
         return self._basis == _basis(snapshot)
 
     def take_over(self, jobs: dict[str, Job]) -> bool:
-        """These are the jobs now, by name; returns whether that changes anything."""
+        """Replace the jobs by `jobs`; return whether anything changed."""
         before = self.jobs
         fresh = list(compress(jobs.values(), map(is_not, jobs.values(), map(before.get, jobs))))
         known = sum(job.name in before for job in fresh)

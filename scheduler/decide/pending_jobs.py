@@ -1,9 +1,9 @@
-"""The pending jobs, remembered from pass to pass: who competes for capacity, in which line, and who does not.
+"""Pending jobs, kept from pass to pass: which ones compete for capacity, in which line, and which do not.
 
-Layer: `scheduler`, pure. A job is looked at when it comes, goes or becomes another value, and when the quota changes;
-of the rest a pass looks only at those whose place depends on the clock or on other jobs. So a pass costs what changed.
+A job is examined when it comes, leaves or changes, and when the quota changes. Otherwise a pass examines only jobs
+whose place depends on the clock or on other jobs, so its cost follows what changed.
 
-Invariant: what a pass finds is what it would find if the backlog were made anew.
+Invariant: a pass finds what it would find in a new backlog of the same jobs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 
 from scheduler.decide.admission import Admission, backs_off
 from scheduler.decide.capacity import amounts_of
-from scheduler.decide.cooldown import rests, rests_until
+from scheduler.decide.cooldown import cooldown_until, in_cooldown
 from scheduler.decide.shares import Shares
-from scheduler.decide.user_order import Turns
+from scheduler.decide.user_order import UserOrder
 from scheduler.decide.waiting_jobs import Line, Request
 from scheduler.model import Job, JobStatus
 
@@ -23,13 +23,12 @@ class Backlog:
     """The pending jobs of one quota.
 
     Attributes:
-        lines: Per project, those that compete without a claim, by what they ask; no line and no project is empty.
-        claimants: By name, those that room was ordered for.
-        backing_off: By name, those that must not start yet; those that must not borrow yet among them, unless their
-            project's share covers them.
-        beyond: By name, those that ask for more than their project may ever hold.
-        too_large: By name, those that ask for more than the whole pool has.
-        refused: By name, those that cannot start whatever is free.
+        lines: Competing jobs without a claim, per project and request; no line and no project is empty.
+        claimants: Jobs with capacity on order, by name.
+        backing_off: Jobs in backoff, and those in cooldown that their project's share does not cover, by name.
+        over_ceiling: Jobs that ask for more than their project may ever hold, by name.
+        too_large: Jobs that ask for more than the whole pool has, by name.
+        refused: Jobs that cannot start at any capacity, by name.
     """
 
     def __init__(self, admission: Admission) -> None:
@@ -37,66 +36,66 @@ class Backlog:
         self.lines: dict[str, dict[Request, Line]] = {}
         self.claimants: dict[str, Job] = {}
         self.backing_off: dict[str, Job] = {}
-        self.beyond: dict[str, Job] = {}
+        self.over_ceiling: dict[str, Job] = {}
         self.too_large: dict[str, Job] = {}
         self.refused: dict[str, Job] = {}
-        # Those whose backoff is over.
-        self._awake: dict[str, Job] = {}
-        # Those of the claimants that no earlier pass noted, but whose victims are on their way.
+        # Jobs whose backoff is over.
+        self._backoff_over: dict[str, Job] = {}
+        # Claimants not promised by an earlier pass, whose victims are stopping.
         self._awaiting_victims: dict[str, Job] = {}
-        self._order = Turns(admission.policy)
-        # What is to be done to the lines: names that leave, and jobs that come.
+        self._order = UserOrder(admission.policy)
+        # Pending changes of the lines: names that leave, and jobs that join.
         self._gone: dict[tuple[str, Request], set[str]] = {}
         self._come: dict[tuple[str, Request], dict[str, Job]] = {}
 
     def add(self, job: Job) -> None:
-        """A pending job that is not in the backlog."""
+        """Add a pending job."""
         admission = self._admission
         if admission.refuses(job):
             self.refused[job.name] = job
         elif admission.exceeds_pool(job):
             self.too_large[job.name] = job
         elif admission.exceeds_project(job):
-            self.beyond[job.name] = job
-        elif job.not_before is not None or rests_until(job) is not None:
+            self.over_ceiling[job.name] = job
+        elif job.not_before is not None or cooldown_until(job) is not None:
             self.backing_off[job.name] = job
         else:
             self._compete(job)
 
     def remove(self, job: Job) -> None:
-        """Undoes `add` of that very value."""
+        """Undo `add` of that very value."""
         name = job.name
-        self._awake.pop(name, None)
+        self._backoff_over.pop(name, None)
         self._awaiting_victims.pop(name, None)
-        for group in (self.claimants, self.backing_off, self.refused, self.too_large, self.beyond):
+        for group in (self.claimants, self.backing_off, self.refused, self.too_large, self.over_ceiling):
             if group.pop(name, None) is not None:
                 return
         self._leave_line(job)
 
     def settle(
-        self, now: float, order: Turns, leaving_for: Collection[str], jobs: Mapping[str, Job], shares: Shares
+        self, now: float, order: UserOrder, leaving_for: Collection[str], jobs: Mapping[str, Job], shares: Shares
     ) -> None:
-        """Brings everything up to this instant, after all has been added and removed.
+        """Bring everything up to `now`, after all jobs were added and removed.
 
         Args:
-            shares: What running jobs hold.
             order: The order inside the projects.
-            leaving_for: Names of the jobs that others are being stopped for.
-            jobs: By name, all jobs, the backlog's among them.
+            leaving_for: Names of the jobs that others are being evicted for.
+            jobs: All jobs by name.
+            shares: What running jobs hold.
         """
 
         def must_wait(job: Job) -> bool:
             if backs_off(job, now):
                 return True
             has_claim = job.promised or job.name in leaving_for
-            return rests(job, now) and not has_claim and not shares.covers(job.project_id, amounts_of(job.demand))
+            return in_cooldown(job, now) and not has_claim and not shares.covers(job.project_id, amounts_of(job.demand))
 
-        for job in [job for job in self._awake.values() if must_wait(job)]:
+        for job in [job for job in self._backoff_over.values() if must_wait(job)]:
             self.remove(job)
             self.backing_off[job.name] = job
         for job in [job for job in self.backing_off.values() if not must_wait(job)]:
             del self.backing_off[job.name]
-            self._awake[job.name] = job
+            self._backoff_over[job.name] = job
             self._compete(job)
         for job in [job for name, job in self._awaiting_victims.items() if name not in leaving_for]:
             del self._awaiting_victims[job.name], self.claimants[job.name]
@@ -106,7 +105,7 @@ class Backlog:
             if claimant is not None and self._in_line(claimant):
                 self._leave_line(claimant)
                 self._awaiting_victims[name] = self.claimants[name] = claimant
-        self._mend_lines(order)
+        self._update_lines(order)
 
     def _compete(self, job: Job) -> None:
         if job.promised:
@@ -115,8 +114,8 @@ class Backlog:
             self._join_line(job)
 
     def _in_line(self, job: Job) -> bool:
-        """Whether that job stands in a line, or is about to."""
-        groups = (self.claimants, self.backing_off, self.refused, self.too_large, self.beyond)
+        """Whether that job is in a line, or about to join one."""
+        groups = (self.claimants, self.backing_off, self.refused, self.too_large, self.over_ceiling)
         return job.status is JobStatus.PENDING and not any(job.name in group for group in groups)
 
     def _join_line(self, job: Job) -> None:
@@ -127,15 +126,15 @@ class Backlog:
         if self._come.get(place, {}).pop(job.name, None) is None:
             self._gone.setdefault(place, set()).add(job.name)
 
-    def _mend_lines(self, order: Turns) -> None:
-        turned = {p for p in self.lines if order.ranks(p) != self._order.ranks(p)}
+    def _update_lines(self, order: UserOrder) -> None:
+        reordered = {p for p in self.lines if order.ranks(p) != self._order.ranks(p)}
         self._order = order
-        for project in turned:
+        for project in reordered:
             lines = self.lines[project]
             self.lines[project] = {request: line.sorted_anew(order.place) for request, line in lines.items()}
         touched = {*self._gone, *self._come}
         projects = {project for project, _ in touched}
-        # Whoever holds the lines of an earlier pass may keep them.
+        # An earlier pass may still hold the old mappings, so they are replaced.
         self.lines.update({project: dict(self.lines.get(project, {})) for project in projects})
         for place in touched:
             project, request = place

@@ -1,11 +1,11 @@
-"""Room for jobs that have waited too long (`scheduler.decide.deadline`).
+"""Free capacity for overdue jobs (`scheduler.decide.deadline`).
 
-Layer: `scheduler`, pure. Room is made for such a job by stopping borrowers, all at once: until enough of them can go
-together nothing is drained or held idle for it. One job in a pass, the oldest of those for which there could be room.
+One overdue job per pass: the oldest for which enough borrowers can be evicted together. Until then no capacity is
+drained or kept idle for it.
 
-What its own project holds within its share is nobody's loan. Where only that is in the way of such a job, its project's
-jobs of a lower priority do not pass it any more, and so the share empties. Jobs of its own priority do: where a project
-asks for more than it gets, they would all wait for one large job after the other (docs/adr/0010).
+Units within a project's own share are not loans. If only these block an overdue job, lower-priority jobs of its project
+may no longer pass it, so the share drains. Jobs of equal priority still pass; otherwise, in a project that asks for
+more than it gets, all would wait behind one large job after another (docs/adr/0010).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scheduler.model import Job
 
 
 class Recall:
-    """The recall of one pass."""
+    """Frees capacity for overdue jobs in one pass."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Recall:
         victims: Victims,
         incumbents: Incumbents,
         queues: Mapping[str, ProjectQueue],
-        hold_behind: Callable[[Job], None],
+        block_behind: Callable[[Job], None],
     ) -> None:
-        """`hold_behind` is told of each job that now waits outside its project's queue."""
+        """`block_behind` is called with each job that leaves its project's queue to wait for a promise."""
         self._now = now
         self._since = overdue_since(now)
         self._ledger = ledger
@@ -45,13 +45,13 @@ class Recall:
         self._victims = victims
         self._incumbents = incumbents
         self._queues = queues
-        self._hold_behind = hold_behind
+        self._block_behind = block_behind
 
-    def let_none_pass_the_overdue(self) -> None:
-        """Finds the overdue jobs that their own projects' jobs of a lower priority may not pass any more.
+    def protect_overdue_jobs(self) -> None:
+        """Set `overdue` of every queue: the job that lower-priority jobs of its project may not pass.
 
-        Those that would get room if their project held none. Who is kept from starting by other projects' shares is
-        passed: to hold its project back would not help it.
+        Chosen are jobs that could start if their project held nothing within its share. Jobs blocked by other projects'
+        shares are passed, because holding their project back would not help them.
         """
         for queue in self._queues.values():
             if queue.oldest <= self._since and queue.priorities() > 1:
@@ -80,24 +80,24 @@ class Recall:
         return found
 
     def _would_fit_alone(self, project: str, request: Request) -> bool:
-        """Whether there could be room now for a job of the project if that held nothing within its share."""
+        """Whether the job could start or get victims now if its project held nothing within its share."""
         if not self._ledger.has_slot(request) or not self._shares.permits(project, request.amounts):
             return False
         lacking = {
-            kind: amount - min(self._shares.held(project, kind), self._shares.entitlement(project, kind))
-            for kind, amount in self._ledger.later.lacking(request.amounts).items()
+            resource: amount - min(self._shares.held(project, resource), self._shares.entitlement(project, resource))
+            for resource, amount in self._ledger.later.lacking(request.amounts).items()
         }
-        lacking = {kind: amount for kind, amount in lacking.items() if amount > 0}
-        _, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        return not rest or self._victims.for_recall(rest, self._asked_by) is not None
+        lacking = {resource: amount for resource, amount in lacking.items() if amount > 0}
+        _, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        return not remaining or self._victims.for_recall(remaining, self._asked_by) is not None
 
     def for_the_oldest(self) -> bool:
-        """Makes room for one job that has waited beyond the deadline, all at once or not at all.
+        """Start, or evict borrowers for, the one job that has waited longest past the deadline.
 
-        The one that has waited longest; one for which no eviction at all would make room now is passed.
+        All or nothing. Jobs that no eviction could help now are skipped.
 
         Returns:
-            Whether others of its project might not pass it, and now may.
+            Whether jobs of its project that could not pass it now may.
         """
         lines = [
             (request, iter(jobs))
@@ -105,26 +105,26 @@ class Recall:
             if queue.oldest <= self._since
             for request, jobs in queue.candidates()
         ]
-        line_up: list[tuple[tuple[float, str], int, Job]] = []
+        by_age_heap: list[tuple[tuple[float, str], int, Job]] = []
 
         def put_first_of(place: int) -> None:
             job = next(lines[place][1], None)
             if job is not None:
-                heapq.heappush(line_up, (age(job), place, job))
+                heapq.heappush(by_age_heap, (age(job), place, job))
 
-        # Of jobs that ask the same only the first one matters, unless it may not be recalled again.
+        # Of jobs with equal requests only the first matters, unless it is not overdue again yet.
         for place in range(len(lines)):
             put_first_of(place)
         hopeless: set[Request] = set()
-        while line_up and line_up[0][0][0] <= self._since:
-            _, place, job = heapq.heappop(line_up)
+        while by_age_heap and by_age_heap[0][0][0] <= self._since:
+            _, place, job = heapq.heappop(by_age_heap)
             request = lines[place][0]
             if request in hopeless or not self._shares.permits(job.project_id, request.amounts):
                 continue
             queue = self._queues[job.project_id]
             if not is_overdue(job, self._shares, self._now):
                 put_first_of(place)
-            elif self._make_room(job, request):
+            elif self._free_capacity(job, request):
                 before = queue.overdue
                 queue.remove(job)
                 return before is not queue.overdue
@@ -134,7 +134,7 @@ class Recall:
                 hopeless.add(request)
         return False
 
-    def _make_room(self, job: Job, request: Request) -> bool:
+    def _free_capacity(self, job: Job, request: Request) -> bool:
         if not self._ledger.has_slot(request):
             return False
         if self._ledger.fits_now(request):
@@ -142,30 +142,30 @@ class Recall:
             self._ledger.start(job, request, message)
             return True
         lacking = self._ledger.later.lacking(request.amounts)
-        replicas, rest = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        victims = self._victims.for_recall(rest, self._asked_by) if rest else ()
+        replicas, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
+        victims = self._victims.for_recall(remaining, self._asked_by) if remaining else ()
         if victims is None:
             return False
         take_back(self._ledger, replicas, victims, job, lacking)
         for victim in victims:
             message = (
-                f"makes room for {job.name} of project {job.project_id}, which has waited for {TOO_LONG}; "
-                f"project {victim.project_id} holds more than it is entitled to"
+                f"evicted for {job.name} of project {job.project_id}, which has waited for {TOO_LONG}; "
+                f"project {victim.project_id} is using more than its share"
             )
             self._victims.evict(self._ledger, victim, job, message)
         self._ledger.promise(job, request)
-        self._hold_behind(job)
+        self._block_behind(job)
         return True
 
     def _may_ever_fit(self, request: Request) -> bool:
-        """Whether there would be room if nobody were spared."""
+        """Whether evictions could free enough if no borrower were spared."""
         if not self._ledger.has_slot(request):
             return False
         lacking = self._ledger.later.lacking(request.amounts)
         _, lacking = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        return not lacking or self._victims.for_recall(lacking, self._asked_by, spared_too=True) is not None
+        return not lacking or self._victims.for_recall(lacking, self._asked_by, include_spared=True) is not None
 
     def _asked_by(self, project: str) -> list[Amounts]:
-        """What the waiting jobs of the project ask, each amount once."""
+        """The distinct amounts that the project's waiting jobs ask for."""
         queue = self._queues.get(project)
         return [request.amounts for request in queue.requests()] if queue is not None else []

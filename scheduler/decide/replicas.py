@@ -1,7 +1,4 @@
-"""Extra replicas of elastic jobs, and their units.
-
-Layer: `scheduler`, pure values.
-"""
+"""Extra replicas of elastic jobs, and their units."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from scheduler.model import Job, JobStatus
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One extra replica: of which job, and by which of its scalings."""
+    """One extra replica of a job; `scaling` is an index into the job's scalings."""
 
     job: Job
     scaling: int
@@ -26,14 +23,14 @@ class Replica:
 
 
 def units_of(job: Job, extra: Sequence[int]) -> Amounts:
-    """Units of so many extra replicas by each scaling."""
+    """Units of that many extra replicas by scaling."""
     units: Counter[str] = Counter()
     for scaling, count in zip(job.scaling, extra, strict=True):
-        for kind, amount in scaling.per_replica.items():
-            units[kind] += count * amount
+        for resource, amount in scaling.per_replica.items():
+            units[resource] += count * amount
     return amounts_of(units)
 
 
 def as_stopping(job: Job, units: Amounts, claimant: str | None) -> Job:
-    """Part of what a running job holds, and gives back, as a stopping job of its own."""
+    """Part of a running job's units, being given back, as a stopping job of its own."""
     return replace(job, status=JobStatus.STOPPING, charged=dict(units), evicted_for=claimant, shrinking_for=None)

@@ -1,7 +1,7 @@
-"""What each project holds, against what it is entitled to.
+"""What each project holds, against its entitlement.
 
-Layer: `scheduler`, pure. Chips of jobs that are stopping are nobody's share any more: they count against the pool
-(`capacity`), not against the project, so that an owner may claim while its own old job goes.
+Units of stopping jobs count against the pool (`capacity`), not against the project, so an owner can claim while its own
+old job stops.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from quota import Policy
 from scheduler.decide.capacity import Amounts
 from scheduler.model import NOTHING
 
-# Whether it is entitled to nothing, and the part of its entitlement that it has.
+# Whether it is entitled to nothing, and the fraction of its entitlement that it holds.
 Rank = tuple[bool, float]
 _NO_HOLDINGS: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
 class Shares:
-    """Units per project: held by jobs that run, and ordered for jobs whose room is being made."""
+    """Units per project: held by running jobs, and on order for jobs with a promise."""
 
     def __init__(self, policy: Policy, held: Mapping[str, Mapping[str, int]] = _NO_HOLDINGS) -> None:
         """`held`: what running jobs hold by project and type."""
@@ -29,123 +29,125 @@ class Shares:
         self._ordered: dict[str, dict[str, int]] = {}
 
     def hold(self, project: str, amounts: Amounts) -> None:
-        """A job of the project runs, or starts now."""
+        """Add a running or starting job's units."""
         _add(self._held, project, amounts, 1)
 
     def release(self, project: str, amounts: Amounts) -> None:
-        """A job of the project was evicted."""
         _add(self._held, project, amounts, -1)
 
     def order(self, project: str, amounts: Amounts) -> None:
-        """Room was ordered for a job of the project."""
+        """Add a promised job's units."""
         _add(self._ordered, project, amounts, 1)
 
     def withdraw(self, project: str, amounts: Amounts) -> None:
-        """Undoes `order`."""
         _add(self._ordered, project, amounts, -1)
 
-    def entitlement(self, project: str, kind: str) -> int:
-        return self._policy.entitlement(project, kind)
+    def entitlement(self, project: str, resource_type: str) -> int:
+        return self._policy.entitlement(project, resource_type)
 
-    def held(self, project: str, kind: str) -> int:
-        return self._held.get(project, {}).get(kind, 0)
+    def held(self, project: str, resource_type: str) -> int:
+        return self._held.get(project, {}).get(resource_type, 0)
 
     def all_held(self, project: str) -> Mapping[str, int]:
-        """What the project holds, by type."""
         return self._held.get(project, NOTHING)
 
-    def ordered(self, project: str, kind: str) -> int:
-        return self._ordered.get(project, {}).get(kind, 0)
+    def ordered(self, project: str, resource_type: str) -> int:
+        return self._ordered.get(project, {}).get(resource_type, 0)
 
-    def over(self, project: str, kind: str) -> int:
+    def over(self, project: str, resource_type: str) -> int:
         """Units held beyond the entitlement; negative below it."""
-        return self.held(project, kind) - self.entitlement(project, kind)
+        return self.held(project, resource_type) - self.entitlement(project, resource_type)
 
     def covers(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
-        """Whether the project may claim so much more as its own; `extra` counts as held besides."""
+        """Whether the project's entitlement covers `amounts` besides what it holds, has on order, and `extra`."""
         return all(
-            amount + extra.get(kind, 0)
-            <= self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
-            for kind, amount in amounts
+            amount + extra.get(resource, 0)
+            <= self.entitlement(project, resource) - self.held(project, resource) - self.ordered(project, resource)
+            for resource, amount in amounts
         )
 
     def holding(self, project: str, amounts: Amounts) -> str:
-        """What the project holds with so much more, as the end of a sentence about the job that asks it."""
+        """What the project uses with `amounts` more, as a suffix for a message."""
         parts = [
-            f"{self.held(project, kind) + amount} of its {self.entitlement(project, kind)} {kind}"
-            for kind, amount in amounts
+            f"{self.held(project, resource) + amount} {resource} (share {self.entitlement(project, resource)})"
+            for resource, amount in amounts
         ]
-        return f"; with it project {project} holds {' and '.join(parts)}" if parts else ""
+        return f"; project {project} then uses {' and '.join(parts)}" if parts else ""
 
-    def limit(self, project: str, kind: str) -> int | None:
-        """The most units that its borrowing limit lets the project hold; None: it may borrow without limit."""
-        borrowing = self._policy.rules(project).borrowing_limit.get(kind)
-        return None if borrowing is None else self.entitlement(project, kind) + borrowing
+    def limit(self, project: str, resource_type: str) -> int | None:
+        """The most units that its borrowing limit lets the project hold; None: no limit."""
+        borrowing = self._policy.rules(project).borrowing_limit.get(resource_type)
+        return None if borrowing is None else self.entitlement(project, resource_type) + borrowing
 
-    def below_limit(self, project: str, kind: str) -> int | None:
+    def below_limit(self, project: str, resource_type: str) -> int | None:
         """Units that the project may still start; negative beyond its limit, None without one."""
-        limit = self.limit(project, kind)
-        return None if limit is None else limit - self.held(project, kind) - self.ordered(project, kind)
+        limit = self.limit(project, resource_type)
+        return (
+            None if limit is None else limit - self.held(project, resource_type) - self.ordered(project, resource_type)
+        )
 
     def permits(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
-        """Whether the project's borrowing limit lets it hold so much more; `extra` counts as held besides."""
+        """Whether the project's borrowing limit lets it hold `amounts` and `extra` more."""
         if not self._policy.rules(project).borrowing_limit:
             return True
         return all(
-            (room := self.below_limit(project, kind)) is None or amount + extra.get(kind, 0) <= room
-            for kind, amount in amounts
+            (room := self.below_limit(project, resource)) is None or amount + extra.get(resource, 0) <= room
+            for resource, amount in amounts
         )
 
     def under_ceiling(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
-        """Whether so much more, besides what its running jobs hold and `extra`, is at most what it may ever hold."""
+        """Whether `amounts`, `extra` and what its running jobs hold are at most the project's ceiling."""
         return all(
-            amount + extra.get(kind, 0) + self.held(project, kind) <= self._policy.ceiling(project, kind)
-            for kind, amount in amounts
+            amount + extra.get(resource, 0) + self.held(project, resource) <= self._policy.ceiling(project, resource)
+            for resource, amount in amounts
         )
 
-    def unlent(self, project: str, kind: str) -> int:
-        """Idle units of the project's entitlement that its lending limit for the type keeps from others.
+    def unlent(self, project: str, resource_type: str) -> int:
+        """Idle units of the project's entitlement that its lending limit for the type reserves for itself.
 
         Raises:
             KeyError: it has no such limit.
         """
-        lending = self._policy.rules(project).lending_limit[kind]
-        idle = self.entitlement(project, kind) - self.held(project, kind) - self.ordered(project, kind)
+        lending = self._policy.rules(project).lending_limit[resource_type]
+        idle = (
+            self.entitlement(project, resource_type)
+            - self.held(project, resource_type)
+            - self.ordered(project, resource_type)
+        )
         return max(0, idle - lending)
 
     def rank(self, project: str) -> Rank:
-        """How well served a project is, least first: by what it holds, never by what it asks.
+        """How well served the project is, lowest first; independent of what it asks for.
 
-        The greatest part of its entitlement that it holds or has ordered, over all types. Projects that are entitled
-        to nothing come last, by what they hold.
+        The largest fraction of its entitlement that it holds or has on order, over all types. Projects entitled to
+        nothing come last, ordered by what they hold.
         """
         held, ordered = self._held.get(project, NOTHING), self._ordered.get(project, NOTHING)
         part = 0.0
-        for kind, amount in held.items():
-            part = max(part, (amount + ordered.get(kind, 0)) / max(self.entitlement(project, kind), 1))
-        for kind, amount in ordered.items():
-            if kind not in held:
-                part = max(part, amount / max(self.entitlement(project, kind), 1))
+        for resource, amount in held.items():
+            part = max(part, (amount + ordered.get(resource, 0)) / max(self.entitlement(project, resource), 1))
+        for resource, amount in ordered.items():
+            if resource not in held:
+                part = max(part, amount / max(self.entitlement(project, resource), 1))
         return not self.is_entitled(project), part
 
     def is_entitled(self, project: str) -> bool:
-        """Whether the project is entitled to anything."""
         entitled = self._entitled.get(project)
         if entitled is None:
-            entitled = any(self.entitlement(project, kind) for kind in self._policy.resource_types)
+            entitled = any(self.entitlement(project, resource) for resource in self._policy.resource_types)
             self._entitled[project] = entitled
         return entitled
 
     def holdings(self, project: str) -> dict[str, int]:
-        """Units that the project holds or has ordered, by type."""
+        """Units that the project holds or has on order, by type."""
         holdings = dict(self._held.get(project, NOTHING))
-        for kind, amount in self._ordered.get(project, NOTHING).items():
-            holdings[kind] = holdings.get(kind, 0) + amount
+        for resource, amount in self._ordered.get(project, NOTHING).items():
+            holdings[resource] = holdings.get(resource, 0) + amount
         return holdings
 
 
 class Standing:
-    """One project's holdings, as more is granted to it in thought."""
+    """One project's holdings with hypothetical grants."""
 
     def __init__(self, shares: Shares, project: str) -> None:
         self._shares = shares
@@ -154,37 +156,38 @@ class Standing:
         self._granted: dict[str, int] = {}
         self._entitled = shares.is_entitled(project)
         # Dividing two ints rounds correctly, so equal parts are equal floats.
-        parts = (amount / max(shares.entitlement(project, kind), 1) for kind, amount in self._holdings.items())
+        parts = (amount / max(shares.entitlement(project, resource), 1) for resource, amount in self._holdings.items())
         self._part = max(parts, default=0.0)
 
     def grant(self, amounts: Amounts) -> None:
-        """So much more is held."""
         self._part = self._part_with(amounts)
-        for kind, amount in amounts:
-            self._holdings[kind] = self._holdings.get(kind, 0) + amount
-            self._granted[kind] = self._granted.get(kind, 0) + amount
+        for resource, amount in amounts:
+            self._holdings[resource] = self._holdings.get(resource, 0) + amount
+            self._granted[resource] = self._granted.get(resource, 0) + amount
 
     def rank(self, more: Amounts = ()) -> Rank:
-        """`Shares.rank` with what was granted, and so much more."""
+        """`Shares.rank` with the grants and `more`."""
         return not self._entitled, self._part_with(more) if more else self._part
 
     def covers(self, amounts: Amounts) -> bool:
-        """`Shares.covers` with what was granted."""
+        """`Shares.covers` with the grants."""
         return self._shares.covers(self._project, amounts, self._granted)
 
     def permits(self, amounts: Amounts) -> bool:
-        """`Shares.permits` with what was granted."""
+        """`Shares.permits` with the grants."""
         return self._shares.permits(self._project, amounts, self._granted)
 
     def _part_with(self, amounts: Amounts) -> float:
         part = self._part
-        for kind, amount in amounts:
-            held = (self._holdings.get(kind, 0) + amount) / max(self._shares.entitlement(self._project, kind), 1)
+        for resource, amount in amounts:
+            held = (self._holdings.get(resource, 0) + amount) / max(
+                self._shares.entitlement(self._project, resource), 1
+            )
             part = max(part, held)
         return part
 
 
 def _add(ledger: dict[str, dict[str, int]], project: str, amounts: Amounts, sign: int) -> None:
     holdings = ledger.setdefault(project, {})
-    for kind, amount in amounts:
-        holdings[kind] = holdings.get(kind, 0) + sign * amount
+    for resource, amount in amounts:
+        holdings[resource] = holdings.get(resource, 0) + sign * amount

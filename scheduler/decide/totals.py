@@ -1,7 +1,4 @@
-"""The plan's totals: what each project and each resource type looks like once the plan is carried out.
-
-Layer: `scheduler`, pure.
-"""
+"""The plan's totals per project and resource type, after the plan is applied."""
 
 from __future__ import annotations
 
@@ -13,22 +10,22 @@ from scheduler.model import Job, JobStatus, PoolUsage, ProjectUsage
 
 
 def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage]:
-    """Every resource type of the policy, sorted."""
+    """Usage of every resource type of the policy, sorted."""
     usages = {}
-    for kind in policy.resource_types:
-        total, used = policy.total(kind), taken.get(kind, 0)
-        usages[kind] = PoolUsage(total=total, used=used, free=max(0, total - used))
+    for resource in policy.resource_types:
+        total, used = policy.total(resource), taken.get(resource, 0)
+        usages[resource] = PoolUsage(total=total, used=used, free=max(0, total - used))
     return usages
 
 
 def project_usages(
     policy: Policy, jobs: Iterable[Job], ledger: Ledger, impossible: Collection[str]
 ) -> dict[str, ProjectUsage]:
-    """Every project of the policy or of a job, sorted.
+    """Usage of every project of the policy or of a job, sorted.
 
     Args:
         ledger: The pool at the end of the pass.
-        impossible: Names of the pending jobs that no capacity could start; they are no demand.
+        impossible: Names of the pending jobs that no capacity could start; they do not count as demand.
     """
     usage: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
     demand: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
@@ -48,12 +45,12 @@ def project_usages(
                 _add(wanted, job.demand)  # it comes back
         for scaling, extra in zip(job.scaling, ledger.extra.get(job.name, ()), strict=False):
             more = max(0, extra - (scaling.extra if job.status is JobStatus.RUNNING else 0))
-            grown = {kind: more * amount for kind, amount in scaling.per_replica.items() if more}
+            grown = {resource: more * amount for resource, amount in scaling.per_replica.items() if more}
             _add(held, grown)
             _add(wanted, grown)
     return {
         project: ProjectUsage(
-            entitlement={kind: policy.entitlement(project, kind) for kind in policy.resource_types},
+            entitlement={resource: policy.entitlement(project, resource) for resource in policy.resource_types},
             usage=dict(sorted(usage[project].items())),
             demand=dict(sorted(demand[project].items())),
         )
@@ -62,5 +59,5 @@ def project_usages(
 
 
 def _add(ledger: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for kind, amount in amounts.items():
-        ledger[kind] = ledger.get(kind, 0) + amount
+    for resource, amount in amounts.items():
+        ledger[resource] = ledger.get(resource, 0) + amount

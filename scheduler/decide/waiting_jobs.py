@@ -1,10 +1,9 @@
-"""The pending jobs of a project in order, grouped by what they ask.
+"""A project's pending jobs in order, grouped by request.
 
-Layer: `scheduler`, pure. Ten thousand jobs ask for a handful of sizes. A pass only ever looks at the first job of each
-size, so its cost follows what it starts, not what waits.
+Ten thousand jobs ask for a handful of sizes. A pass looks only at the first job of each size, so its cost follows what
+it starts, not what waits.
 
-Invariant: a `Line` is never changed, only replaced. So a queue may be asked about its jobs for as long as anybody holds
-it, whatever later passes do.
+Invariant: a `Line` is never changed, only replaced. A queue stays valid whatever later passes do.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from scheduler.decide.capacity import Amounts, amounts_of
 from scheduler.decide.user_order import Place
 from scheduler.model import Job
 
-# Up to so many newcomers are put in their places one by one; for more, sorting is quicker.
+# Up to this many new jobs are inserted one by one; for more, sorting is faster.
 _FEW = 16
 
 
-# An evicted job that has run so long is taken for a long one.
+# Evicted running time from which a job counts as long.
 LONG_SECONDS = 7200.0
 
 
@@ -30,9 +29,8 @@ class Request(NamedTuple):
     """What a job asks for; equal requests get equal answers.
 
     Attributes:
-        long: Whether it was evicted after hours of running: such a job borrows after the others, and so must not stand
-            in front of them in one line.
-        user: Of a job on the bastion's own host: who takes the slot; each user may hold only so many.
+        long: Was evicted after hours of running. Such a job borrows after the others, so it has a line of its own.
+        user: Who takes the slot, for a job on the bastion's own host; else empty.
     """
 
     amounts: Amounts
@@ -48,22 +46,22 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Jobs of one project that ask the same: in their project's order, and by age."""
+    """Jobs of one project with the same request, in their project's order and by age."""
 
     by_place: Sequence[Job] = ()
     by_age: Sequence[Job] = ()
 
     def changed(self, gone: Collection[str], come: Sequence[Job], place: Callable[[Job], Place]) -> Line:
-        """The line without those of the names `gone`, and with `come`; `place` is what it is sorted by."""
+        """The line without the names `gone` and with the jobs `come`; `place` is its sort key."""
         return Line(_changed(self.by_place, gone, come, place), _changed(self.by_age, gone, come, age))
 
     def sorted_anew(self, place: Callable[[Job], Place]) -> Line:
-        """The line in another order."""
+        """The line sorted by another key."""
         return Line(sorted(self.by_place, key=place), self.by_age)
 
 
 def age(job: Job) -> tuple[float, str]:
-    """The order of age, the oldest least."""
+    """Sort key by age, the oldest first."""
     return job.queued_at, job.name
 
 
@@ -87,8 +85,8 @@ class ProjectQueue:
     """One project's pending jobs, for one pass.
 
     Attributes:
-        oldest: When the oldest of the jobs that it began with was queued; settles ties between projects.
-        overdue: The job that those of a lower priority may not pass any more.
+        oldest: When the oldest of the initial jobs was queued; breaks ties between projects.
+        overdue: The job that jobs of a lower priority may not pass.
     """
 
     def __init__(
@@ -96,26 +94,26 @@ class ProjectQueue:
         lines: Mapping[Request, Line],
         place: Callable[[Job], Place],
         *,
-        besides: Sequence[Job],
+        extra_jobs: Sequence[Job],
         fifo: bool,
         overdue: Job | None = None,
     ) -> None:
-        """The jobs of the lines and those `besides`, one of them at least.
+        """Build the queue from the lines and `extra_jobs`, at least one job in all.
 
         Args:
-            fifo: Only the job in front may be taken by `first` and `heads`.
-            overdue: One of the jobs; until it is taken, `first` and `heads` give none of a lower priority.
+            fifo: `first` and `heads` return only the job in front.
+            overdue: Initial `overdue`; cleared when that job is taken.
         """
         self._place = place
         self.overdue = overdue
         self._fifo = fifo
         self._barrier: Place | None = None
         self._lines = dict(lines)
-        for job in besides:
+        for job in extra_jobs:
             request = Request.of(job)
             self._lines[request] = self._lines.get(request, Line()).changed((), (job,), place)
         self.oldest = min(line.by_age[0].queued_at for line in self._lines.values())
-        # Where each line stands: those before are taken.
+        # Index of the first job of each line that is not taken.
         self._at = dict.fromkeys(self._lines, 0)
 
     def first(self, acceptable: Callable[[Request], bool]) -> tuple[Request, Job] | None:
@@ -139,21 +137,21 @@ class ProjectQueue:
         return [front] if self._barrier is None or self._place(front[1]) < self._barrier else []
 
     def may_not_pass(self, job: Job) -> bool:
-        """Whether the job has a lower priority than one that is overdue."""
+        """Whether the overdue job has a higher priority."""
         return self.overdue is not None and job.priority > self.overdue.priority
 
     def priorities(self) -> int:
-        """How many different priorities its jobs have; exact up to one, else at least two."""
+        """How many different priorities its jobs have; exact for one, else at least two."""
         ends = (job.priority for line in self._lines.values() for job in (line.by_place[0], line.by_place[-1]))
         return len({*ends})
 
-    def hold_behind(self, job: Job) -> None:
-        """In a queue in which nobody passes: `job` is not in it, and nobody behind it may be taken."""
+    def block_behind(self, job: Job) -> None:
+        """FIFO: no job behind `job`, which is outside this queue, may be taken."""
         place = self._place(job)
         self._barrier = place if self._barrier is None else min(self._barrier, place)
 
     def remove_first(self, request: Request) -> None:
-        """Takes out the first job with that request."""
+        """Remove the first job with that request."""
         if self.overdue is not None and self._lines[request].by_place[self._at[request]].name == self.overdue.name:
             self.overdue = None
         self._at[request] += 1
@@ -161,7 +159,6 @@ class ProjectQueue:
             del self._lines[request], self._at[request]
 
     def remove(self, job: Job) -> None:
-        """Takes out that job."""
         request = Request.of(job)
         line, at = self._lines[request], self._at[request]
         if line.by_place[at].name == job.name:
@@ -172,7 +169,7 @@ class ProjectQueue:
                 self.overdue = None
 
     def candidates(self) -> list[tuple[Request, Iterable[Job]]]:
-        """The jobs that may start before others of the queue: who may pass, by what they ask and age, or the front."""
+        """The jobs that may start before others of the queue, by request and age; FIFO: the job in front."""
         if self._fifo:
             return [(request, (job,)) for request, job in self.heads()]
         return [(request, self._that_may_pass(line)) for request, line in self.left().items()]
@@ -186,11 +183,10 @@ class ProjectQueue:
         return (job for job in line.by_age if not self.may_not_pass(job))
 
     def requests(self) -> Collection[Request]:
-        """What its jobs ask."""
         return self._lines.keys()
 
     def left(self) -> dict[Request, Line]:
-        """All jobs by what they ask."""
+        """The jobs that are not taken, by request."""
         return {request: self._line_left(request) for request in self._lines}
 
     def _line_left(self, request: Request) -> Line:

@@ -1,10 +1,10 @@
-"""The order of the whole queue: in which waiting jobs would start if the pool grew.
+"""The queue order: the order in which waiting jobs would start if the pool grew.
 
-Layer: `scheduler`, pure. First those within their project's share, the least served project first; then those that
-borrow (`scheduler.decide.lending`); at last those for which their project would have to hold more than it may.
+First jobs within their project's share, the least served project first; then jobs that borrow
+(`scheduler.decide.lending`); last those beyond their project's limits.
 
-A project without rules of its own borrows in an order that does not depend on the others, so that its jobs are sorted
-once; only the projects are weighed against each other job by job.
+A project without rules of its own borrows in an order independent of other projects, so its jobs are sorted once; only
+projects are compared job by job.
 """
 
 from __future__ import annotations
@@ -13,27 +13,29 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from quota import Policy
-from scheduler.decide.lending import LendingKey, TurnToBorrow, first_borrower, turn_to_borrow
+from scheduler.decide.lending import BorrowKey, LendingKey, borrow_key, first_borrower
 from scheduler.decide.shares import Shares, Standing
-from scheduler.decide.user_order import Turns, order_across
+from scheduler.decide.user_order import UserOrder, order_across
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.model import Job
 
 Queued = tuple[str, Request, Job]
 
 
-def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Policy, turns: Turns) -> Iterator[Queued]:
-    """All jobs of the queues, each with its project and request. It takes the queues apart.
+def queue_order(
+    queues: Mapping[str, ProjectQueue], shares: Shares, policy: Policy, user_order: UserOrder
+) -> Iterator[Queued]:
+    """All jobs of the queues, with project and request. Empties the queues.
 
     Args:
-        shares: What projects hold and have ordered when the queue begins.
+        shares: What projects hold and have on order.
     """
     lines: list[_SortedLine | _WeighedLine] = []
     owners = []
     for number, (project, queue) in enumerate(queues.items()):
         rules = policy.rules(project)
         strict = rules.fifo or bool(rules.borrowing_limit)
-        line = (_WeighedLine if strict else _SortedLine)(project, queue, shares, turns)
+        line = (_WeighedLine if strict else _SortedLine)(project, queue, shares, user_order)
         lines.append(line)
         owners.append((line.standing.rank(), queue.oldest, project, number))
     heapq.heapify(owners)
@@ -68,34 +70,33 @@ def queue_order(queues: Mapping[str, ProjectQueue], shares: Shares, policy: Poli
 
 
 class _Line:
-    """A project's jobs on their way into the order; `job`, its `request`, and its `key` among all projects."""
+    """One project's jobs in order: the current `job`, its `request`, and its `key` among all projects."""
 
     key: LendingKey
     request: Request
     job: Job
 
-    def __init__(self, project: str, queue: ProjectQueue, shares: Shares, turns: Turns) -> None:
+    def __init__(self, project: str, queue: ProjectQueue, shares: Shares, user_order: UserOrder) -> None:
         self.project = project
         self.queue = queue
         self.standing = Standing(shares, project)
-        self._turns = turns
+        self._user_order = user_order
 
     def covers(self, request: Request) -> bool:
-        """Whether the project's share covers so much more."""
         return self.standing.covers(request.amounts)
 
 
 class _SortedLine(_Line):
-    """A project of which anybody may pass anybody."""
+    """A project in which any job may pass any other."""
 
-    _left: Iterator[tuple[TurnToBorrow, Request, Job]] | None = None
+    _left: Iterator[tuple[BorrowKey, Request, Job]] | None = None
 
     def advance(self) -> bool:
-        """Goes on to the next job; returns whether there is one."""
+        """Move to the next job; return whether there is one."""
         if self._left is None:
-            place = self._turns.place
+            place = self._user_order.place
             left = [
-                (turn_to_borrow(request, job, place(job)), request, job)
+                (borrow_key(request, job, place(job)), request, job)
                 for request, line in self.queue.left().items()
                 for job in line.by_place
             ]
@@ -104,25 +105,24 @@ class _SortedLine(_Line):
         found = next(self._left, None)
         if found is None:
             return False
-        turn, self.request, self.job = found
+        found_key, self.request, self.job = found
         self.standing.grant(self.request.amounts)
-        self.key = turn[2], turn[3], self.standing.rank(), order_across(self.job)
+        self.key = found_key[2], found_key[3], self.standing.rank(), order_across(self.job)
         return True
 
 
 class _WeighedLine(_Line):
-    """A project in which a job may be forbidden to start, or to pass others."""
+    """A project whose rules may stop a job from starting or passing others."""
 
     _limited = True
 
     def lift_limits(self) -> None:
-        """From now on jobs may start beyond the project's borrowing limit."""
+        """Ignore the project's borrowing limit from now on."""
         self._limited = False
 
     def advance(self) -> bool:
-        """As above."""
         fits = self._permits if self._limited else None
-        found = first_borrower(self.project, self.queue, fits, self.standing, self._turns)
+        found = first_borrower(self.project, self.queue, fits, self.standing, self._user_order)
         if found is None:
             return False
         self.key, _, self.request, self.job = found

@@ -1,6 +1,6 @@
-"""The words for why jobs wait: one case for all jobs of a project that ask the same.
+"""Messages for waiting jobs: one case for all jobs of a project with the same request.
 
-Layer: `scheduler`, pure, internal to one pass. What depends on the jobs ahead in the queue comes from `explaining`.
+`scheduler.explain.waits` adds what depends on the jobs ahead in the queue.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ _PROJECTS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the jobs of one project that ask the same have in common."""
+    """What the jobs of one project with the same request have in common."""
 
     code: ReasonCode
     also: tuple[ReasonCode, ...]
     text: str
     holders: tuple[str, ...]
     unblock: str
-    # Per type what must be left over for it, and up to which size jobs ahead must start first.
+    # Per type: units that must be left for it, and the size up to which jobs ahead must start first.
     wanted: Mapping[str, tuple[int, int]]
-    # When the reservations for projects end, where nothing else is in its way; else empty.
+    # End of the reservations for projects, if nothing else blocks it; else empty.
     reserved_until: str = ""
 
 
 class Cases:
-    """Tells why, as the pool is at the end of a pass."""
+    """Explains the pool at the end of a pass."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._policy = policy
         self._ledger = ledger
-        # Units per type that are free and kept for nobody.
-        self.room = {kind: min(ledger.now.free(kind), ledger.later.free(kind)) for kind in policy.resource_types}
+        # Free units per type that are not reserved.
+        self.unreserved = {
+            resource: min(ledger.now.free(resource), ledger.later.free(resource)) for resource in policy.resource_types
+        }
         self._cases: dict[tuple[str, int, Request], Case] = {}
         self._largest: dict[str, list[tuple[str, str]]] = {}
         self._promised_to: dict[str, list[Promise]] = {}
@@ -53,9 +55,8 @@ class Cases:
             self._promised_to.setdefault(promise.job.project_id, []).append(promise)
 
     def of(self, job: Job, request: Request) -> Case:
-        """The case of a job that competes for capacity."""
         project = job.project_id
-        # Only what was promised to jobs of its project makes a difference between priorities.
+        # Priority matters only if jobs of its project have a promise.
         key = (project, job.priority if project in self._promised_to else 0, request)
         case = self._cases.get(key)
         if case is None:
@@ -63,34 +64,35 @@ class Cases:
         return case
 
     def wanted(self, project: str, request: Request) -> dict[str, tuple[int, int]]:
-        """Per type what must be left over for the request, and up to which size its project's jobs must start first.
+        """Per type: units that must be left for the request, and the size up to which its project's jobs must start
+        first.
 
-        Nothing is lent to a project that awaits the room for a job of its own.
+        A project with a promise on capacity that is being freed does not borrow.
         """
         first: dict[str, int] = {}
         for promise in self._promised_to.get(project, ()):
             if not promise.claim:
-                for kind, amount in promise.amounts:
-                    first[kind] = max(first.get(kind, 0), amount)
+                for resource, amount in promise.amounts:
+                    first[resource] = max(first.get(resource, 0), amount)
         amounts = dict(request.amounts)
-        return {kind: (amounts.get(kind, 0), first.get(kind, 0)) for kind in sorted({*amounts, *first})}
+        return {resource: (amounts.get(resource, 0), first.get(resource, 0)) for resource in sorted({*amounts, *first})}
 
     def _case(self, job: Job, request: Request) -> Case:
         ledger, shares, project = self._ledger, self._ledger.shares, job.project_id
         covered = shares.covers(project, request.amounts)
-        unlent = {kind: 0 if covered else ledger.unlent(project, kind) for kind, _ in request.amounts}
-        room = {kind: self.room[kind] - unlent[kind] for kind, _ in request.amounts}
-        lacking = [kind for kind, amount in request.amounts if amount > room[kind]]
+        unlent = {resource: 0 if covered else ledger.unlent(project, resource) for resource, _ in request.amounts}
+        room = {resource: self.unreserved[resource] - unlent[resource] for resource, _ in request.amounts}
+        lacking = [resource for resource, amount in request.amounts if amount > room[resource]]
         code, also, unblock = ReasonCode.WAITING_FOR_POOL, list[ReasonCode](), ""
-        parts = [self._arithmetic(project, kind, amount, unlent[kind]) for kind, amount in request.amounts]
+        parts = [self._arithmetic(project, resource, amount, unlent[resource]) for resource, amount in request.amounts]
         holders = self.holding(lacking[0], None) if lacking else ()
-        within = all(amount <= shares.entitlement(project, kind) for kind, amount in request.amounts)
+        within = all(amount <= shares.entitlement(project, resource) for resource, amount in request.amounts)
         awaited = [promise for promise in self._promised_to.get(project, ()) if not promise.claim]
         if not lacking and awaited:
             code = ReasonCode.BEHIND_HIGHER_PRIORITY
             holders = tuple(promise.job.name for promise in awaited)
             parts.append(
-                f"{', '.join(holders[:_HOLDERS_SHOWN])} of its project comes first, and its room is being freed"
+                f"behind {', '.join(holders[:_HOLDERS_SHOWN])} of its project, for which capacity is being freed"
             )
             unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts, or "
         elif lacking and self._behind(job, request, room):
@@ -102,7 +104,7 @@ class Cases:
             holders = self.holding(lacking[0], project) or holders
             unblock = f"jobs of project {project} end, or "
         alone = code is not ReasonCode.BEHIND_HIGHER_PRIORITY and ledger.has_slot(request)
-        if not ledger.has_slot(request):  # how many slots it waits for is added by `explaining`
+        if not ledger.has_slot(request):  # `waits` adds the number of missing slots
             full = not ledger.slots or ledger.slots < 0
             parts.append(self._no_slot(request))
             slots = sorted(
@@ -128,61 +130,63 @@ class Cases:
         """Why the user gets no slot of the bastion's own host."""
         free, held = max(0, self._ledger.slots or 0), self._ledger.slots_of[request.user]
         if not free:
-            return "the bastion's own host runs as many jobs as it may"
+            return "all slots of the bastion's own host are in use"
         return (
-            f"user {request.user} holds {held} slot{'s' * (held > 1)} of the bastion's own host, and {free} "
-            f"{'is' if free == 1 else 'are'} free; a user takes another one only while more are free than it holds"
+            f"user {request.user} is using {held} slot{'s' * (held > 1)} of the bastion's own host, and {free} "
+            f"{'is' if free == 1 else 'are'} free; another one requires more free slots than the user has"
         )
 
     def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
-        """Whether only room kept for jobs of higher priority in the same project is in the way."""
-        for kind, amount in request.amounts:
+        """Whether only capacity reserved for higher-priority jobs of the same project blocks it."""
+        for resource, amount in request.amounts:
             kept = sum(
                 units
                 for promise in self._promised_to.get(job.project_id, ())
                 if promise.job.priority < job.priority
                 for other, units in promise.amounts
-                if other == kind
+                if other == resource
             )
-            if amount > min(self._free(kind), room[kind] + kept):
+            if amount > min(self._free(resource), room[resource] + kept):
                 return False
         return True
 
     def claim(self, promise: Promise) -> Reason:
-        """Of a job for which others were evicted."""
+        """The reason of a job that others were evicted for."""
         own = self._ledger.leaving_for.get(promise.job.name, ())
         names = {job.name for job in own}
-        for kind, amount in promise.amounts:
-            if amount > self._free(kind) + sum(job.charged.get(kind, 0) for job in own):
-                names.update(self._stopping({kind}))  # it also counts on what others leave over
+        for resource, amount in promise.amounts:
+            if amount > self._free(resource) + sum(job.charged.get(resource, 0) for job in own):
+                names.update(self._stopping({resource}))  # it also counts on spare units of others
         stopping, shrinking = self._apart(names)
-        how = [f"by stopping {jobs_in_words(len(stopping))}"] if stopping else []
+        how = [f"by stopping {count_jobs(len(stopping))}"] if stopping else []
         if shrinking:
-            how.append(f"by taking extra replicas back from {jobs_in_words(len(shrinking))}")
+            how.append(f"by taking back extra replicas of {count_jobs(len(shrinking))}")
         return Reason(
             code=ReasonCode.WAITING_FOR_PREEMPTED,
-            message=f"room is made for it {' and '.join(how)}; {self._needs(promise)}",
+            message=f"capacity is being freed for it {' and '.join(how)}; {self._needs(promise)}",
             since=waiting_since(promise.job),
             holders=(*stopping, *shrinking)[:_HOLDERS_SHOWN],
             unblock=_are_gone(stopping, shrinking),
         )
 
     def awaiting(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
-        """Of a job that needs nobody evicted, as enough is being freed.
+        """The reason of a job for which enough is being freed without evictions.
 
         Args:
             claimed: Units that it and all others with a promise would take of what is free now.
         """
-        stopping, shrinking = self._apart(self._stopping({kind for kind, _ in promise.amounts}))
-        by = [jobs_in_words(len(stopping))] if stopping else []
+        stopping, shrinking = self._apart(self._stopping({resource for resource, _ in promise.amounts}))
+        by = [count_jobs(len(stopping))] if stopping else []
         if shrinking:
-            by.append(f"extra replicas of {jobs_in_words(len(shrinking))}")
+            by.append(f"extra replicas of {count_jobs(len(shrinking))}")
         missing = {
-            kind: lacking for kind, _ in promise.amounts if (lacking := claimed[kind] - self._ledger.now.free(kind)) > 0
+            resource: lacking
+            for resource, _ in promise.amounts
+            if (lacking := claimed[resource] - self._ledger.now.free(resource)) > 0
         }
         return Reason(
             code=ReasonCode.WAITING_FOR_POOL,
-            message=f"what it needs is being freed by {' and '.join(by)}; {self._needs(promise)}",
+            message=f"the capacity it needs is being freed by {' and '.join(by)}; {self._needs(promise)}",
             since=waiting_since(promise.job),
             holders=(*stopping, *shrinking)[:_HOLDERS_SHOWN],
             unblock=f"{_are_gone(stopping, shrinking)}, or {more_free(missing)}",
@@ -190,9 +194,11 @@ class Cases:
         )
 
     def too_large(self, job: Job, request: Request, missing: Mapping[str, int]) -> Reason:
-        beyond = [(kind, amount) for kind, amount in request.amounts if amount > self._policy.total(kind)]
-        parts = [f"needs {amount} {kind}, and the whole pool has {self._policy.total(kind)}" for kind, amount in beyond]
-        needed = [f"{amount} {kind}" for kind, amount in beyond]
+        over = [(resource, amount) for resource, amount in request.amounts if amount > self._policy.total(resource)]
+        parts = [
+            f"needs {amount} {resource}; the whole pool has {self._policy.total(resource)}" for resource, amount in over
+        ]
+        needed = [f"{amount} {resource}" for resource, amount in over]
         return Reason(
             code=ReasonCode.EXCEEDS_POOL,
             message="; ".join(parts),
@@ -201,110 +207,114 @@ class Cases:
             missing=missing,
         )
 
-    def _stopping(self, kinds: set[str]) -> set[str]:
-        """Names of the jobs that stop and hold one of the types, or give extra replicas of one back."""
+    def _stopping(self, resource_types: set[str]) -> set[str]:
+        """Names of jobs that free units of one of the types, by stopping or by giving back replicas."""
         return {
             name
             for name, job in self._ledger.holders.items()
             if (
-                kinds & job.charged.keys()
+                resource_types & job.charged.keys()
                 if job.status is JobStatus.STOPPING or name in self._ledger.evictions
-                else name in self._ledger.extra and kinds & self._given_back(job).keys()
+                else name in self._ledger.extra and resource_types & self._given_back(job).keys()
             )
         }
 
     def _given_back(self, job: Job) -> Counter[str]:
-        """What a running elastic job gives back, by type."""
         leaving = Counter(job.charged)
         leaving.subtract(job.owned)
         leaving.subtract(dict(units_of(job, self._ledger.extra[job.name])))
         return +leaving
 
     def _apart(self, names: set[str]) -> tuple[list[str], list[str]]:
-        """Of jobs that make room: those that stop, and the elastic ones that run on without some replicas; sorted."""
+        """Names of stopping jobs and of elastic jobs that give back replicas, each sorted."""
         return sorted(names - self._ledger.extra.keys()), sorted(names & self._ledger.extra.keys())
 
     def _needs(self, promise: Promise) -> str:
         parts = [
-            f"needs {amount} {kind}, {self._free(kind)} of {self._policy.total(kind)} are free"
-            for kind, amount in promise.amounts
+            f"needs {amount} {resource}; {self._free(resource)} of {self._policy.total(resource)} are free"
+            for resource, amount in promise.amounts
         ]
         return "; ".join(parts)
 
-    def _arithmetic(self, project: str, kind: str, amount: int, unlent: int) -> str:
-        shares, free = self._ledger.shares, self._free(kind)
-        ordered = shares.ordered(project, kind)
+    def _arithmetic(self, project: str, resource_type: str, amount: int, unlent: int) -> str:
+        shares, free = self._ledger.shares, self._free(resource_type)
+        ordered = shares.ordered(project, resource_type)
         text = (
-            f"needs {amount} {kind}: project {project} holds {shares.held(project, kind)} of its "
-            f"{shares.entitlement(project, kind)}"
-            + (f" and has {ordered} ordered" if ordered else "")
-            + f", {free} of {self._policy.total(kind)} are free"
+            f"needs {amount} {resource_type}; project {project} is using {shares.held(project, resource_type)} and its "
+            f"share is {shares.entitlement(project, resource_type)}"
+            + (f", with {ordered} on order" if ordered else "")
+            + f"; {free} of {self._policy.total(resource_type)} are free"
         )
-        room = max(self.room[kind], 0)
+        room = max(self.unreserved[resource_type], 0)
         reserved, unlent = free - room, min(unlent, room)
-        projects = min(reserved, self.reserved(kind))
+        projects = min(reserved, self.reserved(resource_type))
         if projects > 0:
-            text += f", {projects} of them reserved for {self._kept_for(kind)}"
+            text += f", {projects} of them reserved for {self._kept_for(resource_type)}"
         if reserved > projects:
-            text += f", {reserved - projects} of them reserved for jobs whose room is being made"
+            text += f", {reserved - projects} of them reserved for jobs that start soon"
         if unlent > 0:
-            text += f", {unlent} of them for other projects, which do not lend them (lending_limit)"
+            text += f", {unlent} of them not lent by other projects (lending_limit)"
         return text
 
-    def _kept(self, kind: str) -> list[tuple[str, KeptBack]]:
-        """What projects gave back a moment ago and is not lent yet, by project."""
-        return [(project, back) for (project, of), back in sorted(self._ledger.kept_back.items()) if of == kind]
+    def _kept(self, resource_type: str) -> list[tuple[str, KeptBack]]:
+        """What projects gave back recently and is not lent yet."""
+        return [
+            (project, back) for (project, of), back in sorted(self._ledger.kept_back.items()) if of == resource_type
+        ]
 
-    def _kept_for(self, kind: str) -> str:
-        kept = self._kept(kind)
+    def _kept_for(self, resource_type: str) -> str:
+        kept = self._kept(resource_type)
         names = [project for project, _ in kept[:_PROJECTS_SHOWN]]
         others = f" and {len(kept) - len(names)} more" if len(kept) > len(names) else ""
         until = time_of_day(max(back.until for _, back in kept))
         return f"project{'s' if len(kept) > 1 else ''} {', '.join(names)}{others} until {until}"
 
-    def reserved(self, kind: str) -> int:
+    def reserved(self, resource_type: str) -> int:
         """Units of the type that are reserved for projects."""
-        return sum(back.units for _, back in self._kept(kind))
+        return sum(back.units for _, back in self._kept(resource_type))
 
-    def reservations_end(self, kinds: Iterable[str]) -> str:
-        """When the last of the reservations for projects ends; empty if there is none."""
-        ends = [back.until for kind in kinds for _, back in self._kept(kind)]
+    def reservations_end(self, resource_types: Iterable[str]) -> str:
+        """The end of the last reservation for projects; empty if none."""
+        ends = [back.until for resource in resource_types for _, back in self._kept(resource)]
         return time_of_day(max(ends)) if ends else ""
 
     def _reserved_until(self, request: Request, room: Mapping[str, int]) -> str:
-        """The end of the reservations that alone keep the request from starting; empty where more is in the way."""
+        """The end of the reservations if only they block the request; else empty."""
         ends = [0.0]
-        for kind, amount in request.amounts:
-            kept = self._kept(kind)
-            if amount > room[kind] + self.reserved(kind):
+        for resource, amount in request.amounts:
+            kept = self._kept(resource)
+            if amount > room[resource] + self.reserved(resource):
                 return ""
-            if amount > room[kind]:
+            if amount > room[resource]:
                 ends.append(max(back.until for _, back in kept))
         return time_of_day(max(ends)) if max(ends) else ""
 
-    def _free(self, kind: str) -> int:
-        return max(0, self._policy.total(kind) - self._ledger.taken[kind])
+    def _free(self, resource_type: str) -> int:
+        return max(0, self._policy.total(resource_type) - self._ledger.taken[resource_type])
 
-    def holding(self, kind: str, project: str | None) -> tuple[str, ...]:
-        """Names of the jobs (of that project) that hold most of the type, the largest first; at most ten."""
-        largest = self._largest.get(kind)
+    def holding(self, resource_type: str, project: str | None) -> tuple[str, ...]:
+        """Names of at most ten jobs (of that project) that hold most of the type, the largest first."""
+        largest = self._largest.get(resource_type)
         if largest is None:
             amounts = [
-                (-(job.demand if job.status is JobStatus.PENDING else job.charged).get(kind, 0), name, job.project_id)
+                (
+                    -(job.demand if job.status is JobStatus.PENDING else job.charged).get(resource_type, 0),
+                    name,
+                    job.project_id,
+                )
                 for name, job in self._ledger.holders.items()
             ]
-            largest = self._largest[kind] = [(name, of) for amount, name, of in sorted(amounts) if amount]
+            largest = self._largest[resource_type] = [(name, of) for amount, name, of in sorted(amounts) if amount]
         names = (name for name, of in largest if project is None or of == project)
         return tuple(itertools.islice(names, _HOLDERS_SHOWN))
 
 
 def behind_first(reason: Reason, project: str, first: str, missing: Mapping[str, int]) -> Reason:
-    """Of a job of a project in which nobody passes the job in front; `missing`: what has to become free besides."""
+    """The reason of a job behind another one in a FIFO project; `missing`: units that must become free as well."""
     return replace(
         reason,
         code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-        message=f"{first} is in front of it, and in project {project} nobody passes the job in front (fifo); "
-        + reason.message,
+        message=f"behind {first}, because project {project} starts its jobs in order (fifo); " + reason.message,
         holders=(first,),
         unblock=starts(first, missing),
         also=(),
@@ -312,41 +322,36 @@ def behind_first(reason: Reason, project: str, first: str, missing: Mapping[str,
 
 
 def behind_overdue(first: str, message: str) -> str:
-    """The message of a job behind one of its project that has a higher priority and has waited too long."""
-    return (
-        f"{first} of the same project has a higher priority and has waited for {TOO_LONG}, so this job may not pass it "
-        f"any more; {message}"
-    )
+    return f"behind {first} of the same project, which has a higher priority and has waited for {TOO_LONG}; {message}"
 
 
 def starts(first: str, missing: Mapping[str, int]) -> str:
-    """What unblocks a job that another one keeps from starting."""
     return f"{first} starts" + (f" and {more_free(missing)}" if missing else "")
 
 
-def jobs_in_words(count: int) -> str:
+def count_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
 def _are_gone(stopping: Sequence[str], shrinking: Sequence[str]) -> str:
-    gone = [_in_words(stopping, "is" if len(stopping) == 1 else "are")] if stopping else []
+    gone = [_gone(stopping, "is" if len(stopping) == 1 else "are")] if stopping else []
     if shrinking:
-        gone.append(_in_words([f"extra replicas of {name}" for name in shrinking], "are"))
+        gone.append(_gone([f"extra replicas of {name}" for name in shrinking], "are"))
     return " and ".join(gone)
 
 
-def _in_words(names: Sequence[str], verb: str) -> str:
+def _gone(names: Sequence[str], verb: str) -> str:
     more = len(names) - _HOLDERS_SHOWN
     others = f" and {more} other{'s' if more > 1 else ''}" if more > 0 else ""
     return f"{', '.join(names[:_HOLDERS_SHOWN])}{others} {verb} gone"
 
 
 def more_slots(slots: int, own: int, user: str) -> str:
-    """What lets a user take a slot of the bastion's own host: `slots` more, or that `own` of its jobs there end."""
+    """What lets a user take a slot: `slots` more, or the end of `own` jobs of the user there."""
     free = "1 more slot" if slots == 1 else f"{slots} more slots"
     text = f"{free} of the bastion's own host become{'s' * (slots == 1)} free"
-    return f"{text} or {jobs_in_words(own)} of user {user} end{'s' * (own == 1)} there" if own else text
+    return f"{text} or {count_jobs(own)} of user {user} end{'s' * (own == 1)} there" if own else text
 
 
 def more_free(missing: Mapping[str, int]) -> str:
-    return f"{' and '.join(f'{amount} more {kind}' for kind, amount in missing.items())} become free"
+    return f"{' and '.join(f'{amount} more {resource}' for resource, amount in missing.items())} become free"

@@ -1,14 +1,11 @@
-"""Why each job that competes for capacity does not start, with the arithmetic, and its place in the queue.
+"""Why each competing job does not start, with the arithmetic, and its queue position.
 
-Layer: `scheduler`, pure. The rule that keeps reasons honest: a pool with as much more free as `Reason.missing` says
-starts the job in the next pass, jobs ahead of it that fit as well included, if its project's borrowing limit is raised
-by what `Reason.over_limit` says. The queue is the order in which jobs would
-start if the pool grew (`scheduler.decide.lending.queue_order`), counting what the jobs ahead would hold.
+A reason must be exact: with `Reason.missing` more free units, and the borrowing limit raised by `Reason.over_limit`,
+the next pass starts the job together with the jobs ahead of it that fit. The queue order is
+`scheduler.explain.queue_order`, counting what the jobs ahead would hold.
 
-Known limits: where another project has a job ahead that is too big for what is granted, the jobs behind that one may
-move up and be in the way; the same where several projects await what is being freed, and where somebody has waited
-too long and takes what is granted. `missing` does not foresee this, and the next pass then says what is missing
-still.
+Known limits of `missing`, which the next pass corrects: a job ahead in another project is too big for the granted units
+and jobs behind it move up; several projects await capacity that is being freed; an overdue job takes the granted units.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from quota import Policy
 from scheduler.decide.admission import backoff_reason, waiting_since
 from scheduler.decide.capacity import Amounts, amounts_of
 from scheduler.decide.ledger import Ledger, Promise
-from scheduler.decide.user_order import Turns
+from scheduler.decide.user_order import UserOrder
 from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.explain.queue_order import queue_order
 from scheduler.explain.reasons import (
@@ -29,12 +26,12 @@ from scheduler.explain.reasons import (
     Cases,
     behind_first,
     behind_overdue,
-    jobs_in_words,
+    count_jobs,
     more_free,
     more_slots,
     starts,
 )
-from scheduler.explain.shortfall import Ahead
+from scheduler.explain.shortfall import Shortfall
 from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 
 
@@ -44,78 +41,78 @@ class _InFront:
 
     # Units that the waiting jobs ahead ask for.
     asked: dict[str, int] = field(default_factory=dict)
-    # The job that nobody passes, where the rules say so; and the largest amounts that jobs before the one in hand ask.
+    # FIFO: the job in front, and the largest amounts that jobs before the current one ask for.
     first: Job | None = None
     largest: dict[str, int] = field(default_factory=dict)
-    # The same of jobs that only a larger pool or limit would let start.
+    # Jobs before it that only a larger pool or limit would let start.
     impossible: list[Job] = field(default_factory=list)
 
     def grow(self, amounts: Amounts) -> None:
-        for kind, amount in amounts:
-            self.largest[kind] = max(self.largest.get(kind, 0), amount)
+        for resource, amount in amounts:
+            self.largest[resource] = max(self.largest.get(resource, 0), amount)
 
 
 class Explainer:
-    """Turns the end of a pass into decisions for those who wait."""
+    """Turns the end of a pass into decisions for the waiting jobs."""
 
     def __init__(
         self,
         policy: Policy,
         ledger: Ledger,
-        turns: Turns,
+        user_order: UserOrder,
         backing_off: Sequence[Job],
         waiting: Mapping[str, ProjectQueue],
     ) -> None:
-        """`waiting`: per project, the jobs that compete and were promised nothing."""
+        """`waiting`: the competing jobs without a promise, per project."""
         self._waiting = waiting
         self._overdue = {project: queue.overdue for project, queue in waiting.items() if queue.overdue is not None}
         self._asked_first = {project: dict(amounts_of(job.demand)) for project, job in self._overdue.items()}
         self._policy = policy
         self._ledger = ledger
-        self._turns = turns
+        self._user_order = user_order
         self._cases = Cases(policy, ledger)
-        self._limits: dict[tuple[str, str], Ahead] = {}
+        self._limits: dict[tuple[str, str], Shortfall] = {}
         self._front: dict[str, _InFront] = {}
         self._plain: dict[str, bool] = {}
         self._outside: dict[str, list[Job]] = {}
         for job in (*backing_off, *(promise.job for promise in ledger.promises.values())):
             if policy.rules(job.project_id).fifo:
                 self._outside.setdefault(job.project_id, []).append(job)
-        self._ahead = {kind: Ahead(room) for kind, room in self._cases.room.items()}
-        # Jobs that were told why they wait: who waits for a slot only or not, and of each project.
-        self._told = Counter[bool]()
+        self._shortfalls = {resource: Shortfall(room) for resource, room in self._cases.unreserved.items()}
+        # Explained jobs by whether they wait for a slot only, and by project.
+        self._explained = Counter[bool]()
         # Jobs ahead that wait for a slot, by user.
         self._slots_ahead = Counter[str]()
-        self._told_of = Counter[str]()
+        self._explained_in = Counter[str]()
 
     def queue(
         self,
         promised: Sequence[Promise],
         too_large: Sequence[Job],
-        beyond: Sequence[tuple[Job, Reason]],
+        over_ceiling: Sequence[tuple[Job, Reason]],
     ) -> list[Decision]:
-        """Decisions in order of the queue.
+        """Decisions in queue order.
 
         Args:
-            promised: The promises that could not be kept yet, claims first, each group in order.
+            promised: Promises that could not be kept yet, claims first, each group in order.
             too_large: Jobs that ask for more than the pool has.
-            beyond: Jobs that ask for more than their project may ever hold, with what is known of why.
+            over_ceiling: Jobs that ask for more than their project may ever hold, and why.
         """
         decisions, outside = [], []
         claimed: dict[str, int] = {}
         for promise in promised:
-            # More free capacity would first start those whose room is still being made.
+            # More free capacity would first start jobs with a promise.
             kept = dict(promise.kept)
-            for kind, amount in promise.amounts:
-                claimed[kind] = claimed.get(kind, 0) + amount - kept[kind]
-                self._ahead[kind].add(amount - kept[kind], False)
+            for resource, amount in promise.amounts:
+                claimed[resource] = claimed.get(resource, 0) + amount - kept[resource]
+                self._shortfalls[resource].add(amount - kept[resource], False)
         for promise in promised:
             reason = self._cases.claim(promise) if promise.claim else self._cases.awaiting(promise, claimed)
             decisions.append(self._wait(promise.job, reason, slots=False))
         impossible: dict[str, Reason | None] = {job.name: None for job in too_large}
-        impossible.update((job.name, reason) for job, reason in beyond)
-        queues = self._with_impossible([*too_large, *(job for job, _ in beyond)])
-        for _, request, job in queue_order(queues, self._ledger.shares, self._policy, self._turns):
+        impossible.update((job.name, reason) for job, reason in over_ceiling)
+        queues = self._with_impossible([*too_large, *(job for job, _ in over_ceiling)])
+        for _, request, job in queue_order(queues, self._ledger.shares, self._policy, self._user_order):
             competes = not impossible or job.name not in impossible
             has_slot = self._ledger.has_slot(request)
             if competes:
@@ -132,30 +129,30 @@ class Explainer:
     def _with_impossible(self, jobs: Sequence[Job]) -> dict[str, ProjectQueue]:
         """What is left of the queues, and those jobs."""
         waiting = self._waiting
-        besides: dict[str, list[Job]] = {}
+        extra_jobs: dict[str, list[Job]] = {}
         for job in jobs:
-            besides.setdefault(job.project_id, []).append(job)
+            extra_jobs.setdefault(job.project_id, []).append(job)
         queues = {}
-        for project in sorted({*waiting, *besides}):
+        for project in sorted({*waiting, *extra_jobs}):
             queue = waiting[project].left() if project in waiting else {}
-            if queue or project in besides:
+            if queue or project in extra_jobs:
                 fifo = self._policy.rules(project).fifo
                 queues[project] = ProjectQueue(
                     queue,
-                    self._turns.place,
-                    besides=besides.get(project, ()),
+                    self._user_order.place,
+                    extra_jobs=extra_jobs.get(project, ()),
                     fifo=fifo,
                     overdue=self._overdue.get(project),
                 )
         return queues
 
     def _put_in_front(self, job: Job, request: Request, *, competes: bool, has_slot: bool) -> None:
-        """The job is ahead of those that are explained from now on."""
+        """Count the job as ahead of all jobs explained later."""
         if competes and not has_slot:
             self._slots_ahead[request.user] += 1
-        if has_slot:  # more free capacity would not start the others
-            for kind, amount in request.amounts:
-                self._ahead[kind].add(amount, competes)
+        if has_slot:  # free capacity does not start jobs without a slot
+            for resource, amount in request.amounts:
+                self._shortfalls[resource].add(amount, competes)
         if self._is_plain(job.project_id):
             return
         front = self._front.setdefault(job.project_id, _InFront())
@@ -164,59 +161,59 @@ class Explainer:
             front.grow(request.amounts)
         else:
             front.impossible.append(job)
-        for kind, amount in request.amounts:
-            front.asked[kind] = front.asked.get(kind, 0) + amount
-            limit = self._limit(job.project_id, kind)
+        for resource, amount in request.amounts:
+            front.asked[resource] = front.asked.get(resource, 0) + amount
+            limit = self._limit(job.project_id, resource)
             if has_slot and limit is not None:
                 limit.add(amount, competes)
 
     def _is_plain(self, project: str) -> bool:
-        """Whether no rule comes between the project's jobs and the pool: nearly every project."""
+        """Whether no rule applies between the project's jobs and the pool, as for nearly every project."""
         plain = self._plain.get(project)
         if plain is None:
             rules = self._policy.rules(project)
-            plain = not (rules.fifo or rules.borrowing_limit or self._ledger.lending_little)
+            plain = not (rules.fifo or rules.borrowing_limit or self._ledger.limited_lenders)
             self._plain[project] = plain
         return plain
 
-    def _limit(self, project: str, kind: str) -> Ahead | None:
-        """The project's waiting jobs against its borrowing limit; None where it has none."""
-        room = self._ledger.shares.below_limit(project, kind)
+    def _limit(self, project: str, resource_type: str) -> Shortfall | None:
+        """The project's waiting jobs against its borrowing limit; None without one."""
+        room = self._ledger.shares.below_limit(project, resource_type)
         if room is None:
             return None
-        limit = self._limits.get((project, kind))
+        limit = self._limits.get((project, resource_type))
         if limit is None:
-            limit = self._limits[project, kind] = Ahead(room)
+            limit = self._limits[project, resource_type] = Shortfall(room)
         return limit
 
     def _missing(
         self, job: Job, request: Request, wanted: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """What the pool lacks for the job, and what its project's borrowing limit lacks, per type that lacks any."""
+        """Units missing in the pool, and below the project's borrowing limit, per type that lacks any."""
         overdue = self._held_by(job)
         largest = {} if overdue is None else self._asked_first[job.project_id]
         if self._is_plain(job.project_id):
             missing = {}
-            for kind in sorted({*wanted, *largest}) if largest else wanted:
-                amount, first = wanted.get(kind, (0, 0))
-                lacking = self._ahead[kind].missing(amount, max(first, largest.get(kind, 0)))
+            for resource in sorted({*wanted, *largest}) if largest else wanted:
+                amount, first = wanted.get(resource, (0, 0))
+                lacking = self._shortfalls[resource].missing(amount, max(first, largest.get(resource, 0)))
                 if lacking > 0:
-                    missing[kind] = lacking
+                    missing[resource] = lacking
             return missing, {}
         front = self._front.get(job.project_id) or _InFront()
         if not self._policy.rules(job.project_id).fifo:
             return self._lacking_for(job, request, wanted, front.asked, largest)
         largest = dict(front.largest)
         for other in self._outside.get(job.project_id, ()):
-            if self._turns.place(other) < self._turns.place(job):
-                for kind, amount in amounts_of(other.demand):
-                    largest[kind] = max(largest.get(kind, 0), amount)
+            if self._user_order.place(other) < self._user_order.place(job):
+                for resource, amount in amounts_of(other.demand):
+                    largest[resource] = max(largest.get(resource, 0), amount)
         missing, over = self._lacking_for(job, request, wanted, front.asked, largest)
         if front.impossible and (missing or over):
-            # So much more might let those in front compete that could not before, and nobody passes them.
+            # That much more might let impossible jobs in front compete, and no job passes them.
             for other in front.impossible:
-                for kind, amount in amounts_of(other.demand):
-                    largest[kind] = max(largest.get(kind, 0), amount)
+                for resource, amount in amounts_of(other.demand):
+                    largest[resource] = max(largest.get(resource, 0), amount)
             missing, over = self._lacking_for(job, request, wanted, front.asked, largest)
         return missing, over
 
@@ -232,20 +229,20 @@ class Explainer:
         over: dict[str, int] = {}
         project = job.project_id
         own = self._ledger.shares.covers(project, request.amounts, asked)
-        for kind in sorted({*wanted, *largest}):
-            amount, first = wanted.get(kind, (0, 0))
-            # What others never lend has to stay free, unless the job is within its own project's share.
-            kept = 0 if own or not amount else self._ledger.unlent(project, kind)
-            lacking = self._ahead[kind].missing(amount + kept, max(first, largest.get(kind, 0)))
+        for resource in sorted({*wanted, *largest}):
+            amount, first = wanted.get(resource, (0, 0))
+            # What others do not lend must stay free, unless the job is within its own project's share.
+            kept = 0 if own or not amount else self._ledger.unlent(project, resource)
+            lacking = self._shortfalls[resource].missing(amount + kept, max(first, largest.get(resource, 0)))
             if lacking > 0:
-                missing[kind] = lacking
-            limit = self._limit(project, kind)
-            if limit is not None and (lacking := limit.missing(amount, largest.get(kind, 0))) > 0:
-                over[kind] = lacking
+                missing[resource] = lacking
+            limit = self._limit(project, resource)
+            if limit is not None and (lacking := limit.missing(amount, largest.get(resource, 0))) > 0:
+                over[resource] = lacking
         return missing, over
 
     def backing_off(self, job: Job) -> Decision:
-        """A job that must not start yet, and perhaps could not."""
+        """The decision for a job in backoff, with its other reasons."""
         request, backoff = Request.of(job), backoff_reason(job)
         shares, project = self._ledger.shares, job.project_id
         lent = shares.permits(project, request.amounts) and self._ledger.leaves_unlent(project, request)
@@ -262,14 +259,14 @@ class Explainer:
         return Decision(name=job.name, verdict=Verdict.WAIT, reason=reason)
 
     def _wait(self, job: Job, reason: Reason, *, slots: bool) -> Decision:
-        self._told[slots] += 1
-        self._told_of[job.project_id] += 1
+        self._explained[slots] += 1
+        self._explained_in[job.project_id] += 1
         return Decision(
             name=job.name,
             verdict=Verdict.WAIT,
             reason=reason,
-            position=self._told[slots],
-            position_in_project=self._told_of[job.project_id],
+            position=self._explained[slots],
+            position_in_project=self._explained_in[job.project_id],
         )
 
     def _reason(self, job: Job, request: Request) -> Reason:
@@ -277,11 +274,11 @@ class Explainer:
         slots = self._slots_missing(request)
         missing, over = self._missing(job, request, case.wanted)
         text = case.text
-        for kind in missing:
-            ahead = self._ahead[kind]
-            if ahead.jobs:
-                asks = "asks" if ahead.jobs == 1 else "ask"
-                text += f"; {jobs_in_words(ahead.jobs)} ahead of it {asks} for {ahead.units} {kind}"
+        for resource in missing:
+            shortfall = self._shortfalls[resource]
+            if shortfall.jobs:
+                asks = "asks" if shortfall.jobs == 1 else "ask"
+                text += f"; {count_jobs(shortfall.jobs)} ahead of it {asks} for {shortfall.units} {resource}"
         first = "" if self._is_plain(job.project_id) else self._before(job)
         overdue = None if first else self._held_by(job)
         if overdue is None:
@@ -310,30 +307,34 @@ class Explainer:
         return self._at_limit(reason, job.project_id, over) if over and overdue is None else reason
 
     def _within_pool(self, missing: Mapping[str, int]) -> Mapping[str, int]:
-        """What is missing, or nothing if less than that is in use: then so much can never become free."""
+        """`missing`, or nothing if less is in use, since that much can never become free."""
         taken = self._ledger.taken
-        return missing if all(units <= taken[kind] for kind, units in missing.items()) else NOTHING
+        return missing if all(units <= taken[resource] for resource, units in missing.items()) else NOTHING
 
     def _unblock(self, case: Case, condition: str, missing: Mapping[str, int]) -> str:
-        """The condition, a whole one or one that ends with the word that joins it, with what is missing."""
+        """The condition with what is missing; a condition that ends with a space already has its conjunction."""
         if not missing:
             return condition
         more = more_free(missing)
-        jobs = max(self._ahead[kind].jobs for kind in missing)
+        jobs = max(self._shortfalls[resource].jobs for resource in missing)
         if self._within_pool(missing):
             if case.reserved_until and not jobs:
                 more = f"the reservation ends at {case.reserved_until}, or {more}"
-        elif jobs:  # they come one after the other
-            more = f"{jobs_in_words(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
+        elif jobs:  # they run one after the other
+            more = f"{count_jobs(jobs)} ahead of it {'starts and ends' if jobs == 1 else 'start and end'}"
         elif until := self._cases.reservations_end(missing):
             reserved = self._cases.reserved
-            besides = {kind: units - reserved(kind) for kind, units in missing.items() if units > reserved(kind)}
-            more = f"the reservation ends at {until}" + (f" and {more_free(besides)}" if besides else "")
+            extra = {
+                resource: units - reserved(resource)
+                for resource, units in missing.items()
+                if units > reserved(resource)
+            }
+            more = f"the reservation ends at {until}" + (f" and {more_free(extra)}" if extra else "")
         whole = condition and not condition.endswith(" ")
         return f"{condition}, and {more}" if whole else condition + more
 
     def _slots_missing(self, request: Request) -> int:
-        """With how many more slots its user may take one, after all who wait ahead for one took theirs."""
+        """Slots its user lacks, after all jobs ahead that wait for a slot took theirs."""
         if self._ledger.slots is None or self._ledger.has_slot(request):
             return 0
         ahead = self._slots_ahead
@@ -341,43 +342,43 @@ class Explainer:
         return ahead.total() + held + 1 - self._ledger.slots
 
     def _own_ends(self, request: Request, slots: int) -> int:
-        """How many of the user's jobs there have to end instead: each frees a slot and lowers what the user holds."""
+        """How many of the user's own jobs there must end instead: each frees a slot and lowers the user's count."""
         own = (slots + 1) // 2
         return own if own <= self._ledger.slots_of[request.user] else 0
 
     def _before(self, job: Job) -> str:
-        """The job of its project that has to start first; empty if there is none, or jobs may be passed."""
+        """FIFO: the job of its project that must start first; empty if none."""
         if not self._policy.rules(job.project_id).fifo:
             return ""
-        place = self._turns.place(job)
-        outside = [other for other in self._outside.get(job.project_id, ()) if self._turns.place(other) < place]
+        place = self._user_order.place(job)
+        outside = [other for other in self._outside.get(job.project_id, ()) if self._user_order.place(other) < place]
         if outside:
-            return min(outside, key=self._turns.place).name
+            return min(outside, key=self._user_order.place).name
         front = self._front.get(job.project_id)
-        if front is None or front.first is None or self._turns.place(front.first) > place:
+        if front is None or front.first is None or self._user_order.place(front.first) > place:
             return ""
         return front.first.name
 
     def _held_by(self, job: Job) -> Job | None:
-        """The job of its project that has waited too long, where this one may not pass it."""
+        """The overdue job of its project that this one may not pass."""
         overdue = self._overdue.get(job.project_id)
         return None if overdue is None or job.priority <= overdue.priority else overdue
 
     def _at_limit(self, reason: Reason, project: str, over: Mapping[str, int]) -> Reason:
-        """Of a job for which its project would have to hold more than its borrowing limit allows."""
+        """The reason of a job that needs its project to exceed its borrowing limit."""
         shares = self._ledger.shares
         parts, raised = [], []
-        for kind, amount in over.items():
-            limit, own = shares.limit(project, kind) or 0, shares.entitlement(project, kind)
-            ahead = self._limits[project, kind]
+        for resource, amount in over.items():
+            limit, own = shares.limit(project, resource) or 0, shares.entitlement(project, resource)
+            shortfall = self._limits[project, resource]
             parts.append(
-                f"project {project} may hold {limit} {kind} (its {own} and a borrowing_limit of {limit - own}) "
-                f"and holds {shares.held(project, kind)}"
-                + (f" and has {shares.ordered(project, kind)} ordered" if shares.ordered(project, kind) else "")
-                + (f", and its jobs ahead ask for {ahead.units}" if ahead.units else "")
+                f"project {project} can use at most {limit} {resource} (share {own}, borrowing_limit {limit - own}) "
+                f"and is using {shares.held(project, resource)}"
+                + (f", with {shares.ordered(project, resource)} on order" if shares.ordered(project, resource) else "")
+                + (f"; its jobs ahead ask for {shortfall.units}" if shortfall.units else "")
             )
-            raised.append(f"{amount} {kind}")
-        unblock = f"jobs of project {project} end that hold {' and '.join(raised)}, or an admin raises its "
+            raised.append(f"{amount} {resource}")
+        unblock = f"jobs of project {project} release {' and '.join(raised)}, or an admin raises its "
         unblock += f"borrowing_limit by {' and '.join(raised)}"
         unblock += f"; and {more_free(reason.missing)}" if reason.missing else ""
         return replace(

@@ -1,9 +1,8 @@
-"""How much longer jobs hold their capacity: declared by their owners, or drawn from what jobs like them took before.
+"""How much longer jobs hold their capacity: declared by their owners, or drawn from past jobs.
 
-Layer: `scheduler`, pure. History is looked at from near to far: jobs of the same project, user and demand; of the same
-project and demand; of the project; all. The first level counts of which at least `SAMPLES_MIN` jobs took longer than
-the job in question has run already, so what is drawn is conditional on its age. With fewer of them at every level
-nobody knows, and that is the answer: a job that outlasted all others may run for another minute or another month.
+History is searched from near to far: same project, user and demand; same project and demand; same project; all jobs.
+The first level with at least `SAMPLES_MIN` jobs that ran longer than this one has so far is used. With no such level
+the duration is unknown.
 """
 
 from __future__ import annotations
@@ -16,35 +15,31 @@ from typing import NamedTuple
 from scheduler.decide.capacity import Amounts, amounts_of
 from scheduler.model import Job
 
-# Fewer durations say too little about the spread of the next one.
+# Fewer durations say too little about the spread.
 SAMPLES_MIN = 5
 
 _Level = tuple[object, ...]
 
 
-class WorkKind(NamedTuple):
-    """What makes jobs alike as to how long they take.
-
-    Attributes:
-        demand: Units per resource type above 0, sorted by type.
-    """
+class JobProfile(NamedTuple):
+    """The features by which jobs have similar durations; `demand` is sorted by type."""
 
     project_id: str
     user_id: str
     demand: Amounts
 
     @staticmethod
-    def of(job: Job) -> WorkKind:
-        return WorkKind(job.project_id, job.user_id, amounts_of(job.demand))
+    def of(job: Job) -> JobProfile:
+        return JobProfile(job.project_id, job.user_id, amounts_of(job.demand))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """What is left of a job's duration, each of the values as likely as any other.
+    """The duration of a job as equally likely values.
 
     Attributes:
-        totals: Whole durations in seconds, ascending; all of them longer than `age`.
-        age: Seconds that the job has run already.
+        totals: Whole durations in seconds, ascending, all longer than `age`.
+        age: Seconds that the job has run.
     """
 
     totals: tuple[float, ...]
@@ -52,31 +47,29 @@ class Remaining:
 
 
 class Durations:
-    """What is known of how long jobs hold their capacity."""
-
     def __init__(
-        self, history: Iterable[tuple[WorkKind, float]] = (), declared: Mapping[str, float] | None = None
+        self, history: Iterable[tuple[JobProfile, float]] = (), declared: Mapping[str, float] | None = None
     ) -> None:
-        """What is known.
+        """Index the history.
 
         Args:
-            history: Jobs that ended by themselves, and for how many seconds each held its capacity.
-            declared: By the names of jobs: seconds that their owners expect. Beats history, until a job has run longer.
+            history: Jobs that ended by themselves, and the seconds each held its capacity.
+            declared: By job name, the seconds its owner expects; overrides history until the job has run longer.
         """
         self._declared = dict(declared or {})
         levels: dict[_Level, list[float]] = {}
-        for kind, seconds in history:
+        for profile, seconds in history:
             if seconds > 0:
-                for level in _levels(kind):
+                for level in _levels(profile):
                     levels.setdefault(level, []).append(seconds)
         self._totals = {level: tuple(sorted(found)) for level, found in levels.items()}
 
     def remaining(self, job: Job, age: float = 0.0) -> Remaining | None:
-        """How much longer a job runs that has run for `age` seconds; None: nobody knows."""
+        """The possible durations of a job that has run for `age` seconds; None: unknown."""
         declared = self._declared.get(job.name)
         if declared is not None and declared > age:
             return Remaining(totals=(declared,), age=age)
-        for level in _levels(WorkKind.of(job)):
+        for level in _levels(JobProfile.of(job)):
             totals = self._totals.get(level, ())
             first = bisect_right(totals, age)
             if len(totals) - first >= SAMPLES_MIN:
@@ -84,11 +77,11 @@ class Durations:
         return None
 
 
-def _levels(kind: WorkKind) -> tuple[_Level, ...]:
-    """From the nearest to the farthest."""
+def _levels(profile: JobProfile) -> tuple[_Level, ...]:
+    """From near to far."""
     return (
-        (kind.project_id, kind.user_id, kind.demand),
-        (kind.project_id, kind.demand),
-        (kind.project_id,),
+        (profile.project_id, profile.user_id, profile.demand),
+        (profile.project_id, profile.demand),
+        (profile.project_id,),
         (),
     )

@@ -1,19 +1,15 @@
-"""When waiting jobs start: this same scheduler run forward many times, each time with other durations drawn.
+"""When waiting jobs start: the scheduler run forward many times with durations drawn at random.
 
-Layer: `scheduler`, pure; the caller brings the randomness. Assumed: nobody submits, cancels or changes anything
-meanwhile, the pool stays, and no node is lost. A job whose duration nobody knows is taken to run for ever, so what it
-blocks is "unknown" rather than guessed, and what starts all the same starts at the latest then.
+The caller provides the randomness. Assumes that nothing is submitted, canceled or changed, and that no node is lost. A
+job of unknown duration runs forever, so what it blocks is "unknown" rather than guessed.
 
-Cost: a decision of the scheduler for each moment at which something changes, and no more of them than grow with the
-logarithm of the time looked ahead (`_affordable_at`): some 210 for a draw over 30 days. A draw with more moments takes
-several in one, each late by a twentieth of the time until then at most. All draws together take at most
-`decisions_max`: where the first one shows that they would take more, decisions count double, or up to `_COARSEST`-fold,
-and lateness with them.
-Of the waiting jobs those ahead of the asked ones in the queue
-take part, at most `AHEAD_MAX`, and the `BEHIND_MAX` behind them: smaller ones pass, and leaving them out made every
-answer too early.
+Cost: one decision per moment of change, at most logarithmic in the time looked ahead (`_affordable_at`): about 210 per
+draw over 30 days. A draw with more moments merges several into one, each late by at most a twentieth of the time until
+then. All draws together take at most `decisions_max`; if the first one shows that they would take more, decisions count
+double, or up to `_COARSEST`-fold. Of the waiting jobs at most `JOBS_AHEAD_MAX` ahead of the asked ones and
+`JOBS_BEHIND_MAX` behind them take part (smaller ones pass; without them every answer was too early).
 
-Invariant: the same arguments and the same sequence of draws give the same answer.
+Invariant: the same arguments and draws give the same answer.
 """
 
 from __future__ import annotations
@@ -27,13 +23,13 @@ from scheduler.scheduling import schedule
 from scheduler.simulation.durations import Durations, Remaining
 from scheduler.simulation.future import NEVER, Future
 
-# Waiting jobs ahead of the asked ones that take part. Behind so many, an answer would be a guess about guesses.
-AHEAD_MAX = 1000
-# Fewer draws do not tell the tails.
+# Waiting jobs ahead of the asked ones that take part; behind more there is no estimate.
+JOBS_AHEAD_MAX = 1000
+# Fewer draws do not show the tails.
 DRAWS_MIN = 20
 # Waiting jobs behind the asked ones that take part.
-BEHIND_MAX = 200
-# So many decisions are free, so many come one every `_STEP_SECONDS`, and the rest each `_STEP_PART` of the time later.
+JOBS_BEHIND_MAX = 200
+# The first decisions are free, the next come one every `_STEP_SECONDS`, the others each `_STEP_PART` of the time later.
 _FREE_STEPS = 20
 _EVEN_STEPS = 20
 _STEP_SECONDS = 30.0
@@ -46,10 +42,10 @@ class Eta:
     """When a job starts; instants in seconds since the epoch.
 
     Attributes:
-        p10, p50, p90: In so many percent of the draws it has started by then; None: that is not known.
-        why: Why one of them is not known; empty if all are.
-        draws: How many times it was tried.
-        unknown: How many jobs that may have to end first are of unknown duration.
+        p10, p50, p90: Percentiles of its start over the draws; None: unknown.
+        why: Why one of them is unknown; else empty.
+        draws: Number of draws.
+        unknown: Number of jobs of unknown duration that may have to end first.
     """
 
     p10: float | None = None
@@ -71,14 +67,14 @@ def forecast(
     horizon_seconds: float,
     decisions_max: int,
 ) -> Mapping[str, Eta]:
-    """When the asked jobs start for the first time from now.
+    """When the asked jobs first start from now on.
 
     Args:
-        asked: Names; those that are not waiting in the snapshot get no answer.
-        draws: How many times to try, as long as `decisions_max` allows; below `DRAWS_MIN` no answer is given.
-        draw: Numbers from 0 to below 1, evenly spread; give them a seed that follows from the snapshot.
-        horizon_seconds: What is later counts as never.
-        decisions_max: Of the scheduler, over all draws.
+        asked: Job names; those not waiting in the snapshot get no answer.
+        draws: Number of draws, as far as `decisions_max` allows; below `DRAWS_MIN` there is no estimate.
+        draw: Uniform numbers in [0, 1), seeded from the snapshot.
+        horizon_seconds: Later counts as never.
+        decisions_max: Decisions of the scheduler over all draws.
     """
     waiting = {job.name: job for job in snapshot.jobs if job.status is JobStatus.PENDING and job.name in asked}
     if not waiting:
@@ -94,7 +90,7 @@ def forecast(
             stuck = decision.position is None and decision.reason.code not in (ReasonCode.BACKOFF, ReasonCode.STOCKOUT)
             if stuck or decision.reason.code is ReasonCode.STOCKOUT:
                 if decision.name in waiting:
-                    answers[decision.name] = Eta(why=f"it waits for something else ({decision.reason.code.value})")
+                    answers[decision.name] = Eta(why=f"not waiting for capacity ({decision.reason.code.value})")
                 continue
             queue.append(decision.name)
         if decision.name in waiting:
@@ -102,10 +98,10 @@ def forecast(
     left = [name for name in waiting if name not in answers]
     if not left:
         return answers
-    if ahead > AHEAD_MAX:
-        why = f"{ahead} jobs are ahead of it; behind more than {AHEAD_MAX} nobody can tell"
+    if ahead > JOBS_AHEAD_MAX:
+        why = f"no estimate: {ahead} jobs are ahead of it; the maximum is {JOBS_AHEAD_MAX}"
         return answers | dict.fromkeys(left, Eta(why=why))
-    names = {*queue[: ahead + 1 + BEHIND_MAX], *left}
+    names = {*queue[: ahead + 1 + JOBS_BEHIND_MAX], *left}
     jobs = [job for job in snapshot.jobs if job.status is not JobStatus.PENDING or job.name in names]
     starts, tried, unknown = _draw_all(
         replace(snapshot, jobs=tuple(sorted(jobs, key=lambda job: job.name))),
@@ -169,8 +165,7 @@ def _draw_all(
 class _Drawing:
     """Draws how much longer each job runs.
 
-    Jobs that share a history share its error: five durations seen say little about the next ten. So a draw first draws
-    a history of the same size out of the one there is, and then the jobs' durations out of that.
+    Jobs that share a history share its error. So a draw first resamples the history, then draws durations from that.
     """
 
     def __init__(self, remaining: Mapping[str, Remaining | None]) -> None:
@@ -182,7 +177,7 @@ class _Drawing:
         self._alike = list(alike.items())
 
     def once(self, draw: Callable[[], float]) -> dict[str, float]:
-        """Seconds left by name; infinite where nobody knows."""
+        """Seconds left by name; infinite if unknown."""
         left = dict.fromkeys(self._unknown, NEVER)
         for totals, jobs in self._alike:
             count = len(totals)
@@ -193,7 +188,7 @@ class _Drawing:
 
 
 def _run(future: Future, until: float, decisions_max: int, coarseness: float) -> bool:
-    """Goes on until the watched jobs have started, or never will; False: that takes more decisions."""
+    """Continue until the watched jobs have started or never will; False: out of decisions."""
     began = future.now
     while future.decisions < decisions_max:
         future.decide()
@@ -203,7 +198,7 @@ def _run(future: Future, until: float, decisions_max: int, coarseness: float) ->
 
 
 def _affordable_at(decisions: float) -> float:
-    """Seconds from now after which another decision may follow so many."""
+    """Seconds from now before which no further decision is due after this many."""
     paid = decisions - _FREE_STEPS
     if paid <= _EVEN_STEPS:
         return max(0, paid) * _STEP_SECONDS
@@ -212,7 +207,7 @@ def _affordable_at(decisions: float) -> float:
 
 def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: float, *, decisions_max: int) -> Eta:
     if tried < DRAWS_MIN:
-        return Eta(why=f"it would take more than {decisions_max} steps to tell", draws=tried, unknown=unknown)
+        return Eta(why=f"no estimate: it needs more than {decisions_max} steps", draws=tried, unknown=unknown)
     ordered = sorted(starts)
     # One more start drawn would be at or before the k-th of n with probability k / (n + 1).
     p10 = ordered[math.floor(0.1 * (tried + 1)) - 1]
@@ -221,8 +216,8 @@ def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: flo
     why = ""
     if p90 == NEVER:
         late = f"it may not start within {horizon_seconds / 86_400.0:.0f} days"
-        jobs = "a job that has" if unknown == 1 else f"{unknown} jobs that have"
-        why = f"nobody knows how long {jobs} to end first take{'s' if unknown == 1 else ''}" if unknown else late
+        jobs = "a job ahead" if unknown == 1 else f"{unknown} jobs ahead"
+        why = f"unknown: no duration estimate for {jobs}" if unknown else late
     return Eta(
         p10=None if p10 == NEVER else p10,
         p50=None if p50 == NEVER else p50,

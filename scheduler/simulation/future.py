@@ -1,10 +1,9 @@
-"""Jobs carried forward in time by the scheduler itself: it decides, jobs start, are stopped and end, others come.
+"""A snapshot carried forward in time: the scheduler decides, jobs start, stop and end, and others arrive.
 
-Layer: `scheduler`, pure. How long each job runs is given; nobody cancels, no node is lost, the pool stays. A stopped
-job keeps its capacity for its project's grace period and until its nodes are gone. Then it waits again, and does
-everything anew that is not known to be saved.
+Durations are given. Nothing is canceled, no node is lost, the pool stays. An evicted job keeps its capacity for its
+project's grace period and until its nodes are gone. Then it waits again and repeats unsaved work.
 
-Invariant: between two decisions jobs only end and come. The same arguments give the same future.
+Invariant: between two decisions jobs only end and arrive. The same arguments give the same future.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from dataclasses import dataclass, replace
 
 from quota import Policy
 from scheduler.decide.capacity import amounts_of
-from scheduler.decide.cooldown import rests_until
+from scheduler.decide.cooldown import cooldown_until
 from scheduler.decide.deadline import DEADLINE_SECONDS
 from scheduler.decide.lending import RESTART_SECONDS, RecentHoldings
-from scheduler.model import HeldOfLate, Job, JobStatus, Plan, Reason, Snapshot, Verdict
+from scheduler.model import Job, JobStatus, Plan, Reason, RecentUnits, Snapshot, Verdict
 from scheduler.scheduling import Scheduler
 from scheduler.usage_history import UsageHistory
 
 NEVER = math.inf
-# Beyond the grace period, until an evicted job's nodes are gone.
+# After the grace period, until an evicted job's nodes are gone.
 _DELETION_SECONDS = 30.0
 _MOMENT_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A job held its `charged` from one instant to another, the time until its nodes were gone included."""
+    """A job held `charged` from `begin` to `end`, the deletion of its nodes included."""
 
     job: Job
     begin: float
@@ -43,12 +42,12 @@ class Future:
     """One future of a snapshot. Alternate `decide` and `advance`.
 
     Attributes:
-        now: How far it has come, in seconds since the epoch.
-        decisions: How often the scheduler was asked.
-        started: By name, when a watched job started for the first time.
-        refused: Why jobs never start (again), by name; they are no longer looked at.
-        evicted: Who was stopped when, once for each time.
-        holdings: Of attempts that are over.
+        now: Its current instant, in seconds since the epoch.
+        decisions: Number of decisions so far.
+        started: First start of each watched job, by name.
+        refused: Reasons of jobs that never start (again), by name; they no longer take part.
+        evicted: Each eviction: name and instant.
+        holdings: Of attempts that ended.
     """
 
     def __init__(
@@ -61,13 +60,13 @@ class Future:
         arrivals: Iterable[Job] = (),
         usage: UsageHistory | None = None,
     ) -> None:
-        """Begins with the snapshot.
+        """Start from the snapshot.
 
         Args:
-            left: By name, how many seconds a job runs once it runs; of running jobs how many more. May be infinite.
+            left: Seconds that each job runs once it runs, for running jobs from now; may be infinite.
             watched: Names of the jobs whose starts matter.
-            arrivals: Jobs that come later, at their `queued_at`; their names differ from all others.
-            usage: Goes on accounting who used what; None: users' usage stays as the snapshot has it.
+            arrivals: Jobs that arrive at their `queued_at`; names differ from all others.
+            usage: Continues to account usage; None: usage stays that of the snapshot.
         """
         self.now = self._began = now
         self._snapshot = snapshot
@@ -76,7 +75,7 @@ class Future:
         self._ends: list[tuple[float, str]] = []
         self._arrivals = deque(sorted(arrivals, key=lambda job: (job.queued_at, job.name)))
         self._watched = watched
-        # Watched jobs that have not come yet.
+        # Watched jobs that have not arrived.
         self._unseen = set(watched)
         self._scheduler = Scheduler()
         self._promised = frozenset(job.name for job in snapshot.jobs if job.promised)
@@ -95,25 +94,24 @@ class Future:
                 self._end(job.name, now + self._stopping_seconds(job))
             elif job.not_before is not None and job.not_before > now:
                 self._end("", job.not_before)
-            elif (rested := rests_until(job)) is not None and rested > now:
-                self._end("", rested)
-        for kinds in snapshot.held_recently.values():
-            for steps in kinds.values():
+            elif (cooldown_end := cooldown_until(job)) is not None and cooldown_end > now:
+                self._end("", cooldown_end)
+        for resource_types in snapshot.held_recently.values():
+            for steps in resource_types.values():
                 for until, _ in steps:
                     self._end("", until + _MOMENT_SECONDS)
 
     @property
     def jobs(self) -> Collection[Job]:
-        """Those that wait, run or stop now."""
+        """Waiting, running and stopping jobs."""
         return self._jobs.values()
 
     @property
     def all_started(self) -> bool:
-        """Whether every watched job has started."""
         return len(self.started) == len(self._watched)
 
     def decide(self) -> None:
-        """One plan, carried out. Deciding again at once would change nothing: that is the scheduler's own promise."""
+        """Make one plan and apply it. A second `decide` at the same instant changes nothing."""
         self.decisions += 1
         held = self._note_holdings(self.now)
         used = self._snapshot.user_usage
@@ -137,11 +135,7 @@ class Future:
         self._watch_deadlines()
 
     def advance(self, earliest: float, until: float) -> bool:
-        """Goes on to the next moment at which something changes; False: that is after `until`, or there is none.
-
-        Args:
-            earliest: Not before this instant: what changes earlier is late then.
-        """
+        """Move to the next change, at least to `earliest`; False: it is after `until`, or there is none."""
         soonest = min(
             self._ends[0][0] if self._ends else NEVER, self._arrivals[0].queued_at if self._arrivals else NEVER
         )
@@ -149,7 +143,7 @@ class Future:
         if now > until or soonest == NEVER:
             return False
         self.now = now
-        # A tick of the daemon saw them a moment before they ended.
+        # The daemon's last tick saw these jobs just before they ended.
         self._note_holdings(now - _MOMENT_SECONDS)
         if self._usage is not None:
             self._usage.note(self._jobs.values(), now, self._policy)
@@ -162,7 +156,7 @@ class Future:
         return True
 
     def held_until(self, end: float) -> list[Holding]:
-        """All holdings, those that have not ended yet up to `end`."""
+        """All holdings; unfinished ones end at `end`."""
         begun = (
             Holding(job=job, begin=self.now if job.started_at is None else job.started_at, end=end)
             for job in self._jobs.values()
@@ -170,7 +164,7 @@ class Future:
         )
         return [*self.holdings, *begun]
 
-    def _note_holdings(self, now: float) -> Mapping[str, Mapping[str, HeldOfLate]]:
+    def _note_holdings(self, now: float) -> Mapping[str, Mapping[str, RecentUnits]]:
         return self._recent.note(self._jobs.values(), now, self._policy, self._snapshot.restart_seconds)
 
     def _end(self, name: str, instant: float) -> None:
@@ -178,14 +172,14 @@ class Future:
             heapq.heappush(self._ends, (instant, name))
 
     def _refuse(self, plan: Plan) -> None:
-        """Takes out the jobs that nothing but another quota file could start."""
+        """Remove the jobs that only another quota file could start."""
         for decision in plan.waiting:
             if decision.reason is not None and decision.name in plan.impossible:
                 self.refused[decision.name] = decision.reason
                 del self._jobs[decision.name]
 
     def _watch_deadlines(self) -> None:
-        """The instants at which time alone changes the scheduler's answer, for the watched jobs that wait now."""
+        """Add the deadlines of watched waiting jobs, at which time alone changes the scheduler's answer."""
         for name in [name for name in self._unseen if name in self._jobs]:
             self._unseen.remove(name)
             job = self._jobs[name]
@@ -209,7 +203,7 @@ class Future:
     def _evict(self, job: Job, claimant: str | None) -> None:
         started = self.now if job.started_at is None else job.started_at
         ran = max(0.0, self.now - started)
-        # What it does from now on is lost with it, and so is what it had done since the last checkpoint that is known.
+        # It loses its work in this future and since its last known checkpoint.
         self._left[job.name] += max(0.0, self._began - max(started, job.checkpointed_at or started))
         self._jobs[job.name] = replace(
             job,
@@ -226,22 +220,24 @@ class Future:
         self._end(job.name, self.now + self._stopping_seconds(job))
 
     def _over(self, name: str, instant: float) -> None:
-        """A moment has come: a job is over, or only time has passed."""
+        """Handle an instant: a job ended, or only time has passed."""
         job = self._jobs.get(name)
         if job is None:
             return
         self.holdings.append(Holding(job=job, begin=instant if job.started_at is None else job.started_at, end=instant))
-        # What a project gave back is lent to others only then.
+        # What the project gave back is lent to others only after this time.
         kept = self._policy.rules(job.project_id).keep_idle_seconds
         if kept is None:
-            costs = (self._snapshot.restart_seconds.get(kind, RESTART_SECONDS) for kind, _ in amounts_of(job.demand))
+            costs = (
+                self._snapshot.restart_seconds.get(resource, RESTART_SECONDS) for resource, _ in amounts_of(job.demand)
+            )
             kept = min(max(costs, default=0.0), RESTART_SECONDS)
         if kept:
             self._end("", self.now + kept + _MOMENT_SECONDS)
         if job.status is JobStatus.STOPPING and job.evicted_for is not None:
-            # It competes again.
-            if (rested := rests_until(job)) is not None:
-                self._end("", rested)
+            # An evicted job waits again.
+            if (cooldown_end := cooldown_until(job)) is not None:
+                self._end("", cooldown_end)
             self._jobs[name] = replace(
                 job,
                 status=JobStatus.PENDING,

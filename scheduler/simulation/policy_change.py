@@ -1,12 +1,9 @@
-"""What another quota file would do to the jobs of this moment, told before it is in force.
+"""The effect of another quota file on the current jobs: `schedule` decides once under each policy, and the plans
+differ.
 
-Layer: `scheduler`, pure. Nothing is modelled a second time: `schedule` decides once under each of the two policies, and
-the answers are compared.
-
-What a smaller policy does, and what it does not: jobs that run are stopped for two reasons only: an owner within its
-entitlement asks for capacity which their project borrows, or they ran longer than their project's maximum runtime. A
-job whose user is no longer a member, whose type is gone, whose project is held, or whose pool or project's ceiling is
-too small by now, runs on; but once it is stopped, or its machine lost, it does not start again.
+A smaller policy stops running jobs for two reasons only: an owner within its entitlement reclaims capacity that their
+project borrows, or they exceed their project's maximum runtime. A job that could not start under the new policy runs
+on, but does not start again after an eviction or a lost machine.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ class Stopped:
     """A running job that would be stopped at once.
 
     Attributes:
-        claimant: The job that it makes room for; empty for one that is stopped for good, having run for too long.
+        claimant: The job it is evicted for; empty if it exceeds the maximum runtime.
         message: Why, with the arithmetic.
     """
 
@@ -36,7 +33,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barred:
-    """A job that no capacity could start any more. `message` says why."""
+    """A job that no capacity could start any more, and why."""
 
     job: Job
     message: str
@@ -44,8 +41,7 @@ class Barred:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Borrowing:
-    """A project that will hold more than it is entitled to, and more beyond it than before: its jobs may be stopped
-    when owners ask."""
+    """A project that will use more than its new, smaller entitlement; owners may reclaim its jobs' capacity."""
 
     project: str
     resource_type: str
@@ -56,7 +52,7 @@ class Borrowing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overfull:
-    """A resource type of which more is in use than the pool will have: nothing of it starts until usage fits."""
+    """A resource type with more in use than the new total; nothing starts on it until usage fits."""
 
     resource_type: str
     used: int
@@ -65,15 +61,14 @@ class Overfull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEffect:
-    """The difference that the new policy makes, each part sorted by name.
+    """The differences, each sorted by name.
 
     Attributes:
-        stopped: Running jobs that the new policy stops and the old one does not.
-        barred_running: Jobs that run on, yet could not start again.
-        barred_waiting: Waiting jobs that could start some day under the old policy, and cannot under the new one.
-        starting: Names of the waiting jobs that start at once under the new policy and not under the old one.
-        borrowing: Without the jobs that are stopped.
-        overfull: Without the jobs that are stopped.
+        stopped: Running jobs that only the new policy stops.
+        barred_running: Jobs that run on but could not start again.
+        barred_waiting: Waiting jobs that could start only under the old policy.
+        starting: Names of waiting jobs that start at once only under the new policy.
+        borrowing, overfull: Without the stopped jobs.
     """
 
     stopped: tuple[Stopped, ...] = ()
@@ -85,14 +80,9 @@ class PolicyEffect:
 
 
 def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
-    """What changes for the jobs of the snapshot if `policy` takes the place of its own.
+    """The effect of replacing the snapshot's policy by `policy`.
 
-    Jobs that back off count as if they asked now: they will within minutes.
-
-    Args:
-        snapshot: The jobs, with the policy in force; None: nothing is started or stopped under it.
-        policy: The new one.
-        now: The present instant, in seconds since the epoch.
+    Ignores backoffs, since they end within minutes. With no policy in force nothing starts or stops under the old one.
     """
     jobs = tuple(replace(job, not_before=None, stockout=False) for job in snapshot.jobs)
     before, after = replace(snapshot, jobs=jobs), replace(snapshot, jobs=jobs, policy=policy)
@@ -124,7 +114,7 @@ def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
 
 
 def _overtime(jobs: Iterable[Job], before: Policy | None, after: Policy, now: float) -> Iterable[Stopped]:
-    """Running jobs that are too old for the new policy and were not for the former; their nodes' creation counts."""
+    """Running jobs that exceed only the new maximum runtime, counted from the creation of their nodes."""
     for job in jobs:
         most = after.rules(job.project_id).maximum_runtime_seconds
         if job.status is not JobStatus.RUNNING or most is None or not job.started_at:
@@ -132,8 +122,8 @@ def _overtime(jobs: Iterable[Job], before: Policy | None, after: Policy, now: fl
         former = before.rules(job.project_id).maximum_runtime_seconds if before is not None else None
         ran = now - job.started_at
         if ran >= most and (former is None or ran < former):
-            message = f"ran longer than the maximum runtime of project {job.project_id}, {most / 3600:g} h"
-            yield Stopped(job=job, claimant="", message=f"{message}, and would be stopped for good")
+            limit = f"the maximum runtime of project {job.project_id} is {most / 3600:g} h"
+            yield Stopped(job=job, claimant="", message=f"exceeds the maximum runtime and will not restart: {limit}")
 
 
 def _barred(before: Snapshot, after: Snapshot, now: float) -> tuple[Barred, ...]:
@@ -156,33 +146,33 @@ def _bar(admission: Admission, job: Job, now: float) -> str:
         return admission.refusal(job, now).message
     policy = admission.policy
     if not admission.exceeds_pool(job):
-        return admission.beyond_project(job, now).message if admission.exceeds_project(job) else ""
+        return admission.project_ceiling_reason(job, now).message if admission.exceeds_project(job) else ""
     parts = (
-        f"{amount} {kind} of {policy.total(kind)}"
-        for kind, amount in sorted(job.demand.items())
-        if amount > policy.total(kind)
+        f"{amount} {resource} of {policy.total(resource)}"
+        for resource, amount in sorted(job.demand.items())
+        if amount > policy.total(resource)
     )
-    return f"asks for more than the whole pool: {', '.join(parts)}"
+    return f"needs more than the whole pool: {', '.join(parts)}"
 
 
 def _held(jobs: Iterable[Job]) -> dict[tuple[str, str], int]:
     held: dict[tuple[str, str], int] = {}
     for job in jobs:
-        for kind, amount in job.charged.items():
-            held[job.project_id, kind] = held.get((job.project_id, kind), 0) + amount
+        for resource, amount in job.charged.items():
+            held[job.project_id, resource] = held.get((job.project_id, resource), 0) + amount
     return held
 
 
 def _borrowing(staying: Iterable[Job], before: Policy | None, after: Policy) -> tuple[Borrowing, ...]:
     found = []
-    for (project, kind), held in sorted(_held(staying).items()):
-        entitlement = after.entitlement(project, kind)
-        former = before.entitlement(project, kind) if before is not None else 0
+    for (project, resource), held in sorted(_held(staying).items()):
+        entitlement = after.entitlement(project, resource)
+        former = before.entitlement(project, resource) if before is not None else 0
         if held > entitlement and entitlement < former:
             found.append(
                 Borrowing(
                     project=project,
-                    resource_type=kind,
+                    resource_type=resource,
                     held=held,
                     entitlement_before=former,
                     entitlement=entitlement,
@@ -193,10 +183,10 @@ def _borrowing(staying: Iterable[Job], before: Policy | None, after: Policy) -> 
 
 def _overfull(staying: Iterable[Job], after: Policy) -> tuple[Overfull, ...]:
     used: dict[str, int] = {}
-    for (_, kind), held in _held(staying).items():
-        used[kind] = used.get(kind, 0) + held
+    for (_, resource), held in _held(staying).items():
+        used[resource] = used.get(resource, 0) + held
     return tuple(
-        Overfull(resource_type=kind, used=amount, total=after.total(kind))
-        for kind, amount in sorted(used.items())
-        if amount > after.total(kind)
+        Overfull(resource_type=resource, used=amount, total=after.total(resource))
+        for resource, amount in sorted(used.items())
+        if amount > after.total(resource)
     )

@@ -1,9 +1,4 @@
-"""When the jobs that wait now start under the quota file in force, and under another one.
-
-Layer: `scheduler`, pure: a forecast under either policy, with the same numbers drawn.
-
-Invariant: the same arguments give the same answer.
-"""
+"""When the waiting jobs start under the current quota file and under another one, with the same random numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from scheduler.scheduling import schedule
 from scheduler.simulation.durations import Durations
 from scheduler.simulation.forecast import Eta, forecast
 
-# Jobs so far back in either queue get no estimate of their start.
+# Jobs further back in either queue get no estimate.
 PLACES_MAX = 300
 
 
@@ -40,15 +35,14 @@ def outlook(
     horizon_seconds: float,
     decisions_max: int,
 ) -> tuple[tuple[Queued, ...], int]:
-    """When the waiting jobs of the snapshot start under its own policy, and under `after`.
+    """When the snapshot's waiting jobs start under its own policy and under `after`.
 
     Args:
-        draw: Gives the same sequence of numbers from 0 to 1 each time.
-        decisions_max: Of the scheduler, for either.
+        draw: Returns a source of the same sequence of uniform numbers each time.
+        decisions_max: Decisions of the scheduler for either file.
 
     Returns:
-        The jobs in the order of the present queue, those that wait for something else than capacity last; and how many
-        are too far back to tell.
+        The jobs in current queue order, then those not waiting for capacity; and how many are too far back.
     """
     snapshots = (snapshot, replace(snapshot, policy=after))
     places = [_places(schedule(one, now)) for one in snapshots]
@@ -69,12 +63,12 @@ def outlook(
         for one in snapshots
     ]
     asked.sort(key=lambda job: (places[0].get(job.name, len(waiting)), job.queued_at, job.name))
-    told = (Queued(job=job, before=etas[0][job.name], after=etas[1][job.name]) for job in asked)
-    return tuple(told), len(waiting) - len(asked)
+    queued = (Queued(job=job, before=etas[0][job.name], after=etas[1][job.name]) for job in asked)
+    return tuple(queued), len(waiting) - len(asked)
 
 
 def _places(plan: Plan) -> dict[str, int]:
-    """The queue: who starts now, and who waits for capacity, by place."""
+    """Queue positions from 0 of jobs that start now or wait for capacity."""
     queue = (
         decision.name
         for decision in plan.decisions

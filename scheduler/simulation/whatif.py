@@ -1,14 +1,13 @@
-"""What another quota file would have done: the last days under the file in force, and under the other.
+"""What another quota file would have done: replays of the last days under the current file and under the other.
 
-Layer: `scheduler`, pure. Both files get the same jobs at the same instants, with the durations that they really had,
-and the scheduler decides (`Future`); so what differs is the files' doing. The file in force is replayed too, and not
-what happened: the replay knows no lost node and no lack of capacity in the cloud.
+Both replays get the same jobs at the same instants with their real durations, so only the files differ. The current
+file is replayed as well, because a replay knows no lost nodes and no lack of cloud capacity.
 
-Counted are the jobs submitted in the window. Those that ran or waited when it begins take part, and make the others
-wait as they did. After the window nobody comes any more, and the replay goes on until the last job has started.
+Jobs submitted in the window are counted. Jobs that ran or waited at its begin take part. After the window no job
+arrives, and the replay continues until the last one has started.
 
-Cost: every decision costs in proportion to the jobs that wait or run. A replay takes `work_max` jobs times decisions at
-most; a window that takes more gives way to a shorter one with the same end, at most `_TRIES` times.
+Cost: a replay takes at most `work_max` jobs times decisions. If it needs more, a shorter window with the same end is
+tried, at most `_TRIES` times.
 
 Invariant: the same arguments give the same answer.
 """
@@ -25,26 +24,26 @@ from scheduler.simulation.future import Future
 from scheduler.simulation.replay.yardsticks import percentile
 from scheduler.usage_history import UsageHistory
 
-# What changes between two decisions is late by so much at most.
+# Seconds between decisions; changes in between are late by at most this.
 TICK_SECONDS = 60.0
 # After the window, for jobs that wait when it ends.
 _PATIENCE_SECONDS = 30 * 86_400.0
-# What a decision costs without any job, in jobs.
+# The cost of a decision without any job, in jobs.
 _DECISION_JOBS = 5
 _TRIES = 3
-# How much shorter than what the work sufficed for the next window is.
+# The next window, as a fraction of the time that the work sufficed for.
 _CAUTION = 0.7
 _SHORTEST_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastJob:
-    """A job as it came.
+    """A past job as submitted.
 
     Attributes:
         job: Waiting, with its `queued_at`; names are unique.
-        seconds: How long it runs if nobody stops it.
-        began_at: When it really started, for good; None: it never has.
+        seconds: Its running time if it is not stopped.
+        began_at: When its last attempt really started; None: never.
     """
 
     job: Job
@@ -54,15 +53,16 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What became of some jobs in the window.
+    """Results for a group of jobs in the window.
 
     Attributes:
-        jobs: Submitted in the window.
+        jobs: Number submitted in the window.
         never: Of these, those that no capacity could start, or that had not started 30 days after the window.
-        wait_mean, wait_p50, wait_p95: Seconds from submission to the first start, of those that started; None: of none.
-        evictions: Within the window, of jobs that were submitted before as well.
-        overtime: Jobs that the maximum runtime of their project cut short; likewise.
-        held: Unit-seconds within the window by resource type; likewise.
+        wait_mean, wait_p50, wait_p95: Seconds from submission to the first start, of those that started; None: none
+            did.
+        evictions: Evictions within the window, including jobs submitted before.
+        overtime: Jobs that the maximum runtime cut short, including jobs submitted before.
+        held: Unit-seconds within the window by resource type, including jobs submitted before.
     """
 
     jobs: int = 0
@@ -76,8 +76,8 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """One file's replay. `never`: the jobs that do not start, in order of submission, and why."""
+class ReplaySummary:
+    """One file's replay. `never`: jobs that do not start, by submission, and why."""
 
     projects: Mapping[str, Tally]
     total: Tally
@@ -86,12 +86,12 @@ class Story:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The same window under two files. `begin` is later than asked where the whole window took too much work."""
+    """One window under two files. `begin` is later than requested if the whole window took too much work."""
 
     begin: float
     end: float
-    before: Story
-    after: Story
+    before: ReplaySummary
+    after: ReplaySummary
 
 
 def compare(
@@ -106,42 +106,35 @@ def compare(
     restart_seconds: Mapping[str, float] | None = None,
     tick: float = TICK_SECONDS,
 ) -> Comparison | None:
-    """Replays the window from `begin` to `end` under both policies; None: even a short one takes too much work.
+    """Replay the window from `begin` to `end` under both policies; None: even a short window takes too much work.
 
     Args:
-        past: All jobs of the window, and those before it that still ran.
-        before: One policy.
-        after: The other.
-        begin: Where the window begins.
-        end: Where it ends.
-        work_max: How many jobs times decisions either replay may take.
-        bastion_slots: `Snapshot.bastion_slots`.
-        restart_seconds: `Snapshot.restart_seconds`.
+        past: All jobs of the window, and earlier ones that still ran.
+        work_max: Jobs times decisions that either replay may take.
+        bastion_slots, restart_seconds: See `Snapshot`.
         tick: Seconds between two decisions.
     """
     settings = Snapshot(policy=None, jobs=(), bastion_slots=bastion_slots, restart_seconds=dict(restart_seconds or {}))
     tries, shortest = 0, min(_SHORTEST_SECONDS, end - begin)
     while tries < _TRIES and end - begin >= shortest:
         tries += 1
-        stories = []
+        summaries = []
         for policy in (before, after):
             replay = _Replay(past, policy, begin=begin, end=end, settings=settings)
             if not replay.run(work_max, tick):
                 begin = end - _CAUTION * min(replay.came_to - begin, end - begin)
                 break
-            stories.append(replay.story())
+            summaries.append(replay.summary())
         else:
-            return Comparison(begin=begin, end=end, before=stories[0], after=stories[1])
+            return Comparison(begin=begin, end=end, before=summaries[0], after=summaries[1])
     return None
 
 
 class _Replay:
-    """One window under one policy."""
-
     def __init__(
         self, past: Iterable[PastJob], policy: Policy, *, begin: float, end: float, settings: Snapshot
     ) -> None:
-        """`settings`: a snapshot without a policy and jobs."""
+        """`settings`: a snapshot without policy and jobs."""
         self._begin, self._end = begin, end
         self._running: list[Job] = []
         self._jobs: dict[str, Job] = {}
@@ -157,7 +150,7 @@ class _Replay:
                 self._cut_short.add(job.name)
             total = one.seconds if most is None else min(one.seconds, most)
             if ran > 0:
-                # On the last tier, which takes room from nobody who could have a better one.
+                # On the last tier, which takes no better tier from other jobs.
                 tier = max(0, len(policy.tiers) - 1)
                 job = replace(job, status=JobStatus.RUNNING, tier=tier, charged=job.demand, started_at=one.began_at)
                 present.append(job)
@@ -179,11 +172,10 @@ class _Replay:
 
     @property
     def came_to(self) -> float:
-        """The instant that it has reached."""
         return self._future.now
 
     def run(self, work_max: int, tick: float) -> bool:
-        """Goes on until every job has started, or never will; False: that takes more work."""
+        """Continue until every job has started or never will; False: out of work."""
         future, work = self._future, 0
         while True:
             work += len(future.jobs) + _DECISION_JOBS
@@ -195,16 +187,15 @@ class _Replay:
             if not future.advance(future.now + tick, self._end + _PATIENCE_SECONDS):
                 return True
 
-    def story(self) -> Story:
-        """What became of the jobs."""
+    def summary(self) -> ReplaySummary:
         future = self._future
         whole: dict[str, float] = defaultdict(float)
         held: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for holding in future.held_until(self._end):
             seconds = max(0.0, min(holding.end, self._end) - max(holding.begin, self._begin))
-            for kind, amount in holding.job.charged.items():
-                held[holding.job.project_id][kind] += seconds * amount
-                whole[kind] += seconds * amount
+            for resource, amount in holding.job.charged.items():
+                held[holding.job.project_id][resource] += seconds * amount
+                whole[resource] += seconds * amount
         evicted = Counter(name for name, instant in future.evicted if instant <= self._end)
         never = sorted(self._to_start - future.started.keys(), key=lambda name: (self._jobs[name].queued_at, name))
         names: dict[str, list[str]] = defaultdict(list)
@@ -227,11 +218,11 @@ class _Replay:
                 held=dict(sorted(units.items())),
             )
 
-        return Story(
+        return ReplaySummary(
             projects={project: tally(members, held[project]) for project, members in sorted(names.items())},
             total=tally(self._jobs, whole),
             never=tuple(
-                (self._jobs[name], future.refused[name].message if name in future.refused else "there is never room")
+                (self._jobs[name], future.refused[name].message if name in future.refused else "never gets capacity")
                 for name in never
             ),
         )

@@ -10,7 +10,7 @@ from bastion.cli.output import emit_json, plain, say
 from bastion.core.errors import Refused
 from quota import Policy, QuotaFileError
 from quota.reading import FILE_MAX_BYTES
-from quota.rules_in_words import written
+from quota.rules_in_words import rule_values
 
 
 def read(path: str) -> bytes:
@@ -56,8 +56,8 @@ def document(policy: Policy) -> dict[str, Any]:
             for project in policy.projects
         },
         "rules": {
-            "default": written(policy.default_rules),
-            "projects": {project: written(rules) for project, rules in sorted(policy.project_rules.items())},
+            "default": rule_values(policy.default_rules),
+            "projects": {project: rule_values(rules) for project, rules in sorted(policy.project_rules.items())},
         },
         "warnings": [{"line": warning.line, "message": warning.message} for warning in policy.warnings],
     }

@@ -15,7 +15,7 @@ from bastion.core.model.job_record import Cause
 from bastion.core.status.jobs import published_jobs
 from scheduler import Job, JobStatus
 from scheduler.decide.capacity import amounts_of
-from scheduler.simulation.durations import Durations, WorkKind
+from scheduler.simulation.durations import Durations, JobProfile
 from scheduler.simulation.whatif import PastJob
 
 # An attempt with such an end was complete; others would have gone on.
@@ -49,12 +49,12 @@ def declared_durations(client: Client) -> dict[str, float]:
     return found
 
 
-def past_durations(results: Iterable[Result]) -> Iterator[tuple[WorkKind, float]]:
-    """The durations of the last attempts of completed jobs, unless they were stopped."""
+def past_durations(results: Iterable[Result]) -> Iterator[tuple[JobProfile, float]]:
+    """How long ended jobs held their capacity in the attempt that was their last, if it ended by itself."""
     for result in results:
         past = _past_job(result, result.name)
         if past is not None and result.attempts[-1].cause in _BY_ITSELF:
-            yield WorkKind.of(past.job), past.seconds
+            yield JobProfile.of(past.job), past.seconds
 
 
 def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Durations, now: float) -> list[PastJob]:

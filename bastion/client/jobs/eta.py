@@ -24,7 +24,7 @@ from bastion.core.reconcile.scheduling_view import past_evictions
 from bastion.core.status.jobs import published_holdings, published_restart_seconds, published_usage
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.decide.capacity import amounts_of
-from scheduler.simulation.durations import Durations, WorkKind
+from scheduler.simulation.durations import Durations, JobProfile
 from scheduler.simulation.forecast import Eta, forecast
 
 # Completed jobs to read: enough for the nearest level of many users, within a few seconds.
@@ -69,7 +69,7 @@ def estimate(client: Client, info: JobInfo) -> Estimate:
     except StoreError as error:
         return _unknown(f"the bucket did not answer: {error}")
     declared = declared_durations(client)
-    history: list[tuple[WorkKind, float]] = []
+    history: list[tuple[JobProfile, float]] = []
     if any(job.name != info.name and job.name not in declared for job in jobs):
         try:
             results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)

@@ -13,7 +13,7 @@ from bastion.core.errors import InvalidDocument
 from bastion.core.instants import from_rfc3339
 from bastion.core.model.lifecycle import Status
 from scheduler import Job, JobStatus, ReasonCode
-from scheduler.model import HeldOfLate
+from scheduler.model import RecentUnits
 
 
 def published_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
@@ -46,8 +46,8 @@ def published_usage(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return found
 
 
-def published_holdings(status: Any) -> dict[str, dict[str, HeldOfLate]]:
-    """`Snapshot.held_recently`, without the running jobs; malformed parts are omitted."""
+def published_holdings(status: Any) -> dict[str, dict[str, RecentUnits]]:
+    """What `Snapshot.held_recently` wants, but for what runs now; what is not as we write it is left out."""
     return {
         project: {kind: _steps(steps) for kind, steps in kinds.items()}
         for project, kinds in _part(status, "kept").items()
@@ -55,7 +55,7 @@ def published_holdings(status: Any) -> dict[str, dict[str, HeldOfLate]]:
     }
 
 
-def _steps(steps: Any) -> HeldOfLate:
+def _steps(steps: Any) -> RecentUnits:
     try:
         return tuple((from_rfc3339(until), int(units)) for until, units in steps)
     except (TypeError, ValueError, OverflowError):

@@ -1,5 +1,5 @@
-"""Replaying a trace of jobs through a scheduling policy, and the yardsticks of what it did.
+"""Replays a trace of jobs through a scheduling policy and measures the result.
 
-Layer: scheduler, pure. One resource type, no topology, eviction is immediate, a job checkpoints at a fixed interval of
-its own progress. `engine` moves time, `policies` decide, `yardsticks` measure.
+One resource type, no topology, immediate evictions, checkpoints at a fixed interval of a job's own progress. `engine`
+moves time, `policies` decide, `yardsticks` measure.
 """

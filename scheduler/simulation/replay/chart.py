@@ -1,7 +1,4 @@
-"""Shares over time as text: a row of blocks per project.
-
-Layer: scheduler, pure.
-"""
+"""Shares over time as text: a row of blocks per project."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def columns(samples: Sequence[float], width: int) -> list[float]:
-    """Means over `width` stretches of equal length; fewer columns where there are fewer samples."""
+    """Means over `width` equal stretches; fewer if there are fewer samples."""
     count = min(width, len(samples))
     borders = [index * len(samples) // count for index in range(count + 1)] if count else [0]
     return [sum(samples[begin:end]) / (end - begin) for begin, end in itertools.pairwise(borders)]
 
 
 def blocks(values: Sequence[float], full: float) -> str:
-    """Each value as a block whose height is its part of `full`; whatever is above 0 is seen."""
+    """Each value as a block as high as its fraction of `full`; values above 0 are always visible."""
     text = ""
     for value in values:
         height = min(1.0, value / full) if full > 0 else 0.0
@@ -30,15 +27,16 @@ def blocks(values: Sequence[float], full: float) -> str:
 def share_rows(
     shares: Sequence[tuple[float, Mapping[str, int]]], entitlements: Mapping[str, int], pool: int, width: int
 ) -> list[tuple[str, str, str]]:
-    """What a chart of shares shows, a row for each project and one for the pool.
+    """The chart rows: one per project and one for the pool.
 
     Args:
-        shares: Chips held by project, at instants of equal distance.
+        shares: Chips held by project, at equal distances.
         width: Columns of the blocks.
 
     Returns:
-        For each row: who, its mean and its entitlement (of the pool: its size) in chips, and the blocks. A full block
-        is twice the entitlement, and of the pool all of it; a project entitled to nothing is drawn against the pool.
+        Per row: name, mean and entitlement (pool: size) in chips, and the blocks. A full block is twice the
+            entitlement, or
+        the whole pool for the pool and for projects without an entitlement.
     """
     rows = []
     for project, entitled in sorted(entitlements.items(), key=lambda pair: (-pair[1], pair[0])):

@@ -2,8 +2,8 @@
 
 Invariants:
 
-* Between two ticks jobs end, and nothing starts or is stopped. A job that arrives is seen at the next tick.
-* A stopped job keeps its progress up to its last checkpoint, and loses a restart's overhead when it goes on.
+* Between ticks jobs only end. A job that arrives is seen at the next tick.
+* A stopped job keeps its progress up to its last checkpoint and pays a restart's overhead when it continues.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import NamedTuple, Protocol
 
 from scheduler.simulation.replay.trace import TraceJob, Window
 
-# After so long without an arrival or an end, beyond the longest job where one runs, a policy is taken to be stuck. More
+# A policy counts as stuck after this long (plus the longest job, while any runs) without an arrival or an end. Longer
 # than any backoff or deadline of a policy.
 _PATIENCE_SECONDS = 7 * 86_400.0
 
 
 @dataclass(slots=True)
 class ReplayJob:
-    """A job of the window as the replay goes on.
+    """The state of a job during the replay.
 
     Attributes:
-        index: Its place in the order of submission, over all projects.
-        saved: Progress that its last checkpoint holds, in seconds of work.
-        started: When the present segment began; negative while it does not run.
-        overhead: Seconds at the beginning of the present segment without progress.
-        futile: Segments in a row that were ended by an eviction without a new checkpoint.
+        index: Position in submission order over all projects.
+        saved: Checkpointed progress, in seconds of work.
+        started: Start of the current segment; negative while it does not run.
+        overhead: Seconds at the start of the segment without progress.
+        futile: Consecutive segments that an eviction ended without a new checkpoint.
     """
 
     index: int
@@ -58,29 +58,29 @@ class ReplayJob:
         return self.started >= 0
 
     def progress(self, now: float) -> float:
-        """Seconds of work that a running job has done, checkpointed or not."""
+        """Seconds of work done by a running job, checkpointed or not."""
         return min(self.trace.duration, self.saved + max(0.0, now - self.started - self.overhead))
 
     def loss(self, now: float, checkpoint: float, restart: float) -> float:
-        """Chip-seconds that an eviction now would cost: what is not checkpointed, and the restart."""
+        """Chip-seconds that an eviction now would cost: unsaved work and the restart."""
         progress = self.progress(now)
         return self.chips * (progress - checkpointed(progress, self.saved, checkpoint) + restart)
 
 
 def checkpointed(progress: float, saved: float, interval: float) -> float:
-    """How much of `progress` is in a checkpoint; an interval of 0 means that there are none."""
+    """The part of `progress` in a checkpoint; interval 0: no checkpoints."""
     return max(saved, progress // interval * interval) if interval else saved
 
 
 @dataclass(slots=True)
 class State:
-    """What a policy sees.
+    """The input of a policy.
 
     Attributes:
-        pending: Indices of waiting jobs by project, in order of submission.
+        pending: Indices of waiting jobs by project, in submission order.
         running: Indices of running jobs by project.
         held: Chips in use by project.
-        changed: Indices of the jobs that arrived, ended, stopped or started since the decision before.
+        changed: Indices of jobs that arrived, ended, stopped or started since the last decision.
     """
 
     window: Window
@@ -102,17 +102,17 @@ class Round(NamedTuple):
 
 
 class ReplayPolicy(Protocol):
-    """Decides which jobs stop and which start at a tick.
+    """Decides which jobs stop and start at a tick.
 
     Attributes:
-        restless: After a decision: whether the next tick may decide otherwise even if nothing arrives or ends.
+        time_dependent: Whether the next tick may decide otherwise even if nothing arrives or ends.
     """
 
     @property
-    def restless(self) -> bool: ...
+    def time_dependent(self) -> bool: ...
 
     def decide(self, state: State, now: float, /) -> Sequence[Round]:
-        """What is done at this tick, in order; after each round everything must fit the pool."""
+        """What to do at this tick, in order; everything must fit the pool after each round."""
         ...
 
 
@@ -131,7 +131,7 @@ class Owed:
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened, for the yardsticks.
+    """The result of a replay.
 
     Attributes:
         shares: Chips held by project, at instants `sample` apart within the window.
@@ -163,14 +163,14 @@ class Replay:
         sample: float = 0.0,
         timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Prepares a run.
+        """Prepare a run.
 
         Args:
             tick: Seconds between decisions.
-            checkpoint: Seconds of own progress between checkpoints of a job; 0: there are none.
-            restart: Seconds that a stopped job loses when it goes on.
-            sample: Seconds between the samples in `Outcome.shares`; 0: none are taken.
-            timer: Seconds of some clock, to tell how long decisions take.
+            checkpoint: Seconds of progress between checkpoints; 0: none.
+            restart: Seconds that a stopped job loses when it continues.
+            sample: Seconds between samples in `Outcome.shares`; 0: none.
+            timer: A clock in seconds, to time decisions.
         """
         self._timer = timer
         self._sample = sample
@@ -195,7 +195,7 @@ class Replay:
         self._outcome = Outcome(window=window, jobs=self._jobs, owed={project: Owed() for project in projects})
 
     def run(self) -> Outcome:
-        """Replays the window, and on until every job has ended, or the policy evidently leaves the rest waiting."""
+        """Replay the window, and on until every job has ended or the policy is stuck."""
         arriving = deque(self._jobs)
         left = len(self._jobs)
         tick, changed = 0, False
@@ -218,11 +218,11 @@ class Replay:
                 self._state.changed.add(job.index)
                 changed = True
                 latest = at_tick
-            if changed or self._policy.restless:
+            if changed or self._policy.time_dependent:
                 changed = self._decide(at_tick)
             self._settle(at_tick)
             tick += 1
-            if not changed and not self._policy.restless:
+            if not changed and not self._policy.time_dependent:
                 # Nothing to decide before the next arrival or end.
                 soon = min(
                     arriving[0].trace.submit if arriving else float("inf"),
@@ -306,7 +306,7 @@ class Replay:
         self._dirty.add(project)
 
     def _look(self, now: float) -> None:
-        """Takes the samples up to `now`, before anything changes there."""
+        """Take the samples up to `now`, before anything changes there."""
         shares = self._outcome.shares
         while self._sample and (at := len(shares) * self._sample) <= min(now, self._window.seconds):
             shares.append((at, dict(self._state.held)))
@@ -314,7 +314,7 @@ class Replay:
     # -- yardsticks that are integrals --------------------------------------------------------------------------
 
     def _account(self, job: ReplayJob, now: float, *, kept: float) -> None:
-        """A segment ends at `now`: what of it lies in the window counts."""
+        """Count the part within the window of a segment that ends at `now`."""
         until = min(now, self._window.seconds)
         length = until - job.started
         if length <= 0:
@@ -328,7 +328,7 @@ class Replay:
         self._dirty.clear()
 
     def _owe(self, project: str, now: float) -> None:
-        """The project's owed set has changed: integrate the past, and look anew."""
+        """Integrate the past and find the owed jobs again."""
         owed = self._outcome.owed[project]
         state = self._state
         self._integrate(project, now)

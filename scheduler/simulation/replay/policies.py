@@ -1,4 +1,4 @@
-"""Policies to compare with: first come first served, hard private quotas, and the ancestor's re-plan in every tick."""
+"""Reference policies: first come first served, hard private quotas, and the ancestor's re-plan every tick."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduler.simulation.replay.trace import Window
 
 
 class Fifo:
-    """One queue for all: the oldest job first, and nobody passes it."""
+    """One queue for all projects, oldest job first; no job passes another."""
 
-    restless = False
+    time_dependent = False
 
     def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         start, free = [], state.free
@@ -27,12 +27,12 @@ class Fifo:
 
 
 class Static:
-    """Hard private quotas: each project's jobs in their order, whatever fits; nobody borrows.
+    """Hard private quotas without borrowing; each project's jobs in order, whatever fits.
 
-    Jobs larger than their project's part can never run: leave them out of the window (`private_window`).
+    Jobs above their project's quota never run: remove them with `private_window`.
     """
 
-    restless = False
+    time_dependent = False
 
     def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         start = []
@@ -48,13 +48,13 @@ class Static:
 
 
 class Greedy:
-    """The ancestor's rule: forget who runs, hand the pool out anew, stop whoever was not admitted.
+    """The ancestor's rule: reassign the whole pool every tick and stop jobs that were not admitted.
 
-    Repeatedly the project with the least (granted + its next job) / share, ties by the job's age; a job that does not
-    fit what is left of the pool is passed over.
+    Repeatedly the project with the least (granted + its next job) / share, then the older job; jobs that do not fit are
+    passed over.
     """
 
-    restless = False
+    time_dependent = False
 
     def decide(self, state: State, _now: float, /) -> Sequence[Round]:
         pool, shares, jobs = state.window.pool, state.window.shares, state.jobs
@@ -83,11 +83,11 @@ class Greedy:
 
 
 def private_window(window: Window) -> Window:
-    """The window without the jobs that no private quota could ever run."""
+    """The window without the jobs that no private quota could run."""
     kept = [job for job in window.jobs if job.chips <= window.entitlements[job.project]]
     return replace(window, jobs=kept)
 
 
 def _part(chips: int, share: float) -> float:
-    """A project without a share comes last."""
+    """Infinite for a project without a share, so that it comes last."""
     return chips / share if share else float("inf")

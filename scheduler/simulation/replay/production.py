@@ -1,12 +1,10 @@
-"""The production scheduler as a policy of the replay: `schedule()` decides, as it would for a daemon.
+"""The production scheduler as a replay policy.
 
-Layer: scheduler, pure. In the replay an eviction is immediate, while a plan orders evictions first and starts the
-claimant in a later pass, once the chips are free. So after evictions a tick asks for a second plan, of which it carries
-out only the starts. A plan starts jobs on what is free already and weighs whom to evict with these running, so they
-start first. Whom the tick evicted waits from the next tick on, as a daemon would see it.
+Evictions are immediate in a replay, while a plan evicts first and starts the claimant in a later pass. So after
+evictions a tick asks for a second plan and applies only its starts. A plan's starts on free capacity come first, since
+it chooses victims with these running. A victim waits from the next tick on, as in the daemon.
 
-A job's value is made anew only when something about it changed, so that a scheduler that remembers jobs recognises
-them.
+A job's value is rebuilt only when it changes, so that the scheduler recognizes it.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 from quota import Policy
 from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot, Verdict
 from scheduler.decide.lending import RecentHoldings
-from scheduler.model import HeldOfLate
+from scheduler.model import RecentUnits
 from scheduler.simulation.replay.engine import ReplayJob, Round, State
 from scheduler.simulation.replay.trace import TraceError, Window
 
@@ -27,45 +25,53 @@ _JOB_FIELDS = frozenset(field.name for field in fields(Job))
 
 
 def only_type(policy: Policy) -> str:
-    """The one resource type that the chips of a trace are.
+    """The single resource type, for a trace's chips.
 
     Raises:
         TraceError: the quota file has none, or several.
     """
-    kinds = policy.resource_types
-    if len(kinds) != 1:
+    resource_types = policy.resource_types
+    if len(resource_types) != 1:
         raise TraceError(
-            f"a trace has chips of one kind, and the quota file has {len(kinds)} resource types"
-            f"{': ' if kinds else ''}{', '.join(kinds)}; replay with a quota file that has exactly one"
+            f"a trace has chips of one type, but the quota file has {len(resource_types)} resource types"
+            f"{': ' if resource_types else ''}{', '.join(resource_types)}; use a quota file with exactly one"
         )
-    return kinds[0]
+    return resource_types[0]
 
 
-def shares_of(policy: Policy, kind: str) -> dict[str, float]:
-    """Each project's part of the pool, for the projects that have a weight of the type."""
-    weights = {project: kinds[kind] for project, kinds in policy.weights.items() if kind in kinds}
+def shares_of(policy: Policy, resource_type: str) -> dict[str, float]:
+    """Each project's fraction of the pool, for projects with a weight for the type."""
+    weights = {
+        project: resource_types[resource_type]
+        for project, resource_types in policy.weights.items()
+        if resource_type in resource_types
+    }
     whole = sum(weights.values())
     return {project: weight / whole if whole else 0.0 for project, weight in weights.items()}
 
 
-def scaled(policy: Policy, kind: str, window: Window) -> tuple[Policy, Window]:
-    """The same quotas on the window's pool, as one tier, and the window with exactly the entitlements they give."""
-    sized = replace(policy, tiers=({kind: window.pool},))
-    return sized, replace(window, entitlements={project: sized.entitlement(project, kind) for project in window.shares})
+def scaled(policy: Policy, resource_type: str, window: Window) -> tuple[Policy, Window]:
+    """The same quotas on the window's pool, as one tier, and the window with the entitlements they give."""
+    sized = replace(policy, tiers=({resource_type: window.pool},))
+    return sized, replace(
+        window, entitlements={project: sized.entitlement(project, resource_type) for project in window.shares}
+    )
 
 
 class Production:
-    """`schedule()` in the place of a reference policy.
+    """`schedule()` as a replay policy.
 
     Attributes:
-        restless: Whether anybody waits: holds, backoffs and deadlines pass with time alone.
+        time_dependent: Whether any job waits: reservations, backoffs and deadlines pass with time alone.
     """
 
-    def __init__(self, policy: Policy, kind: str, plan: Callable[[Snapshot, float], Plan] | None = None) -> None:
-        """`policy` is already on the window's pool (`scaled`); its membership is not checked."""
-        self.restless = False
+    def __init__(
+        self, policy: Policy, resource_type: str, plan: Callable[[Snapshot, float], Plan] | None = None
+    ) -> None:
+        """`policy` is already scaled to the window's pool (`scaled`); membership is not checked."""
+        self.time_dependent = False
         self._policy = policy
-        self._kind = kind
+        self._resource_type = resource_type
         self._plan = plan or Scheduler().schedule
         self._jobs: dict[int, Job] = {}
         self._index: dict[str, int] = {}
@@ -75,7 +81,7 @@ class Production:
         self._checkpoints: list[tuple[float, int, int]] = []
         self._checkpointed_at: dict[int, float] = {}
         self._recent = RecentHoldings()
-        self._held_recently: Mapping[str, Mapping[str, HeldOfLate]] = {}
+        self._held_recently: Mapping[str, Mapping[str, RecentUnits]] = {}
 
     def decide(self, state: State, now: float, /) -> Sequence[Round]:
         for index in sorted(state.changed):
@@ -88,10 +94,10 @@ class Production:
         self._note_promises(plan.promised)
         claimants: list[int] = []
         if stopped:
-            # Only whom the first plan made room for, and who fits besides.
+            # Only claimants of the first plan, and jobs that fit besides.
             claimants = self._start(self._ask(now), now)
             self._note_promises(plan.promised - {state.jobs[index].trace.name for index in claimants})
-        self.restless = bool(stopped) or any(job.status is JobStatus.PENDING for job in self._jobs.values())
+        self.time_dependent = bool(stopped) or any(job.status is JobStatus.PENDING for job in self._jobs.values())
         return Round((), started), Round(stopped, claimants)
 
     def _ask(self, now: float) -> Plan:
@@ -104,7 +110,6 @@ class Production:
         return self._plan(snapshot, now)
 
     def _start(self, plan: Plan, now: float) -> list[int]:
-        """Starts whom the plan starts."""
         started = [self._index[d.name] for d in plan.acting if d.verdict is Verdict.START]
         for index in started:
             job = self._jobs[index]
@@ -114,7 +119,7 @@ class Production:
         return started
 
     def _stop(self, plan: Plan) -> list[int]:
-        """Stops whom the plan stops: they are as good as gone until the next tick."""
+        """Apply the plan's evictions: victims are gone until the next tick."""
         stopped = [self._index[name] for name in plan.evicted]
         for index in stopped:
             del self._jobs[index]
@@ -129,7 +134,7 @@ class Production:
         self._promised = promised
 
     def _refresh(self, state: State, index: int) -> None:
-        """Takes over what happened to a job since the last tick."""
+        """Take over what happened to a job since the last tick."""
         job = state.jobs[index]
         if job.end >= 0:
             del self._jobs[index]
@@ -150,7 +155,7 @@ class Production:
                 self._jobs[index] = self._job(job)
 
     def _job(self, job: ReplayJob) -> Job:
-        amounts = self._amounts.setdefault(job.chips, {self._kind: job.chips})
+        amounts = self._amounts.setdefault(job.chips, {self._resource_type: job.chips})
         history: dict[str, Any] = {
             "checkpointed_at": self._checkpointed_at.get(job.index),
             "evictions": job.evictions,
@@ -158,7 +163,7 @@ class Production:
             "evicted_at": job.evicted_at if job.evictions else None,
             "evicted_seconds": job.evicted_seconds,
         }
-        told = Job(
+        value = Job(
             name=job.trace.name,
             project_id=job.trace.project,
             user_id=job.trace.user,
@@ -169,5 +174,5 @@ class Production:
             **{name: value for name, value in history.items() if name in _JOB_FIELDS},
         )
         if not job.running:
-            return told
-        return replace(told, status=JobStatus.RUNNING, tier=0, charged=amounts, started_at=job.started)
+            return value
+        return replace(value, status=JobStatus.RUNNING, tier=0, charged=amounts, started_at=job.started)

@@ -1,8 +1,4 @@
-"""Synthetic jobs to measure the scheduler with: projects of different weights, jobs of many shapes, a full pool.
-
-Layer: scheduler, pure; randomness comes in as `draw`, numbers from 0 to 1. The load goes on by `step`: the plan is
-carried out, and a few jobs come, end and are cancelled.
-"""
+"""Synthetic jobs to benchmark the scheduler: projects of different weights, jobs of many shapes, a full pool."""
 
 from __future__ import annotations
 
@@ -13,9 +9,9 @@ from dataclasses import replace
 from quota import Policy
 from scheduler import Job, JobStatus, Plan, Snapshot, Verdict
 
-_KINDS = ("v4", "v5e")
+_RESOURCE_TYPES = ("v4", "v5e")
 _SIZES = (8, 16, 32, 64, 128, 256)
-# Of a hundred jobs, how many ask for each size but the last, or a smaller one.
+# Cumulative percentages of the sizes but the last.
 _BORDERS = (52, 72, 84, 92, 97)
 _USERS_PER_PROJECT = 20
 _TICK_SECONDS = 10.0
@@ -23,43 +19,41 @@ _DAY_SECONDS = 86_400.0
 
 
 class SyntheticLoad:
-    """Jobs that wait and run.
-
-    Attributes:
-        now: The instant of the next decision.
-    """
+    """Waiting and running jobs; `now` is the instant of the next decision."""
 
     def __init__(self, *, pending: int, projects: int, running: int, draw: Callable[[], float]) -> None:
-        """`running` jobs fill the pool exactly; `pending` more wait."""
+        """`running` jobs fill the pool exactly; `pending` more wait. `draw` gives uniform numbers in [0, 1)."""
         self.now = 30 * _DAY_SECONDS
         self._draw = draw
         self._number = 0
         self._projects = [f"project-{number}" for number in range(projects)]
         self._shapes: dict[tuple[str, int], Mapping[str, int]] = {
-            (kind, size): {kind: size} for kind in _KINDS for size in _SIZES
+            (resource, size): {resource: size} for resource in _RESOURCE_TYPES for size in _SIZES
         }
         self._jobs: dict[str, Job] = {}
         for _ in range(running):
             self._run(self._new_job(age=7 * _DAY_SECONDS))
-        totals = dict.fromkeys(_KINDS, _SIZES[-1])
-        for kind in _KINDS:
-            totals[kind] = max(totals[kind], sum(job.charged.get(kind, 0) for job in self._jobs.values()))
+        totals = dict.fromkeys(_RESOURCE_TYPES, _SIZES[-1])
+        for resource in _RESOURCE_TYPES:
+            totals[resource] = max(totals[resource], sum(job.charged.get(resource, 0) for job in self._jobs.values()))
         self._policy = Policy(
             tiers=(totals,),
-            weights={project: dict.fromkeys(_KINDS, 1.0 + number % 4) for number, project in enumerate(self._projects)},
+            weights={
+                project: dict.fromkeys(_RESOURCE_TYPES, 1.0 + number % 4)
+                for number, project in enumerate(self._projects)
+            },
             members={project: (f"user-{number}-[0-9]+",) for number, project in enumerate(self._projects)},
         )
         for _ in range(pending):
             self._add(self._new_job(age=2 * _DAY_SECONDS))
 
     def snapshot(self) -> Snapshot:
-        """What the scheduler is to decide on."""
         return Snapshot(policy=self._policy, jobs=(*self._jobs.values(),))
 
     def step(self, plan: Plan, *, changes: int) -> None:
-        """Carries out the plan, and then lets so many jobs each come, end and be cancelled; a tick passes.
+        """Apply the plan, then let `changes` jobs each come, end and be canceled; a tick passes.
 
-        What the plan evicts is gone by the next decision and waits again.
+        Evicted jobs wait again at the next decision.
         """
         for decision in plan.acting:
             if decision.verdict is Verdict.START:
@@ -86,15 +80,15 @@ class SyntheticLoad:
 
     def _new_job(self, *, age: float) -> Job:
         self._number += 1
-        project = int(self._draw() ** 1.5 * len(self._projects))  # some ask for more than others
+        project = int(self._draw() ** 1.5 * len(self._projects))  # some ask more than others
         user = int(self._draw() * _USERS_PER_PROJECT)
         size = _SIZES[bisect_right(_BORDERS, self._draw() * 100)]
-        kind = _KINDS[self._draw() < 0.3]
+        resource = _RESOURCE_TYPES[self._draw() < 0.3]
         return Job(
             name=f"job-{self._number:07d}",
             project_id=self._projects[project],
             user_id=f"user-{project}-{user}",
             priority=1 + int(self._draw() * 5),
             queued_at=self.now - age * self._draw(),
-            demand=self._shapes[kind, size],
+            demand=self._shapes[resource, size],
         )

@@ -13,7 +13,7 @@ _COLUMNS = ("job_id", "project", "submit_s", "duration_s", "chips")
 
 
 class TraceError(ValueError):
-    """The trace is not what it should be; the message names the line."""
+    """The trace is invalid; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class TraceJob:
     Attributes:
         submit: Seconds since the beginning of the trace, or of the window once it is cut.
         duration: Seconds of work it needs.
-        chips: How many it holds while it runs.
-        user: Whose it is; empty where the trace does not tell.
+        chips: Chips it holds while it runs.
+        user: Empty if the trace does not say.
     """
 
     name: str
@@ -37,14 +37,14 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What is replayed.
+    """The part of a trace to replay.
 
     Attributes:
         jobs: In order of submission; instants count from the window's beginning.
-        seconds: Its length; yardsticks that are integrals stop there.
+        seconds: Its length; metrics that are integrals stop there.
         pool: Chips.
         entitlements: Chips by project, floor(share x pool).
-        shares: Part of the pool by project; they add up to at most 1.
+        shares: Fraction of the pool by project, at most 1 in total.
     """
 
     jobs: Sequence[TraceJob]
@@ -55,10 +55,10 @@ class Window:
 
 
 def read(lines: Iterable[str]) -> list[TraceJob]:
-    """Reads the CSV form: a header, then `job_id, project, user, submit_s, duration_s, chips` in any order.
+    """Read CSV: a header, then `job_id, project, user, submit_s, duration_s, chips` in any order.
 
     Raises:
-        TraceError: a column is missing, a value is none, or two jobs have the same id.
+        TraceError: a column or value is missing or invalid, or two jobs have the same id.
     """
     rows = csv.DictReader(lines)
     missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
@@ -82,11 +82,11 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
             raise TraceError(f"line {rows.line_num} of the trace: {error}") from error
         if not (0 <= job.submit < float("inf") and 0 < job.duration <= _DURATION_MAX and job.chips > 0 and job.name):
             raise TraceError(
-                f"line {rows.line_num} of the trace: a job needs an id, an instant, chips above 0, and a duration "
-                "above 0 and of ten years at most"
+                f"line {rows.line_num} of the trace: a job needs a job_id, submit_s of at least 0, chips above 0, and "
+                "duration_s above 0 and at most ten years"
             )
         if job.name in names:
-            raise TraceError(f"line {rows.line_num} of the trace: the job_id {job.name!r} occurs twice")
+            raise TraceError(f"line {rows.line_num} of the trace: duplicate job_id {job.name!r}")
         names.add(job.name)
         jobs.append(job)
     return jobs
@@ -95,8 +95,8 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
 def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: float, days: float, load: float) -> Window:
     """The jobs submitted in the window, and those that would still run at its beginning with infinite capacity.
 
-    The latter enter at the beginning with what is left of their duration. Jobs of projects without a share are left
-    out. The pool is sized so that the chip-seconds demanded are `load` times those that there are.
+    The latter enter at the beginning with their remaining duration. Jobs of projects without a share are left out. The
+    pool is sized so that the demanded chip-seconds are `load` times the available ones.
 
     Raises:
         TraceError: the window is empty.
@@ -109,7 +109,7 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
         left = min(job.duration, job.submit + job.duration - begin)
         kept.append(replace(job, submit=max(0.0, job.submit - begin), duration=left))
     if not kept:
-        raise TraceError(f"no job of a project with a share falls into days {start_day:g} to {start_day + days:g}")
+        raise TraceError(f"no job of a project with a share in days {start_day:g} to {start_day + days:g}")
     demanded = sum(job.chips * min(job.duration, length - job.submit) for job in kept)
     pool = max(1, round(demanded / (load * length)))
     return Window(
@@ -122,25 +122,20 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
 
 
 def fitting(window: Window) -> Window:
-    """The window without the jobs that are larger than the pool: no policy could ever run them.
-
-    The pool stays as it is, although they were part of the load that it was sized for.
+    """The window without jobs larger than the pool, which no policy could run. The pool stays as it is.
 
     Raises:
         TraceError: nothing is left.
     """
     jobs = [job for job in window.jobs if job.chips <= window.pool]
     if not jobs:
-        raise TraceError(f"every job of the window asks for more than the pool, which has {window.pool} chips")
+        raise TraceError(f"every job in the window needs more than the pool's {window.pool} chips")
     return replace(window, jobs=jobs)
 
 
 def jittered(jobs: Iterable[TraceJob], seconds: float, draw: Callable[[], float]) -> list[TraceJob]:
-    """A copy in which every job comes up to `seconds` earlier or later.
+    """A copy in which every job arrives up to `seconds` earlier or later, to measure luck.
 
-    What differs between the results of such copies is luck.
-
-    Args:
-        draw: Gives numbers from 0 to 1, evenly spread.
+    `draw` gives uniform numbers from 0 to 1.
     """
     return [replace(job, submit=max(0.0, job.submit + (2.0 * draw() - 1.0) * seconds)) for job in jobs]

@@ -1,4 +1,4 @@
-"""The yardsticks: what a replay did for owners, for borrowers, and with the chips."""
+"""Metrics of a replay for owners, borrowers and chip usage."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _RHO_LIMIT = 1.05
 
 
 def measure(outcome: Outcome, private: Mapping[str, float], *, demanded: Window | None = None) -> dict[str, float]:
-    """All yardsticks of one replay by name.
+    """All metrics of one replay by name.
 
-    Waits, slowdowns and rho are those of the jobs that ended; `unfinished` tells of others.
+    Waits, slowdowns and rho cover the jobs that ended; see `unfinished` for the others.
 
     Args:
-        private: Job completion time by name under hard private quotas, for `rho_violation_fraction`. Jobs that are not
-            in it are left out of that one.
-        demanded: The window with the jobs that were left out of the replay because the policy could never run them;
-            `eff` holds what was done against it.
+        private: Job completion time by name under hard private quotas, for `rho_violation_fraction`. Jobs without one
+            are left out of it.
+        demanded: The window including jobs left out of the replay as too large; the base of `eff`.
     """
     window = outcome.window
     jobs = [job for job in outcome.jobs if job.end >= 0]
@@ -58,7 +57,7 @@ def measure(outcome: Outcome, private: Mapping[str, float], *, demanded: Window 
 
 
 def spread(measurements: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
-    """The mean and the standard deviation (of a sample; 0 of a single one) of each yardstick over several replays."""
+    """The mean and the sample standard deviation (0 for a single replay) of each metric over several replays."""
     means = {name: _mean([one[name] for one in measurements]) for name in measurements[0]}
     deviations = {}
     for name, mean in means.items():
@@ -68,7 +67,7 @@ def spread(measurements: Sequence[Mapping[str, float]]) -> tuple[dict[str, float
 
 
 def unfinished(outcome: Outcome) -> list[ReplayJob]:
-    """The jobs that the policy never ran to their end."""
+    """The jobs that never ended."""
     return [job for job in outcome.jobs if job.end < 0]
 
 
@@ -78,15 +77,15 @@ def completion_times(outcome: Outcome) -> dict[str, float]:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """The nearest-rank percentile of a sorted sequence; 0 of an empty one."""
+    """The nearest-rank percentile of a sorted sequence; 0 if empty."""
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
 
 def useful_at_most(window: Window) -> float:
     """Chip-seconds that no policy can exceed: min over s of A(s) + P(T - s).
 
-    A(s) is what infinite capacity would have done by s. It is piecewise linear with a slope of the chips that would
-    run, so the minimum lies where that slope crosses P: at an arrival, an end, or a border.
+    A(s) is what infinite capacity would have done by s. It is piecewise linear with the running chips as slope, so the
+    minimum is where the slope crosses P: at an arrival, an end, or a border.
     """
     events = sorted(
         [(job.submit, job.chips) for job in window.jobs]

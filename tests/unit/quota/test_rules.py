@@ -10,7 +10,7 @@ import pytest
 import quota
 from quota import Policy, ProjectRules
 from quota.diff import describe, difference
-from quota.rules_in_words import written
+from quota.rules_in_words import rule_values
 from quota.rules_reading import KEYS
 
 BASE = """\
@@ -258,12 +258,12 @@ Rules
 
 def test_every_rule_is_written_as_the_file_has_it() -> None:
     rules = load(EVERYTHING).rules("research")
-    found = written(rules)
+    found = rule_values(rules)
     assert json.loads(json.dumps(found)) == found
     assert {key.partition(".")[0] for key in found} == set(KEYS)
     assert found["minimum_runtime_minutes"] == 2.5
     assert found["lending_limit.v4"] == 20
-    assert written(ProjectRules())["maximum_runtime_hours"] is None
+    assert rule_values(ProjectRules())["maximum_runtime_hours"] is None
 
 
 # -- differences -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from quota import ProjectRules
 from scheduler import ReasonCode, Snapshot, Verdict, schedule
 from scheduler.decide.shares import Shares
-from scheduler.decide.user_order import Turns
+from scheduler.decide.user_order import UserOrder
 from scheduler.decide.victims import Victims
 from tests.support.scheduler_jobs import decision
 from tests.support.scheduler_pools import NOW, code, pass_over, pending, policy, running, stopping, verdicts
@@ -103,7 +103,7 @@ def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
     shares = Shares(policy())
     borrowers = {"a": {"r": running("r", "a", 24), "s": running("s", "a", 16)}}
     shares.hold("a", (("v4", 40),))
-    victims = Victims(policy(), shares, borrowers, NOW, Turns(policy()))
+    victims = Victims(policy(), shares, borrowers, NOW, UserOrder(policy()))
     assert victims.for_owner({"v4": 41}) is None
     # The first one takes the project to its entitlement, so the second is safe.
     assert victims.for_owner({"v4": 25}) is None
@@ -111,7 +111,7 @@ def test_victims_that_do_not_cover_the_claim_are_not_chosen_at_all() -> None:
     assert chosen is not None and [job.name for job in chosen] == ["s"]
     smaller = policy(48)  # now it does so to the unit
     shares = Shares(smaller, {"a": {"v4": 40}})
-    assert Victims(smaller, shares, borrowers, NOW, Turns(smaller)).for_owner({"v4": 17}) is None
+    assert Victims(smaller, shares, borrowers, NOW, UserOrder(smaller)).for_owner({"v4": 17}) is None
 
 
 def test_capacity_that_was_freed_for_a_claim_is_kept_from_third_jobs() -> None:

@@ -27,7 +27,7 @@ def test_a_job_is_charged_from_its_tier_upwards() -> None:
     pool, empty = Capacity([{V4: 8}, {V4: 4}, {V4: 2}]), Capacity([{V4: 8}, {V4: 4}, {V4: 2}])
     pool.take(((V4, 8),), 1)
     # Of the first tier 4 must stay: the two of them have 12.
-    assert [pool.room(V4, tier) for tier in range(3)] == [4, 4, 6]
+    assert [pool.available(V4, tier) for tier in range(3)] == [4, 4, 6]
     assert [pool.best_tier(((V4, amount),), empty) for amount in (4, 5, 6, 7)] == [0, 2, 2, 2]
     assert (pool.free(V4), pool.fits(((V4, 6),)), pool.fits(((V4, 7),))) == (6, True, False)
     copy = pool.copy()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import ReasonCode
-from scheduler.decide.cooldown import pause_seconds, rests, rests_until
+from scheduler.decide.cooldown import cooldown_seconds, cooldown_until, in_cooldown
 from tests.support.scheduler_jobs import decision
 from tests.support.scheduler_pools import NOW, code, pass_over, pending, policy, running, stopping, verdicts
 
@@ -21,16 +21,16 @@ VAIN = {"evictions": 2, "futile_evictions": 2, "evicted_at": NOW - HOUR, "evicte
 def test_the_rest_doubles_and_is_never_longer_than_a_day(futile: int, hours: float) -> None:
     lost = 5.0 * HOUR * futile
     job = pending("x", "a", 8, evictions=futile, futile_evictions=futile, evicted_at=100.0, evicted_seconds=lost)
-    assert pause_seconds(job) == hours * HOUR
-    assert rests_until(job) == 100.0 + hours * HOUR
-    assert (rests(job, 100.0 + hours * HOUR - 1), rests(job, 100.0 + hours * HOUR)) == (True, False)
+    assert cooldown_seconds(job) == hours * HOUR
+    assert cooldown_until(job) == 100.0 + hours * HOUR
+    assert (in_cooldown(job, 100.0 + hours * HOUR - 1), in_cooldown(job, 100.0 + hours * HOUR)) == (True, False)
 
 
 @pytest.mark.parametrize(("futile", "minutes"), [(2, 5), (3, 10), (4, 20)])
 def test_who_lost_minutes_rests_for_minutes(futile: int, minutes: int) -> None:
     lost = 300.0 * futile
     job = pending("x", "b", 64, evictions=futile, futile_evictions=futile, evicted_at=NOW, evicted_seconds=lost)
-    assert pause_seconds(job) == minutes * 60.0
+    assert cooldown_seconds(job) == minutes * 60.0
     waits = pass_over(policy(), job, running("r", "a", 1))
     assert code(waits, "x") is ReasonCode.WAITING_FOR_POOL
     assert code(pass_over(policy(), job), "x") is ReasonCode.BACKOFF
@@ -40,7 +40,7 @@ def test_who_lost_minutes_rests_for_minutes(futile: int, minutes: int) -> None:
 
 def test_a_job_that_saves_its_work_never_rests_however_often_it_is_stopped() -> None:
     job = pending("x", "b", 64, evictions=50, futile_evictions=1, evicted_at=NOW)
-    assert rests_until(job) is None
+    assert cooldown_until(job) is None
     assert verdicts(pass_over(policy(), job)) == {"x": "start"}
 
 

@@ -11,8 +11,8 @@ import pytest
 from quota import Policy
 from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Snapshot
-from scheduler.simulation.durations import Durations, WorkKind
-from scheduler.simulation.forecast import AHEAD_MAX, DRAWS_MIN, Eta, forecast
+from scheduler.simulation.durations import Durations, JobProfile
+from scheduler.simulation.forecast import DRAWS_MIN, JOBS_AHEAD_MAX, Eta, forecast
 from scheduler.simulation.future import Future
 
 NOW = 100_000.0
@@ -54,7 +54,7 @@ def tell(
     jobs: list[Job],
     *asked: str,
     declared: Mapping[str, float] | None = None,
-    history: list[tuple[WorkKind, float]] | None = None,
+    history: list[tuple[JobProfile, float]] | None = None,
     decisions_max: int = 10_000,
     policy: Policy = POLICY,
     held: bool = False,
@@ -159,8 +159,12 @@ def test_more_decisions_than_allowed_are_not_made() -> None:
 
 
 def test_behind_too_many_jobs_nobody_can_tell() -> None:
-    jobs = [job("r", 16, running_for=0)] + [job(f"q{n}", 16, priority=1) for n in range(AHEAD_MAX + 1)] + [job("w", 16)]
-    assert f"{AHEAD_MAX + 1} jobs are ahead of it" in tell(jobs, "w", declared={"r": HOUR})["w"].why
+    jobs = (
+        [job("r", 16, running_for=0)]
+        + [job(f"q{n}", 16, priority=1) for n in range(JOBS_AHEAD_MAX + 1)]
+        + [job("w", 16)]
+    )
+    assert f"{JOBS_AHEAD_MAX + 1} jobs are ahead of it" in tell(jobs, "w", declared={"r": HOUR})["w"].why
 
 
 def test_a_smaller_job_behind_it_may_pass_and_delay_it() -> None:
@@ -170,7 +174,7 @@ def test_a_smaller_job_behind_it_may_pass_and_delay_it() -> None:
 
 
 def test_the_same_arguments_give_the_same_answer_in_whatever_order_the_jobs_come() -> None:
-    history = [(WorkKind("a", "u-a", (("v4", 16),)), HOUR * n) for n in range(1, 9)]
+    history = [(JobProfile("a", "u-a", (("v4", 16),)), HOUR * n) for n in range(1, 9)]
     jobs = [job("r", 16, running_for=0), job("x", 16, priority=1), job("w", 16)]
     first = tell(jobs, "w", history=history)
     assert tell(jobs[::-1], "w", history=history) == first
@@ -182,8 +186,8 @@ def test_the_same_arguments_give_the_same_answer_in_whatever_order_the_jobs_come
 # -- durations ---------------------------------------------------------------------------------------------------------
 
 
-def kind(project: str = "a", user: str = "u-a", chips: int = 8) -> WorkKind:
-    return WorkKind(project, user, (("v4", chips),))
+def kind(project: str = "a", user: str = "u-a", chips: int = 8) -> JobProfile:
+    return JobProfile(project, user, (("v4", chips),))
 
 
 def totals(known: Durations, asked: Job, age: float = 0.0) -> tuple[float, ...] | None:

@@ -6,7 +6,7 @@ import random
 
 from quota import Policy
 from scheduler import JobStatus, Plan, Snapshot, schedule
-from scheduler.simulation.durations import Durations, WorkKind
+from scheduler.simulation.durations import Durations, JobProfile
 from scheduler.simulation.forecast import Eta, forecast
 from scheduler.simulation.replay.engine import Replay
 from scheduler.simulation.replay.production import Production
@@ -57,12 +57,12 @@ class Watched:
         return schedule(snapshot, now)
 
 
-def history(rng: random.Random, jobs: int) -> list[tuple[WorkKind, float]]:
+def history(rng: random.Random, jobs: int) -> list[tuple[JobProfile, float]]:
     """What earlier jobs took, all of the same distributions."""
     past = []
     for _ in range(jobs):
         chips, project = rng.choice(sorted(KINDS)), rng.choice(sorted(SHARES))
-        past.append((WorkKind(project, f"u-{project}", (("v4", chips),)), duration(rng, chips)))
+        past.append((JobProfile(project, f"u-{project}", (("v4", chips),)), duration(rng, chips)))
     return past
 
 

@@ -51,8 +51,10 @@ def yardsticks(policy: ReplayPolicy, over: Window = LENT, *, checkpoint: float =
 class Scripted:
     """Does what it is told at each tick; else nothing."""
 
-    def __init__(self, script: dict[float, tuple[Sequence[int], Sequence[int]]], *, restless: bool = False) -> None:
-        self.restless = restless
+    def __init__(
+        self, script: dict[float, tuple[Sequence[int], Sequence[int]]], *, time_dependent: bool = False
+    ) -> None:
+        self.time_dependent = time_dependent
         self._script = script
         self.asked: list[float] = []
 
@@ -110,7 +112,7 @@ def test_what_lies_behind_the_window_is_no_part_of_an_integral() -> None:
     assert found["share_deficit_total"] == pytest.approx(2400 / (2400 + 2 * 2400))
     # It began in the window, so it counts although it ended behind.
     assert found["owner_return_max_s"] == 2400
-    stopped_late = Scripted({0: ((), (0,)), 3000: ((0,), (1,)), 4800: ((), (0,))}, restless=True)
+    stopped_late = Scripted({0: ((), (0,)), 3000: ((0,), (1,)), 4800: ((), (0,))}, time_dependent=True)
     outcome = replay(stopped_late, late)
     assert outcome.jobs[0].evictions == 1
     assert outcome.preemptions == outcome.wasted == 0
@@ -118,7 +120,7 @@ def test_what_lies_behind_the_window_is_no_part_of_an_integral() -> None:
 
 def test_a_project_within_its_share_that_is_stopped_is_counted() -> None:
     over = window(job("a1", 0, 1200, 2), job("b1", 0, 1200, 2))
-    found = yardsticks(Scripted({0: ((), (0, 1)), 600: ((0,), ()), 1200: ((), (0,))}, restless=True), over)
+    found = yardsticks(Scripted({0: ((), (0, 1)), 600: ((0,), ()), 1200: ((), (0,))}, time_dependent=True), over)
     assert found["in_quota_evictions"] == 1
 
 
@@ -127,13 +129,13 @@ def test_a_job_stopped_three_times_without_a_new_checkpoint_is_livelocked() -> N
     script: dict[float, tuple[Sequence[int], Sequence[int]]] = {0.0: ((), (0,))}
     for number in range(3):
         script |= {1200.0 * number + 600: ((0,), ()), 1200.0 * number + 1200: ((), (0,))}
-    outcome = replay(Scripted(script, restless=True), over)
+    outcome = replay(Scripted(script, time_dependent=True), over)
     (a1,) = outcome.jobs
     assert (a1.evictions, a1.most_futile, a1.evicted_at) == (3, 3, 3000)
     assert a1.evicted_seconds == 3 * 600
     assert measure(outcome, {})["livelocked_jobs"] == 1
     saved = Scripted({0: ((), (0,)), 1200: ((0,), (0,)), 1800: ((0,), (0,))})
-    saved.restless = True
+    saved.time_dependent = True
     (a1,) = replay(saved, over).jobs
     # The first stop came with a checkpoint, the second after 300 s of work.
     assert (a1.futile, a1.most_futile, a1.end) == (1, 1, 1800 + 300 + 1800)
@@ -170,8 +172,8 @@ def test_several_replays_are_told_as_mean_and_deviation() -> None:
 
 
 def test_a_policy_that_starts_nothing_ends_the_replay_and_its_jobs_are_told() -> None:
-    for restless in (False, True):
-        policy = Scripted({}, restless=restless)
+    for time_dependent in (False, True):
+        policy = Scripted({}, time_dependent=time_dependent)
         outcome = replay(policy)
         assert [one.trace.name for one in unfinished(outcome)] == ["a1", "b1"]
         assert policy.asked[0] == 0.0
@@ -183,7 +185,7 @@ def test_a_policy_that_starts_nothing_ends_the_replay_and_its_jobs_are_told() ->
 
 def test_a_job_that_is_stopped_over_and_over_ends_the_replay() -> None:
     class Cruel:
-        restless = True
+        time_dependent = True
 
         def decide(self, state: State, now: float, /) -> Sequence[Round]:
             running = [0] if state.jobs[0].running else []
