@@ -77,7 +77,7 @@ class FaultRule(BaseModel):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last of the matching requests that can be hit, counted from 1."""
+        """The first and last matching request that can be hit, counted from 1."""
         first, _, last = self.nth.partition("-")
         return (int(first), int(last or first)) if first else (1, 1 << 62)
 
@@ -87,13 +87,9 @@ _FIELDS = "|".join(FaultRule.model_fields)
 
 
 def parse_flag(text: str) -> FaultRule:
-    """Reads `FAULT[,FIELD=VALUE...]`; a comma in a path is part of it unless a field's name follows.
-
-    Raises:
-        Refused: it says what is wrong.
-    """
+    """Parse `FAULT[,FIELD=VALUE...]`; a comma in a path is part of it unless a field's name follows. Raises Refused."""
     fault, *assignments = re.split(rf",(?=(?:{_FIELDS})=)", text)
-    if "," in fault:  # the fault itself has none, so what follows it is no field
+    if "," in fault:  # the fault itself has no field name
         fault, wrong = fault.split(",", 1)
         names = ", ".join(name for name in FaultRule.model_fields if name != "fault")
         raise Refused(f"--fault={text}: {wrong!r} is no FIELD=VALUE; the fields are {names}")
@@ -105,11 +101,7 @@ def parse_flag(text: str) -> FaultRule:
 
 
 def parse_json(data: bytes) -> list[FaultRule]:
-    """Reads a JSON list of rules.
-
-    Raises:
-        Refused: it says what is wrong.
-    """
+    """Parse a JSON list of rules. Raises Refused."""
     try:
         rules = _RULES.validate_json(data)
     except ValidationError as error:

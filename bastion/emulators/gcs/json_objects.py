@@ -1,7 +1,4 @@
-"""The methods of objects of the JSON API, but for `insert`.
-
-Layer: emulator.
-"""
+"""The object methods of the JSON API, except `insert`."""
 
 from __future__ import annotations
 
@@ -68,7 +65,7 @@ def get_media(call: Call, bucket: str, name: str) -> Response:
 
 
 def _check_live(call: Call, bucket: str, name: str) -> None:
-    """Refuses a read of a soft-deleted object: this endpoint keeps none."""
+    """Refuse reads of soft-deleted objects, which this endpoint does not keep."""
     if call.parameters.flag("softDeleted"):
         call.buckets.open(bucket)
         raise NoSuchObject(f"No such object: {bucket}/{name}: no deleted object is kept here")
@@ -116,7 +113,7 @@ def list_objects(call: Call, bucket: str) -> Response:
 
 
 def _check_delimiter(parameters: Parameters) -> None:
-    """Holds the delimiter against the parameters that allow only a slash."""
+    """Check the delimiter against parameters that allow only a slash."""
     delimiter = parameters.get("delimiter")
     if parameters.get("matchGlob") and delimiter not in ("", "/"):
         raise invalid("A listing with matchGlob must have the delimiter '/' or none.")
@@ -125,7 +122,7 @@ def _check_delimiter(parameters: Parameters) -> None:
 
 
 def _wanted_of_items(fields: str) -> frozenset[str] | None:
-    """Which fields of the items a listing needs at all; None: every one."""
+    """The fields of items that a listing needs; None: all."""
     wanted = projection(fields)
     return None if wanted is None or "*" in wanted else names(wanted.get("items", {}))
 
@@ -189,9 +186,9 @@ def _copy(call: Call, source: tuple[str, str], destination: tuple[str, str], doc
 
 
 def move_to(call: Call, bucket: str, source: str, name: str) -> Response:
-    """Answers `POST /b/BUCKET/o/OBJECT/moveTo/o/OBJECT`: a copy, then the end of the source.
+    """Answer `POST /b/BUCKET/o/OBJECT/moveTo/o/OBJECT`: copy, then delete the source.
 
-    Not atomic as the service's: for a moment both are there. A source that is written anew in that moment stays.
+    Unlike in the service this is not atomic: both exist for a moment. A source that is rewritten meanwhile stays.
     """
     if source == name:
         raise invalid("The source and the destination of a move are the same object.")
@@ -212,10 +209,10 @@ def move_to(call: Call, bucket: str, source: str, name: str) -> Response:
 
 
 def rewrite_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
-    """Answers `POST /b/B/o/O/rewriteTo/b/B/o/O`.
+    """Answer `POST /b/B/o/O/rewriteTo/b/B/o/O`.
 
-    One call copies everything, unless the client limits a call (`maxBytesRewrittenPerCall`): then the answers count up
-    as the service's would, the token says which generation they are about, and the last call copies.
+    One call copies everything. With `maxBytesRewrittenPerCall` the answers count like the service's, the token names
+    the generation, and the last call copies.
     """
     document = call.document()
     parameters = call.parameters
