@@ -40,23 +40,23 @@ _DELETABLE = {
 
 
 class NodeKeeper(Protocol):
-    """What the queue needs of whoever keeps the nodes. Called under the ledger's lock; returns at once."""
+    """What the queue needs of the owner of the nodes. Called under the ledger's lock; returns at once."""
 
     def boot(self, name: str) -> None:
-        """Begins to bring up a node that is in the ledger."""
+        """Start to boot a node that is in the ledger."""
 
     def reboot(self, name: str) -> None:
-        """Ends a node's hosts and brings up new ones."""
+        """End a node's hosts and boot new ones."""
 
     def end(self, name: str) -> None:
-        """Begins the end of a node; it leaves the ledger when it is gone."""
+        """Start to end a node; it leaves the ledger when it is gone."""
 
 
 class Queue:
-    """All queued resources of one emulator. Thread-safe.
+    """All queued resources of one emulator; thread-safe.
 
     Args:
-        wait_seconds: How long each waits for resources at least.
+        wait_seconds: Minimum wait of each for resources.
     """
 
     def __init__(
@@ -109,16 +109,12 @@ class Queue:
             return operation
 
     def get(self, name: str) -> QueuedRecord:
-        """The queued resource of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
+        """The queued resource of that name; raises ApiError (NOT_FOUND)."""
         with self._ledger.lock:
             return self._ledger.queued(name)
 
     def list(self, location: str) -> list[QueuedRecord]:
-        """Those of a location in order of their names; the zone `-` means every zone of the project."""
+        """The queued resources of a location, sorted by name; the zone `-` means all zones of the project."""
         found = [queued for queued in self._ledger.queued_resources if in_location(queued.location, location)]
         return sorted(found, key=lambda queued: queued.name)
 
@@ -191,7 +187,7 @@ class Queue:
     # ---- what happens to it
 
     def fail(self, name: str, code: int, message: str) -> None:
-        """A node of it could not be made: it fails, and its other nodes end. The caller holds the ledger's lock."""
+        """Fail after one of its nodes could not be made, and end the others. The caller holds the ledger's lock."""
         queued = self._ledger.find_queued(name)
         if queued is None or queued.state in (QueuedState.FAILED, QueuedState.DELETING):
             return
@@ -202,14 +198,14 @@ class Queue:
             self._keeper.end(node.name)
 
     def delete_all(self) -> None:
-        """The emulator's orderly end: everything goes, whatever state it is in."""
+        """Delete everything, in any state, at the emulator's orderly end."""
         with self._ledger.lock:
             for queued in self._ledger.queued_resources:
                 if queued.state is not QueuedState.DELETING:
                     self._begin_delete(queued)
 
     def step(self) -> None:
-        """Moves everything on that can move."""
+        """Advance everything that can advance."""
         with self._ledger.lock:
             before = self._ledger.queued_resources
             for queued in sorted(before, key=lambda queued: queued.created):
@@ -229,11 +225,11 @@ class Queue:
             case QueuedState.PROVISIONING:
                 nodes = self._ledger.nodes_of(queued)
                 if len(nodes) == len(queued.nodes) and all(node.state is NodeState.READY for node in nodes):
-                    # In this order: who sees the operation done sees the state, too.
+                    # In this order: whoever sees the operation done also sees the state.
                     self._ledger.change_queued(queued.name, state=QueuedState.ACTIVE)
                     self._ledger.finish(queued.reset_operation)
             case QueuedState.SUSPENDING:
-                # A pre-empted node stays in sight; it is over when its hosts are.
+                # A preempted node stays visible; it is over when its hosts are.
                 nodes = self._ledger.nodes_of(queued)
                 taken = all(node.state is NodeState.PREEMPTED for node in nodes)
                 if taken and not any(host.alive for node in nodes for host in node.hosts):
@@ -243,10 +239,10 @@ class Queue:
                     self._ledger.drop_queued(queued.name)
                     self._ledger.finish(queued.delete_operation)
             case _:
-                pass  # ACTIVE, FAILED and SUSPENDED last until something happens to them
+                pass  # ACTIVE, FAILED and SUSPENDED last until an event
 
     def _serve(self, queued: QueuedRecord, now: float) -> None:
-        """Gives a waiting queued resource its nodes, if its time has come and they are there."""
+        """Give a waiting queued resource its nodes, if its time has come and there is capacity."""
         if queued.valid_until is not None and now >= queued.valid_until:
             message = "The queued resource's 'valid until' start timing constraint expired before it was provisioned"
             return self.fail(queued.name, Code.DEADLINE_EXCEEDED, message)
