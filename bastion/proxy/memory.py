@@ -1,7 +1,7 @@
 """How much memory the buffers of uploads and downloads take, all together.
 
-Layer: proxy. A buffer is as large as is useful while few are in use, and smaller while many are. So nobody waits for
-memory that another client's stalled connection holds, and the sum stays within a budget, but for the least of each.
+A buffer is as large as is useful while few are in use, and smaller while many are. So nobody waits for memory that
+another client's stalled connection holds, and the sum stays within a budget, but for the least of each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MemoryBudget:
         return self._free
 
     def borrow(self, *, most: int, least: int, step: int = SEGMENT_BYTES) -> int:
-        """Takes between `least` and `most` bytes: half of what is free, in steps; returns how many.
+        """Take between `least` and `most` bytes: half of what is free, in steps; returns how many.
 
         Whoever borrows gives back as much.
         """
@@ -77,13 +77,13 @@ class Gathering:
         return [gathered[at : at + SEGMENT_BYTES] for at in range(0, self.size, SEGMENT_BYTES)]
 
     def add(self, segment: memoryview) -> None:
-        """Copies a segment; none follows one that is not whole."""
+        """Copy a segment; none follows one that is not whole."""
         end = self.size + len(segment)
         self._memory[self.size : end] = segment
         self.size = end
 
     def clear(self) -> None:
-        """Begins anew, with more memory where there was not all that is useful."""
+        """Begin anew, with more memory where there was not all that is useful."""
         self.size = 0
         if self._borrowed == self._most:
             return

@@ -1,8 +1,8 @@
 """What the proxy remembers of objects that it has seen, so that the next read of one is a single request.
 
-Layer: proxy. Nothing is answered from memory alone: every read asks the service, on behalf of the client, and demands
-the generation that is remembered; what is out of date is found out then, and forgotten. Objects' keys stay in memory
-while they are remembered.
+Nothing is answered from memory alone: every read asks the service, on behalf of the client, and demands the generation
+that is remembered; what is out of date is found out then, and forgotten. Objects' keys stay in memory while they are
+remembered.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class KnownObjects:
             return known
 
     def remember(self, known: Known) -> Known:
-        """Keeps it, unless something newer of the same name is kept; returns it, opened if that was done before."""
+        """Keep it, unless something newer of the same name is kept; returns it, opened if that was done before."""
         place = known.bucket, known.name
         with self._lock:
             present = self._known.get(place)
@@ -206,7 +206,7 @@ class KnownObjects:
         return known
 
     def opened(self, known: Known, envelopes: Envelopes) -> Known:
-        """Keeps it with `opened`, if it is encrypted, and returns it so.
+        """Keep it with `opened`, if it is encrypted, and returns it so.
 
         Raises:
             EnvelopeBroken: as `Envelopes.open`, or the object is not as long as its envelope says.

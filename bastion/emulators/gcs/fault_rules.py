@@ -1,7 +1,7 @@
 """What a fault rule says: which requests, how often, and what happens to them.
 
-Layer: emulator. A rule is written as a flag, `503,method=POST,percent=5`, or as JSON, `{"fault": "503", "method":
-"POST", "percent": 5}`; both have the same fields.
+A rule is written as a flag, `503,method=POST,percent=5`, or as JSON, `{"fault": "503", "method": "POST", "percent":
+5}`; both have the same fields.
 """
 
 from __future__ import annotations

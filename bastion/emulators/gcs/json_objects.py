@@ -24,7 +24,7 @@ _REWRITE_QUANTUM_BYTES = 1024 * 1024
 
 
 def one_object(call: Call, bucket: str, name: str) -> Response:
-    """Answers a request for `/b/BUCKET/o/OBJECT`."""
+    """Answer a request for `/b/BUCKET/o/OBJECT`."""
     match call.method:
         case "GET" | "HEAD":
             if call.parameters.get("alt") == "media":
@@ -84,7 +84,7 @@ def _change(call: Call, bucket: str, name: str, change: Callable[[Attributes], A
 
 
 def list_objects(call: Call, bucket: str) -> Response:
-    """Answers `GET /b/BUCKET/o`."""
+    """Answer `GET /b/BUCKET/o`."""
     parameters = call.parameters
     page_size = parameters.number("maxResults") or _PAGE_MAX
     _check_delimiter(parameters)
@@ -128,7 +128,7 @@ def _wanted_of_items(fields: str) -> frozenset[str] | None:
 
 
 def compose(call: Call, bucket: str, name: str) -> Response:
-    """Answers `POST /b/BUCKET/o/OBJECT/compose`."""
+    """Answer `POST /b/BUCKET/o/OBJECT/compose`."""
     document = call.document()
     given = document.get("sourceObjects")
     if not isinstance(given, list) or not given:
@@ -166,7 +166,7 @@ def _optional_number(document: Json, name: str) -> int | None:
 
 
 def copy_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
-    """Answers `POST /b/B/o/O/copyTo/b/B/o/O`."""
+    """Answer `POST /b/B/o/O/copyTo/b/B/o/O`."""
     resource = _copy(call, source, destination, call.document())
     return call.answer_object(resource)
 

@@ -22,7 +22,7 @@ from bastion.storage_wire.unfinished import incomplete
 
 
 def upload(call: Call, bucket_name: str) -> Response:
-    """Answers a request below `/upload/.../b/BUCKET/o`."""
+    """Answer a request below `/upload/.../b/BUCKET/o`."""
     if "upload_id" in call.parameters:
         return _session(call)
     if call.method not in ("POST", "PUT"):

@@ -28,7 +28,7 @@ class Method:
 
     @property
     def read(self) -> Callable[[bytes], Any]:
-        """Parses a request."""
+        """Parse a request."""
         return _either(self.request, "deserialize", "FromString")
 
     @property

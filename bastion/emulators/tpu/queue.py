@@ -71,7 +71,7 @@ class Queue:
     # ---- what the API asks
 
     def create(self, new: NewQueuedResource) -> OperationRecord:
-        """Accepts a queued resource; its operation ends when it waits for resources.
+        """Accept a queued resource; its operation ends when it waits for resources.
 
         Raises:
             ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
@@ -119,7 +119,7 @@ class Queue:
         return sorted(found, key=lambda queued: queued.name)
 
     def delete(self, name: str, *, force: bool) -> OperationRecord:
-        """Accepts the end of a queued resource and its nodes; one that is being deleted gets the same operation again.
+        """Accept the end of a queued resource and its nodes; one that is being deleted gets the same operation again.
 
         Raises:
             ApiError: NOT_FOUND; FAILED_PRECONDITION: it has nodes and `force` is not set, or it is being suspended.
@@ -143,7 +143,7 @@ class Queue:
             return self._begin_delete(queued)
 
     def reset(self, name: str) -> OperationRecord:
-        """Accepts a new start of all nodes of an active queued resource: same names, new hosts.
+        """Accept a new start of all nodes of an active queued resource: same names, new hosts.
 
         Raises:
             ApiError: NOT_FOUND; FAILED_PRECONDITION: it is not active.
@@ -164,7 +164,7 @@ class Queue:
             return operation
 
     def check_node_delete(self, node: NodeRecord) -> None:
-        """Refuses to delete one node of several, or one whose queued resource is on its way to something.
+        """Refuse to delete one node of several, or one whose queued resource is on its way to something.
 
         Raises:
             ApiError: FAILED_PRECONDITION.
