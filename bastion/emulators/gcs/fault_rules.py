@@ -1,7 +1,6 @@
-"""What a fault rule says: which requests, how often, and what happens to them.
+"""Fault rules: which requests are hit, how often, and what happens.
 
-A rule is written as a flag, `503,method=POST,percent=5`, or as JSON, `{"fault": "503", "method": "POST", "percent":
-5}`; both have the same fields.
+A rule is a flag, `503,method=POST,percent=5`, or JSON with the same fields, `{"fault": "503", "method": "POST"}`.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ class FaultRule(BaseModel):
     """One rule.
 
     Attributes:
-        fault: A status that is answered before anything happens; `lost-reply` (it happens, then the connection ends
-            without an answer); `reset` (the connection is reset before anything happens); `reset-body` (in the middle
-            of the answer's body); `stall` (waits first); `slow` (both bodies trickle).
+        fault: A status, answered without effect; `lost-reply` (takes effect, then the connection ends without an
+            answer); `reset` (the connection is reset without effect); `reset-body` (in the middle of the answer's
+            body); `stall` (waits first); `slow` (both bodies are slow).
         method: `POST`; empty: any.
-        path: Regular expression that is searched for in the request's path and query, as they were sent; empty: any.
-        percent: How likely each matching request is hit.
+        path: Regular expression, searched for in the raw path and query; empty: any.
+        percent: Probability that a matching request is hit.
         nth: `3` or `3-5`: only these of the matching requests, counted from 1; empty: all.
-        times: After so many hits the rule is over; None: never.
+        times: Maximum number of hits; None: no limit.
         seconds: How long `stall` waits.
         then: What `stall` does after waiting: `go-on`, or `drop` the connection.
         rate: Bytes a second of `slow`.
-        after: Bytes of the body that `reset-body` lets through; None: half of it.
+        after: Bytes of the body before a `reset-body`; None: half of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

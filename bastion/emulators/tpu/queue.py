@@ -2,13 +2,13 @@
 
     ACCEPTED > WAITING_FOR_RESOURCES > PROVISIONING > ACTIVE > SUSPENDING > SUSPENDED, or FAILED; then DELETING
 
-Speaks neither gRPC nor protobuf; `queue_service.py` translates. Invariants:
+Independent of gRPC and protobuf; `queue_service.py` translates. Invariants:
 
-* `step` alone moves a queued resource on, from what the ledger says, so a restart needs nothing but a step.
-* A queued resource is served when its whole capacity is there: all its nodes or none. The oldest is asked first; one
-  that does not fit holds nobody up.
-* FAILED and SUSPENDED are ends: they keep their quota, and their name, until somebody deletes them.
-* It leaves the ledger only after the last of its nodes did.
+* Only `step` advances a queued resource, from the ledger's state, so a restart needs only a step.
+* A queued resource is served when capacity for all its nodes is there. The oldest comes first; one that does not fit
+  blocks nobody.
+* FAILED and SUSPENDED are final: they keep their quota and name until deleted.
+* It leaves the ledger after its last node.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from bastion.emulators.tpu.records import (
 )
 from bastion.emulators.tpu.requests import NewQueuedResource, check_queued
 
-# What may be deleted without `force`. The client's documentation names ACCEPTED, FAILED and SUSPENDED; the service's
-# own says that WAITING_FOR_RESOURCES took ACCEPTED's place.
+# States that can be deleted without `force`. The client's documentation names ACCEPTED, FAILED and SUSPENDED; the
+# service's says that WAITING_FOR_RESOURCES replaced ACCEPTED.
 _DELETABLE = {
     QueuedState.ACCEPTED,
     QueuedState.WAITING_FOR_RESOURCES,
@@ -119,10 +119,10 @@ class Queue:
         return sorted(found, key=lambda queued: queued.name)
 
     def delete(self, name: str, *, force: bool) -> OperationRecord:
-        """Accept the end of a queued resource and its nodes; one that is being deleted gets the same operation again.
+        """Accept the deletion of a queued resource and its nodes; repeated requests get the same operation.
 
         Raises:
-            ApiError: NOT_FOUND; FAILED_PRECONDITION: it has nodes and `force` is not set, or it is being suspended.
+            ApiError: NOT_FOUND; FAILED_PRECONDITION if it has nodes and `force` is not set, or it is being suspended.
         """
         with self._ledger.lock:
             queued = self._ledger.queued(name)
@@ -143,10 +143,10 @@ class Queue:
             return self._begin_delete(queued)
 
     def reset(self, name: str) -> OperationRecord:
-        """Accept a new start of all nodes of an active queued resource: same names, new hosts.
+        """Accept a restart of all nodes of an active queued resource: same names, new hosts.
 
         Raises:
-            ApiError: NOT_FOUND; FAILED_PRECONDITION: it is not active.
+            ApiError: NOT_FOUND; FAILED_PRECONDITION if it is not active.
         """
         with self._ledger.lock:
             queued = self._ledger.queued(name)
@@ -164,11 +164,7 @@ class Queue:
             return operation
 
     def check_node_delete(self, node: NodeRecord) -> None:
-        """Refuse to delete one node of several, or one whose queued resource is on its way to something.
-
-        Raises:
-            ApiError: FAILED_PRECONDITION.
-        """
+        """Raise ApiError (FAILED_PRECONDITION) for one node of several, or a queued resource in transition."""
         queued = self._ledger.find_queued(node.queued)
         if queued is None:
             return
