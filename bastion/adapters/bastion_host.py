@@ -46,7 +46,7 @@ _LAST_OUTPUT_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
+class _Gang:
     """`node.json`."""
 
     node_id: str
@@ -64,7 +64,7 @@ class BastionHostProvisioner:
     Args:
         directory: The gangs' folders; for this bastion only, on a local disk.
         interpreter: Python that has this package.
-        max_nodes: Limit; beyond it `create` raises `Stockout`.
+        max_gangs: Limit; beyond it `create` raises `Stockout`.
         delete_grace_seconds: Between SIGTERM and SIGKILL when deleting.
         host_identity: Of this machine and boot; see `bastion.processes.host_identity`.
     """
@@ -74,13 +74,13 @@ class BastionHostProvisioner:
         directory: Path,
         *,
         interpreter: str = sys.executable,
-        max_nodes: int = limits.BASTION_HOST_JOBS_MAX + limits.CLEANUP_COMMANDS_MAX,
+        max_gangs: int = limits.BASTION_HOST_JOBS_MAX + limits.CLEANUP_COMMANDS_MAX,
         delete_grace_seconds: float = DELETE_GRACE_SECONDS,
         host_identity: str | None = None,
     ) -> None:
         self._directory = directory
         self._interpreter = interpreter
-        self._max_nodes = max_nodes
+        self._max_gangs = max_gangs
         self._grace = delete_grace_seconds
         self._identity = host_identity or processes.host_identity()
         self._me = str(ProcessId.of(os.getpid()))
@@ -99,7 +99,7 @@ class BastionHostProvisioner:
             )
         name = request.ref.name
         if not name or name.startswith(".") or "/" in name:
-            raise ProvisionerRefused(f"{name!r} cannot be the name of a node")
+            raise ProvisionerRefused(f"{name!r} is not a valid gang name")
         try:
             self._create(request)
         except OSError as error:
@@ -128,15 +128,15 @@ class BastionHostProvisioner:
             return
         try:
             with self._locked():
-                node = self._read(self._directory / ref.name)
-                if node is None:
+                gang = self._read(self._directory / ref.name)
+                if gang is None:
                     return
                 # On disk, so that a restarted daemon continues. On a full disk only this daemon does.
                 with contextlib.suppress(OSError):
                     (self._directory / ref.name / "deleting").touch()
         except OSError as error:
             raise ProvisionerUnavailable(f"{ref.name} could not be marked as deleted: {error}") from error
-        self._end_in_background(node)
+        self._end_in_background(gang)
 
     def _create(self, request: GangRequest) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,9 +144,9 @@ class BastionHostProvisioner:
         if folder.exists():
             raise SliceExists(f"{request.ref.name} exists already on the bastion's host")
         running = sum(1 for path in self._directory.iterdir() if not path.name.startswith("."))
-        if running >= self._max_nodes:
-            raise Stockout(f"{running} commands are on the bastion's own host, and {self._max_nodes} are the most")
-        node = _Node(
+        if running >= self._max_gangs:
+            raise Stockout(f"{running} commands run on the bastion host; the maximum is {self._max_gangs}")
+        gang = _Gang(
             node_id=request.ref.name,
             bastion=request.bastion,
             run=request.run,
@@ -156,12 +156,12 @@ class BastionHostProvisioner:
             host_identity=self._identity,
             creator=self._me,
         )
-        new = self._directory / f".new-{node.marker}"
+        new = self._directory / f".new-{gang.marker}"
         new.mkdir(mode=0o700)
         (new / "state").mkdir(mode=0o700)
         # Both contain the run's token.
         _write_private(new / "arguments.json", request.agent_arguments)
-        _write_private(new / "node.json", json.dumps(asdict(node)))
+        _write_private(new / "node.json", json.dumps(asdict(gang)))
         try:
             with self._locked():
                 # Atomic; fails if a folder with content exists.
@@ -172,15 +172,15 @@ class BastionHostProvisioner:
                 raise SliceExists(f"{request.ref.name} exists already on the bastion's host") from error
             raise
         try:
-            self._start(node, folder)
+            self._start(gang, folder)
         except OSError:
             # Also if only recording the process failed: an agent that nobody can find must not run.
-            processes.end_marked(MARKER, node.marker, grace_seconds=0)
-            self._remove(node)
+            processes.end_marked(MARKER, gang.marker, grace_seconds=0)
+            self._remove(gang)
             raise
 
-    def _start(self, node: _Node, folder: Path) -> None:
-        environment = os.environ | {MARKER: node.marker, "BASTION_STATE_DIR": str(folder / "state")}
+    def _start(self, gang: _Gang, folder: Path) -> None:
+        environment = os.environ | {MARKER: gang.marker, "BASTION_STATE_DIR": str(folder / "state")}
         with (folder / "agent.log").open("ab") as log:
             child = subprocess.Popen(
                 [self._interpreter, "-m", "bastion.wiring.agent", f"--arguments-file={folder / 'arguments.json'}"],
@@ -200,32 +200,32 @@ class BastionHostProvisioner:
 
     def _look(self, folder: Path) -> GangStatus | None:
         """The gang in that folder; None if there is none."""
-        node = self._read(folder)
-        if node is None:
+        gang = self._read(folder)
+        if gang is None:
             return None
-        state, message = self._state(node)
+        state, message = self._state(gang)
         # A folder that is being removed has no process any more, and would look like one without a process yet.
-        if self._read(folder) != node:
+        if self._read(folder) != gang:
             return None
         return GangStatus(
-            ref=GangRef(name=node.node_id),
-            run=node.run,
-            token=node.token,
+            ref=GangRef(name=gang.node_id),
+            run=gang.run,
+            token=gang.token,
             state=state,
             message=message,
-            labels={"bastion": node.bastion, "bastion-run": node.run},
+            labels={"bastion": gang.bastion, "bastion-run": gang.run},
         )
 
-    def _state(self, node: _Node) -> tuple[GangState, str]:
-        folder = self._directory / node.node_id
+    def _state(self, gang: _Gang) -> tuple[GangState, str]:
+        folder = self._directory / gang.node_id
         if (folder / "deleting").exists():
-            self._end_in_background(node)
+            self._end_in_background(gang)
             return GangState.DELETING, ""
-        if node.host_identity != self._identity:
-            return GangState.LOST, f"it was started on another machine or before a reboot ({node.host_identity})"
+        if gang.host_identity != self._identity:
+            return GangState.LOST, f"it was started on another machine or before a reboot ({gang.host_identity})"
         process = self._process(folder)
         if process is None:
-            return self._state_before_start(node)
+            return self._state_before_start(gang)
         if process.alive:
             return GangState.READY, ""
         if any(folder.glob("state/*/reported")):
@@ -233,41 +233,41 @@ class BastionHostProvisioner:
             return GangState.READY, "the agent has reported the command's end, and ended"
         return GangState.LOST, f"the agent died{self._last_output(folder)}"
 
-    def _state_before_start(self, node: _Node) -> tuple[GangState, str]:
+    def _state_before_start(self, gang: _Gang) -> tuple[GangState, str]:
         """The state of a folder without a recorded process: its creator is active, or died."""
-        if processes.marked(MARKER, node.marker):
+        if processes.marked(MARKER, gang.marker):
             return GangState.READY, ""
-        creator = ProcessId.parse(node.creator)
+        creator = ProcessId.parse(gang.creator)
         if creator is not None and creator.alive:
             return GangState.CREATING, ""
         return GangState.LOST, "the daemon died before it had started the agent"
 
-    def _end_in_background(self, node: _Node) -> None:
+    def _end_in_background(self, gang: _Gang) -> None:
         with self._lock:
-            running = self._deleting.get(node.marker)
+            running = self._deleting.get(gang.marker)
             if running is not None and running.is_alive():
                 return
-            thread = threading.Thread(target=self._end, args=(node,), name=f"delete-{node.node_id}", daemon=True)
-            self._deleting[node.marker] = thread
+            thread = threading.Thread(target=self._end, args=(gang,), name=f"delete-{gang.node_id}", daemon=True)
+            self._deleting[gang.marker] = thread
             thread.start()
 
-    def _end(self, node: _Node) -> None:
+    def _end(self, gang: _Gang) -> None:
         # Nothing from another boot can run under this marker here; the search then finds nothing.
-        if not processes.end_marked(MARKER, node.marker, grace_seconds=self._grace):
+        if not processes.end_marked(MARKER, gang.marker, grace_seconds=self._grace):
             return  # still DELETING; the next look tries again
         self._reap()
-        self._remove(node)
+        self._remove(gang)
         with self._lock:
-            self._deleting.pop(node.marker, None)
+            self._deleting.pop(gang.marker, None)
 
-    def _remove(self, node: _Node) -> None:
+    def _remove(self, gang: _Gang) -> None:
         """Make the folder disappear at once, then delete its content."""
-        folder = self._directory / node.node_id
-        gone = self._directory / f".gone-{node.marker}"
+        folder = self._directory / gang.node_id
+        gone = self._directory / f".gone-{gang.marker}"
         try:
             with self._locked():
                 # Another client may have removed it and reused the name.
-                if self._read(folder) == node:
+                if self._read(folder) == gang:
                     folder.rename(gone)
         except OSError:
             return  # still DELETING; the next look tries again
@@ -289,9 +289,9 @@ class BastionHostProvisioner:
             self._children = [child for child in self._children if child.poll() is None]
 
     @staticmethod
-    def _read(folder: Path) -> _Node | None:
+    def _read(folder: Path) -> _Gang | None:
         try:
-            return _Node(**json.loads((folder / "node.json").read_bytes()))
+            return _Gang(**json.loads((folder / "node.json").read_bytes()))
         except (OSError, ValueError, TypeError):
             # Folders appear complete, so this one is not ours or is being removed.
             return None

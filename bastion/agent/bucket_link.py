@@ -40,9 +40,7 @@ class BucketLink:
         rng: Random,
         on_change: Callable[[], None],
     ) -> None:
-        """Args:
-        on_change: Called in the link's thread when the order changed or a report is stored.
-        """
+        """`on_change`: called in the link's thread when the order changed or a report is stored."""
         arguments = identity.arguments
         self._store = store
         self._run = arguments.run

@@ -44,9 +44,7 @@ class IdleWatch:
         rng: Random,
         power_off: Callable[[], None],
     ) -> None:
-        """Args:
-        power_off: Called in the watch's thread, and again later if this host is still up.
-        """
+        """`power_off`: called in the watch's thread, and again later if this host is still up."""
         self._store = store
         self._limit = limit_seconds
         self._period = min(_LOOK_SECONDS, limit_seconds / 3)

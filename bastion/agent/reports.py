@@ -17,9 +17,7 @@ class Reporter:
     """
 
     def __init__(self, identity: HostIdentity, *, boot_id: str, publish: Callable[[Report], None]) -> None:
-        """Args:
-        publish: Makes a report the host's report, without blocking.
-        """
+        """`publish`: makes a report the host's report, without blocking."""
         self._identity = identity
         self._boot_id = boot_id
         self._publish = publish

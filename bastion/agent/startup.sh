@@ -1,16 +1,15 @@
 #!/bin/bash
-# Startup script of every host of a slice: root on a TPU VM, the user on an emulated one. It fetches the agent that the
-# node's metadata name, makes an environment for it and runs it, and tries for ever: giving a node up is the daemon's
-# business. It needs bash, a Python of 3.10 or later without any package, and the metadata and storage servers; no way
-# out to the internet, no HOME, no PATH.
+# Startup script of every host of a slice; runs as root on a TPU VM, as the user on an emulated one. It fetches the agent
+# named in the node's metadata, makes an environment for it and runs it. It retries forever: the daemon decides when to
+# give a node up. It needs bash, Python 3.10 or later, and the metadata and storage servers; no internet, HOME or PATH.
 #
-# Constant text: what differs from node to node is read from the metadata server, is checked, and never becomes code.
+# The text is constant: what differs between nodes comes from the metadata server, is checked, and is never executed.
 set -u
 
 instance="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance"
-# One environment for each agent, complete or not there. Hosts that share a machine share it.
+# One environment per agent, complete or absent; shared by hosts on one machine.
 agents="${BASTION_AGENT_DIR:-/opt/bastion/agents}"
-# Exists where systemd runs; units in it last until the next boot, which runs this script again.
+# Exists with systemd; units in it last until the next boot, which runs this script again.
 units="${BASTION_UNIT_DIR:-/run/systemd/system}"
 unset BASTION_AGENT_DIR BASTION_UNIT_DIR
 
@@ -41,7 +40,7 @@ try:
     arguments = json.load(sys.stdin)
     sha256, root = str(arguments["agent"]), str(arguments["root"])
 except (ValueError, KeyError, TypeError) as error:
-    sys.exit("bastion: the attribute bastion-agent of this node is not what a bastion writes: %r" % error)
+    sys.exit("bastion: the attribute bastion-agent of this node is malformed: %r" % error)
 if not re.fullmatch("[0-9a-f]{64}", sha256):
     sys.exit("bastion: the attribute bastion-agent names no agent: %.80r is not a SHA-256" % sha256)
 path = "%s/agents/%s/agent.tar" % (root, sha256)
@@ -55,11 +54,11 @@ if match:
 elif not root.startswith("/"):
     sys.exit("bastion: the attribute bastion-agent names no bucket: %.80r" % root)
 if any(character < " " for character in path):
-    sys.exit("bastion: the attribute bastion-agent names a place that cannot be: %.80r" % root)
+    sys.exit("bastion: the attribute bastion-agent names an invalid path: %.80r" % root)
 print(sha256, path, sep="\n")
 '
 
-# Verifies the file, and lets what came in it do the rest (bastion/agent/bootstrap.py).
+# Verify the file, then run bastion/agent/bootstrap.py from it.
 install_program='
 import errno, hashlib, os, sys, tarfile, tempfile
 archive, sha256, folder = sys.argv[1:4]
@@ -70,7 +69,7 @@ with open(archive, "rb") as stream:
     for piece in iter(lambda: stream.read(1 << 20), b""):
         digest.update(piece)
 if digest.hexdigest() != sha256:
-    print("bastion: %s is not the file with the SHA-256 %s but %s" % (archive, sha256, digest.hexdigest()), file=sys.stderr)
+    print("bastion: %s has a wrong SHA-256: expected %s, got %s" % (archive, sha256, digest.hexdigest()), file=sys.stderr)
     sys.exit(4)
 try:
     work = tempfile.TemporaryDirectory(prefix=".new-", dir=folder)
@@ -91,8 +90,8 @@ with work:
 
 say() { printf 'bastion: %s\n' "$*" >&2; }
 
-# find_pythons: sets `pythons`, the newest first, each interpreter once; and `python`, the first that is good for us.
-# What is on PATH under such a name may be something else, or broken.
+# find_pythons: set `pythons` to all interpreters, newest first, and `python` to the first usable one. A file with such
+# a name may be something else, or broken.
 find_pythons() {
   local name folder other folders
   pythons=()
@@ -113,7 +112,7 @@ find_pythons() {
   return 1
 }
 
-# get URL FILE SECONDS: what lies there; FILE may be -. Header lines come on stdin.
+# get URL FILE SECONDS: download; FILE may be -. Header lines come on stdin.
 get() {
   if command -v curl > /dev/null 2>&1; then
     curl --silent --show-error --fail --noproxy '*' --connect-timeout 10 --max-time "$3" --header @- --output "$2" "$1"
@@ -122,10 +121,10 @@ get() {
   fi
 }
 
-# get_metadata PATH: of this instance.
+# get_metadata PATH: print metadata of this instance.
 get_metadata() { printf 'Metadata-Flavor: Google\n' | get "$instance/$1" - 10; }
 
-# download URL FILE: an object of Cloud Storage, with the identity of this VM.
+# download URL FILE: download an object of Cloud Storage with the identity of this VM.
 download() {
   local answer
   answer="$(get_metadata service-accounts/default/token)" || return 1
@@ -133,18 +132,18 @@ download() {
     say 'this VM has no access token; it needs a service account and the scope cloud-platform'
     return 1
   fi
-  # The token goes through a pipe: arguments can be read by everyone on the machine.
+  # Pass the token through a pipe: everyone on the machine can read arguments.
   printf 'Authorization: Bearer %s\n' "${BASH_REMATCH[1]}" | get "$1" "$2" 600
   case $? in
     0) return 0 ;;
-    # curl, which could not write.
+    # curl could not write.
     23) say "no space left on device: storing the agent in $agents" ;;
-    *) say "$1 cannot be read; this VM's service account needs storage.objects.get on it" ;;
+    *) say "cannot read $1; this VM's service account needs storage.objects.get on it" ;;
   esac
   return 1
 }
 
-# install_agent: makes "$agents/$sha256". In a subshell, which holds the lock and nothing after it does.
+# install_agent: create "$agents/$sha256". Runs in a subshell, so that the lock ends with it.
 install_agent() (
   exec 9> "$agents/$sha256.lock" || exit 1
   if command -v flock > /dev/null 2>&1; then flock 9; fi
@@ -162,18 +161,18 @@ install_agent() (
     "$python" -I -S -c "$install_program" "$archive" "$sha256" "$agents" ${modules[@]+"${modules[@]}"} 9>&-
     code=$?
     if [ "$code" -eq 0 ]; then exit 0; fi
-    # 4, 5: no other could do better. Else this one is not served, or broken; perhaps another is not.
+    # 4, 5: no other Python would do better. Otherwise this one is unsupported or broken; try the next.
     if [ "$code" -eq 4 ] || [ "$code" -eq 5 ]; then exit 1; fi
   done
-  say 'no Python of this VM can run the agent; the daemon must be given wheels for one of them'
+  say 'no Python on this VM can run the agent; give the daemon wheels for one of them'
   exit 1
 )
 
-# prepare: one try to have the agent, whose Python is then `agent`.
+# prepare: try once to install the agent; sets `agent` to its Python.
 prepare() {
   local arguments found
   if ! find_pythons; then
-    say 'this VM has no Python of 3.10 or later; the agent needs one'
+    say 'this VM has no Python 3.10 or later; the agent needs one'
     return 1
   fi
   if ! arguments="$(get_metadata attributes/bastion-agent)"; then
@@ -187,7 +186,7 @@ prepare() {
   if ! [ -x "$agent" ]; then
     mkdir -p "$agents" && install_agent || return 1
   fi
-  touch -c "$agents/$sha256" # what is not used for long is removed
+  touch -c "$agents/$sha256" # unused ones are removed later
 }
 
 child=''
@@ -195,8 +194,8 @@ stopping=''
 # The agent ends the command and reports; this script only waits for it.
 trap 'stopping=1; if [ -n "$child" ]; then kill -TERM "$child" 2> /dev/null; fi' TERM INT
 
-# pause SECONDS: and a part of a second, since the hosts of a slice boot together. In the background, because a signal
-# ends `wait` and not a foreground `sleep`.
+# pause SECONDS: sleep, plus a random part of a second, since the hosts of a slice boot together. Sleeps in the background:
+# a signal ends `wait`, but not a foreground `sleep`.
 pause() {
   sleep "$1.$((RANDOM % 10))" &
   wait "$!"
@@ -212,10 +211,10 @@ prepare_for_ever() {
   done
 }
 
-# start_unit: the agent under systemd, which starts it again if it ends.
+# start_unit: run the agent under systemd, which restarts it.
 #
-# KillMode: at a shutdown the agent is told first, and the command by it; a second signal would end what the command does
-# at the first. OOMPolicy: a command that eats the memory dies alone. Limits: what TPU programs need.
+# KillMode: at shutdown only the agent is signaled, and it signals the command; a second signal would interrupt the
+# command's save. OOMPolicy: a command that runs out of memory dies alone. Limits: what TPU programs need.
 start_unit() {
   cat > "$units/bastion-agent.service" << UNIT && systemctl daemon-reload && systemctl start bastion-agent.service
 [Unit]
@@ -244,19 +243,19 @@ prepare_for_ever
 if [ -d "$units" ] && [ "${BASTION_EMULATED_TPU:-}" != 1 ]; then
   until start_unit; do
     if [ -n "$stopping" ]; then exit 143; fi
-    say 'the agent could not be started; trying again'
+    say 'the agent could not be started; retrying'
     pause 2
   done
   exit 0
 fi
 
-# An agent that crashed is started again: what it must not do twice, it has noted on disk.
+# Restart a crashed agent: it has recorded on disk what it must not do twice.
 while [ -z "$stopping" ]; do
   if ! [ -x "$agent" ]; then prepare_for_ever; fi
   say 'starting the agent'
   "$agent" -I -m bastion.wiring.agent --metadata &
   child=$!
-  # A trapped signal ends `wait` early; the agent is waited for until it has really ended.
+  # A trapped signal ends `wait` early; keep waiting until the agent has ended.
   while :; do
     wait "$child"
     code=$?

@@ -71,9 +71,7 @@ class Watch:
         rng: Random,
         tell: Callable[[str, str], None],
     ) -> None:
-        """Args:
-        tell: Gets error and message when the value becomes meaningful.
-        """
+        """`tell`: gets error and message when the value becomes meaningful."""
         self._server = server
         self._path = path
         self._meaning = meaning

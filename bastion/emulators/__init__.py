@@ -1,1 +1,1 @@
-"""The cloud on one machine: the Cloud TPU API (`tpu`) and Cloud Storage (`gcs`), for the real client libraries."""
+"""The cloud on one machine for the real client libraries: the Cloud TPU API (`tpu`) and Cloud Storage (`gcs`)."""

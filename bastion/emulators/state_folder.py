@@ -1,7 +1,7 @@
-"""An emulator's state folder: private, held by one process at a time, with a file that tells clients where that is.
+"""An emulator's private state folder: held by one process, with a file that tells clients its address.
 
-Layer: emulator; light on purpose (no grpc, no google): the CLI and the wiring find running emulators with it. The file
-is written when the emulator is ready to answer and names the process, so that one left behind by a crash is recognised.
+Imports little (no grpc, no google): the CLI and the wiring find running emulators with it. The file is written when the
+emulator is ready. It names the process, so that one left by a crash is recognized.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ class EmulatorRunning(BastionError):
 
 
 def make_private(folder: Path) -> None:
-    """Makes the folder if it is missing; nobody but this user may look into it.
-
-    Raises:
-        Refused: it belongs to somebody else, or cannot be made.
-    """
+    """Create the folder if missing, private to this user. Raises Refused if impossible, or somebody else owns it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -44,10 +40,8 @@ def make_private(folder: Path) -> None:
 
 
 def hold(folder: Path) -> int:
-    """Holds the folder until the returned descriptor is closed or the process ends; it is not inherited.
-
-    Raises:
-        EmulatorRunning: another process holds it.
+    """Hold the folder until the returned descriptor is closed or the process ends; not inherited. Raises
+    EmulatorRunning.
     """
     descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -63,12 +57,12 @@ def hold(folder: Path) -> int:
 
 
 def publish(file: Path, facts: Mapping[str, Any], process: ProcessId) -> None:
-    """Tells clients where a process is to be found; readable by this user only."""
+    """Publish a process's facts for clients; readable by this user only."""
     write_private(file, json.dumps({**facts, "pid": process.pid, "started": process.started}).encode())
 
 
 def published(file: Path) -> tuple[dict[str, Any], ProcessId] | None:
-    """What a process that still lives has published; None if there is none (never started, starting, crashed)."""
+    """What a live process has published; None if none is ready."""
     document = read_document(file)
     try:
         process = ProcessId(int(document["pid"]), int(document["started"]))
@@ -78,11 +72,7 @@ def published(file: Path) -> tuple[dict[str, Any], ProcessId] | None:
 
 
 def this_process() -> ProcessId:
-    """The process that publishes.
-
-    Raises:
-        Refused: the system does not tell.
-    """
+    """The publishing process; raises Refused if /proc does not tell."""
     me = ProcessId.of(os.getpid())
     if me is None:
         raise Refused("an emulator needs Linux: /proc tells it which processes live")
@@ -90,7 +80,7 @@ def this_process() -> ProcessId:
 
 
 def read_document(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is no such file, or something else in it."""
+    """The JSON object in a file; empty if missing or invalid."""
     try:
         document = json.loads(file.read_bytes())
     except (OSError, ValueError):
@@ -99,7 +89,7 @@ def read_document(file: Path) -> dict[str, Any]:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replaces a file atomically; nobody but this user may read it, at no moment."""
+    """Replace a file atomically, private to this user at every moment."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         draft.unlink()

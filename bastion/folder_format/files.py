@@ -1,14 +1,11 @@
-"""Files as objects: folders opened without following links, generations from times, reads that hang together.
+"""Files as objects: folders opened without following links, generations from times, consistent reads.
 
-Layer: directory.
+A file's generation is computed from its status alone, so that `cp`, `cp -p`, `mv` or an editor changes it:
 
-A file's generation is computed from its status alone, so that a file changed by `cp`, `cp -p`, `mv` or an editor has a
-new one without anybody's help:
-
-* the upper bits, the *stamp*, are the later of its modification and change time in units of 1024 ns. `cp -p` and
-  `touch` can set the first but not the second; our writers set the first, so as to go up even if the clock does not;
-* the lower ten bits are a mixture of everything else that changes with the content: inode, size and both times. Older
-  kernels move a file's times every few milliseconds only, so `cp` can truncate and fill a file within one step.
+* the upper bits, the *stamp*, are the later of its mtime and ctime in units of 1024 ns. `cp -p` and `touch` can set the
+  first but not the second; our writers set the first, so that it increases even if the clock does not;
+* the lower ten bits mix everything else that changes with the content: inode, size and both times. Older kernels update
+  a file's times every few milliseconds only, so `cp` can truncate and fill a file within one step.
 """
 
 from __future__ import annotations
@@ -22,24 +19,24 @@ from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import AccessDenied, StoreError, StoreFull, StoreUnavailable
 
 STAMP_BITS = 10
-# A modification time beyond the year 2116 is a mistake or an attack: counting on from it would hit the end of time.
+# An mtime beyond the year 2116 is a mistake or an attack: counting on from it would overflow.
 _TIME_HORIZON_NS = 1 << 62
 
-# Search permission is enough to reach what lies below a folder; where the system cannot say so, it takes reading too.
+# Search permission suffices to open what is below; systems without such a flag need read permission.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Never waits (a fifo would), never follows a link.
+# Never blocks (on a fifo), never follows a link.
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-# What the system says when a name is not there, or cannot be there because of its spelling or of what is.
+# Errors for a name that is absent, or impossible here.
 BARRED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 ABSENT = BARRED | {errno.ENOENT}
 
-# What may be done with what we make, before the umask takes its part: nothing by others. Specs hold environments, and
-# orders and claims the tokens of runs. A team shares a bucket's folder by its group.
+# Modes before the umask: others get no access, because specs hold environments, and orders and claims hold run tokens.
+# A team shares a bucket's folder by its group.
 FILE_MODE = 0o660
 FOLDER_MODE = 0o770
 
-# Looks that a file which is replaced at this very moment gets before we call the store unavailable.
+# Looks at a file that is constantly replaced, before the store counts as unavailable.
 _LOOKS = 100
 
 
@@ -54,26 +51,24 @@ def stamp_of(status: os.stat_result) -> int:
 
 
 def stamp_time_ns(value: int) -> int:
-    """The modification time that yields a stamp, also on a file system that rounds down to microseconds."""
+    """The mtime for a stamp, also on a file system that rounds down to microseconds."""
     return (value << STAMP_BITS) | ((1 << STAMP_BITS) - 1)
 
 
 def next_stamp(now_ns: int, mark: int, generation: int) -> int:
-    """The stamp of a new file: greater than that of the object it replaces, than that of any earlier object of its key.
+    """The stamp of a new file: above those of the replaced object and of all earlier objects of its key.
 
     Args:
-        now_ns: The time, which it is if possible; nanoseconds since the epoch.
+        now_ns: The preferred value, nanoseconds since the epoch.
         mark: The highest stamp ever given to the key (`lock.HighWaterMark`).
-        generation: Of the object that it replaces; 0: of none.
+        generation: Of the replaced object; 0: none.
     """
     return max(stamp(now_ns), stamp(generation) + 1, mark + 1)
 
 
 def set_stamp(file: int, value: int, *, path: str) -> os.stat_result:
-    """Gives an open file a stamp; returns its status then.
-
-    Raises:
-        StoreError: the file system of the bucket `path` cannot keep it.
+    """Set an open file's stamp and return its status. Raises StoreError if the file system of `path` cannot store
+    it.
     """
     time_ns = stamp_time_ns(value)
     os.utime(file, ns=(time_ns, time_ns))
@@ -100,24 +95,23 @@ def generation_of(status: os.stat_result) -> int:
 
 
 def meta_of(key: str, status: os.stat_result) -> ObjectMeta:
-    """An object's metadata. `updated` is the change time: the kernel's own, which nobody can set to 1970."""
+    """An object's metadata. `updated` is the ctime, which nobody can set."""
     return ObjectMeta(
         key=key, size=status.st_size, generation=generation_of(status), updated=status.st_ctime_ns / 1_000_000_000
     )
 
 
 def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync: bool = False) -> int:
-    """Opens the folder `names` below an open folder, following no link; the caller closes it.
+    """Open the folder `names` below an open folder without following links; the caller closes it.
 
     Args:
         parent: Stays open.
         names: May be empty: the parent itself.
-        create: Makes what is missing.
-        sync: Makes it durable, too.
+        create: Create what is missing.
+        sync: Make it durable too.
 
     Raises:
-        OSError: with a number of `ABSENT` if it is not there; with `create`, ENOENT means that somebody removed it
-            meanwhile.
+        OSError: One of `ABSENT` if missing; with `create`, ENOENT if somebody removed it meanwhile.
     """
     if not names:
         return os.dup(parent)
@@ -148,10 +142,9 @@ def _make_folder(above: int, name: str, *, sync: bool) -> None:
 
 
 def close_to_others(path: str) -> None:
-    """Take what is not the owner's or the group's to do from a folder of this user; do nothing to another's.
+    """Remove other users' permissions from a folder of this user; leave another user's folder alone.
 
-    What lies below cannot be reached then. The files keep their modes: a change of mode is a change of the file's
-    status, and so of its generation.
+    Files keep their modes, because a change of mode changes their generation; they are unreachable anyway.
     """
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -163,12 +156,12 @@ def close_to_others(path: str) -> None:
 
 
 def open_listing(folder: int) -> int:
-    """The folder once more, for reading its entries or for fsync; the caller closes it."""
+    """Reopen a folder for listing or fsync; the caller closes it."""
     return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
 
 
 def sync_folder(folder: int) -> None:
-    """Makes what was created, renamed and removed in a folder durable."""
+    """Make creations, renames and removals in a folder durable."""
     readable = open_listing(folder)
     try:
         os.fsync(readable)
@@ -179,11 +172,8 @@ def sync_folder(folder: int) -> None:
 def status_of(folder: int, name: str) -> os.stat_result | None:
     """The status of a regular file; None if there is none of that name.
 
-    A file that loses its name to another (a put) gets a new change time just before. The kernel does not read a status
-    in one piece, so one look may show that time and still a name; a second look cannot.
-
-    Raises:
-        StoreUnavailable: it was being changed each time we looked.
+    A replaced file gets a new ctime just before it loses its name. The kernel reads a status in pieces, so one look may
+    show both the new time and the name; a second one cannot. Raises StoreUnavailable if it changed at each look.
     """
     seen = 0
     for _ in range(_LOOKS):
@@ -203,11 +193,7 @@ def status_of(folder: int, name: str) -> os.stat_result | None:
 
 
 def read_file(folder: int, name: str, status: os.stat_result, start: int) -> bytes | None:
-    """The bytes from `start` on of the regular file that `status_of` has just looked up.
-
-    Returns:
-        None if it is no longer what it was then: look again.
-    """
+    """The bytes from `start` on of the file that `status_of` has just found; None if it has changed since."""
     try:
         file = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
     except OSError as error:
@@ -225,7 +211,7 @@ def read_file(folder: int, name: str, status: os.stat_result, start: int) -> byt
 
 
 def is_same_content(after: os.stat_result, before: os.stat_result) -> bool:
-    """Whether only the name went, by a put or a deletion: that changes the change time, but not the bytes."""
+    """Whether only the name was removed, which changes the ctime but not the bytes."""
     return (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
 
 
@@ -241,31 +227,30 @@ def _read_range(file: int, start: int, end: int) -> bytes:
 
 
 def write_all(file: int, data: bytes) -> None:
-    """Writes every byte; a single system call unless the system takes only a part."""
+    """Write all bytes; a single system call unless it is partial."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
 
 
 def append_all(file: int, data: bytes, size: int) -> None:
-    """Adds bytes to a file of `size` bytes that is open for appending: all of them, or, with an OSError, none."""
+    """Append all bytes to a file of `size` bytes, or none and raise OSError."""
     try:
         write_all(file, data)
     except OSError:
-        # Out of space half-way. Cut off what we added, unless somebody else has added to it.
+        # No space. Truncate our part, unless somebody has appended since.
         if os.fstat(file).st_size <= size + len(data):
             os.ftruncate(file, size)
         raise
 
 
 def explain(error: OSError, *, doing: str, path: str, needs: str) -> StoreError:
-    """The error of our tree for what the operating system said.
+    """Turn an OSError into an error of our tree.
 
     Args:
-        error: What it said.
         doing: A verb in its `-ing` form.
         path: Of the file or folder, as the user knows it.
-        needs: The permissions that this takes.
+        needs: The required permissions.
     """
     said = os.strerror(error.errno) if error.errno else str(error)
     what = f"{doing} {path} failed: {said}"

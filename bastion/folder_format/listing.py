@@ -1,10 +1,8 @@
-"""Listing a folder as a bucket: every object under a prefix, in the order of the keys' UTF-8 bytes.
+"""List a folder as a bucket: all objects under a prefix, in the order of the keys' UTF-8 bytes.
 
-Layer: directory.
-
-A folder `a` sorts as `a/`, so that `a.b` comes before `a/b` and after `a`. Only folders that can hold a wanted key are
-read, and a file's status only when its turn comes. What cannot be an object is left out: links, special files, names
-that are not UTF-8 or hold CR or LF, and our own hidden folder. Nothing stays open between two objects.
+A folder `a` sorts as `a/`: `a.b` comes before `a/b` and after `a`. Reads only folders that can hold a wanted key, and
+statuses lazily. Skips links, special files, names that are not UTF-8 or contain CR or LF, and our hidden folder.
+Nothing stays open between two objects.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, n
 
 _log = logging.getLogger(__name__)
 _KEY_FILE_MAX_BYTES = limits.OBJECT_KEY_MAX_BYTES
-# Files of one folder whose statuses are read together: few enough that a page of a large folder costs about a page.
+# Statuses read at once: few enough that a page of a large folder costs about a page.
 _BATCH = 128
 
 
@@ -38,7 +36,7 @@ class Fold(NamedTuple):
     """All wanted objects whose keys begin with `key`, which ends with the delimiter.
 
     Attributes:
-        own: The object whose key is just that, if it is wanted.
+        own: The object with exactly that key, if wanted.
     """
 
     key: str
@@ -46,7 +44,7 @@ class Fold(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """Names of files in the folder with that key prefix, in key order, of which nothing is known yet."""
+    """File names in the folder with that key prefix, in key order, not yet examined."""
 
     base: str
     names: list[str]
@@ -55,17 +53,16 @@ class _Files(NamedTuple):
 def natural_entries(
     root: str, prefix: str, start_after: str, end_before: str, delimiter: str = ""
 ) -> Iterator[Found | Fold]:
-    """Objects that lie at their natural paths below the folder `root`; folded are those with the delimiter.
+    """Objects at their natural paths below `root`, folded at the delimiter.
 
     Raises:
-        OSError: the folder that the prefix names cannot be read. Folders below it that cannot be read are left out
-            with a warning: one stranger's folder must not hide everybody's objects.
+        OSError: The prefix's folder cannot be read. Unreadable folders below it are skipped with a warning.
     """
     base = prefix[: prefix.rfind("/") + 1]
     if base and natural_path(base[:-1]) is None:
         return
     folded = ""
-    # What is still to be given out, the next on top: files, and folders (as key prefixes) not yet read.
+    # A stack of what is still to be listed: files, and unread folders (as key prefixes).
     pending: list[_Files | str] = [base]
     while pending:
         item = pending.pop()
@@ -77,7 +74,7 @@ def natural_entries(
             continue
         fold = _fold_of(item, prefix, delimiter)
         if fold:
-            # One object is enough to know that the fold is there.
+            # One object proves the fold.
             if fold != folded and any(natural_entries(root, item, start_after, end_before)):
                 folded = fold
                 yield Fold(fold, None)
@@ -91,7 +88,7 @@ def natural_entries(
 
 
 def _fold_of(key: str, prefix: str, delimiter: str) -> str:
-    """What a key is folded to; empty if it is listed itself."""
+    """The fold of a key; empty if the key itself is listed."""
     if not delimiter:
         return ""
     position = key.find(delimiter, len(prefix))
@@ -99,7 +96,7 @@ def _fold_of(key: str, prefix: str, delimiter: str) -> str:
 
 
 def _statuses(root: str, item: _Files, prefix: str, folded: str, delimiter: str) -> list[Found | Fold]:
-    """The files as entries, without those that are gone; nothing of the fold that was given out already."""
+    """The existing files as entries, without the fold that was already listed."""
     folder = _open_for_reading(root, item.base)
     if folder is None:
         return []
@@ -125,14 +122,14 @@ def _statuses(root: str, item: _Files, prefix: str, folded: str, delimiter: str)
 
 
 def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before: str) -> list[_Files | str]:
-    """One folder's wanted files and subfolders, in key order; nothing if it is gone.
+    """One folder's wanted files and subfolders, in key order; empty if it is gone.
 
     Args:
         root: The bucket's folder.
         base: The folder's key prefix: empty or ending in `/`.
         prefix: Of the wanted keys.
-        start_after: Wanted keys are greater.
-        end_before: Wanted keys are less, unless it is empty.
+        start_after: Lower bound, exclusive.
+        end_before: Upper bound, exclusive; empty: none.
     """
     wanted = prefix[len(base) :]
     rows: list[str] = []
@@ -150,7 +147,7 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     key += "/"
-                    # Either every key in there is greater, or the start lies in there.
+                    # Every key in there is greater, or the start is in there.
                     if (key > start_after or start_after.startswith(key)) and not (end_before and key >= end_before):
                         rows.append(name + "/")
                 elif key > start_after and key.startswith(prefix) and entry.is_file(follow_symlinks=False):
@@ -162,7 +159,7 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before
 
 
 def _batches(base: str, rows: list[str]) -> list[_Files | str]:
-    """Sorted names, those of folders ending in `/`, as folders and batches of files."""
+    """Group sorted names (folders end in `/`) into folders and batches of files."""
     batches: list[_Files | str] = []
     names: list[str] = []
     for row in rows:
@@ -196,7 +193,7 @@ def _open_for_reading(root: str, base: str) -> int | None:
 
 
 def hidden_entries(root: str, prefix: str, start_after: str, end_before: str) -> list[Found]:
-    """Objects whose keys cannot be files, in key order; reads the key of each, so they had better be few."""
+    """Objects whose keys cannot be files, in key order; reads the key of each."""
     found = []
     folder = _open_for_reading(root, HIDDEN_FOLDER + "/")
     if folder is None:
@@ -219,7 +216,7 @@ def hidden_entries(root: str, prefix: str, start_after: str, end_before: str) ->
 
 
 def _stored_key(folder: int, name: str) -> str | None:
-    """The key that a hidden object has; None if the file is not one of ours."""
+    """The key of a hidden object; None if the file is not ours."""
     try:
         file = os.open(name, os.O_RDONLY | files.FILE, dir_fd=folder)
     except OSError:
@@ -238,14 +235,14 @@ def _stored_key(folder: int, name: str) -> str | None:
 
 
 def entries(root: str, prefix: str, start_after: str, end_before: str, delimiter: str = "") -> Iterator[Found | Fold]:
-    """All objects under a prefix; where a key has a natural file and a hidden one, the natural one counts.
+    """All objects under a prefix; a natural file takes precedence over a hidden one.
 
     Args:
         root: The bucket's folder.
         prefix: Of the wanted keys.
-        start_after: Wanted keys are greater.
-        end_before: Wanted keys are less, unless it is empty.
-        delimiter: If given, keys that hold it after the prefix come as one `Fold` each; folders are not read for it.
+        start_after: Lower bound, exclusive.
+        end_before: Upper bound, exclusive; empty: none.
+        delimiter: Keys that contain it after the prefix become one `Fold` each, without reading folders.
     """
     if not can_begin_key(prefix):
         return
@@ -274,7 +271,7 @@ def _folded(found: list[Found], prefix: str, delimiter: str) -> Iterator[Found |
 
 
 def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
-    """As `entries`, without folding: what every object's metadata is."""
+    """The metadata of all objects, without folding."""
     for entry in entries(root, prefix, start_after, end_before):
         if isinstance(entry, Found):
             yield files.meta_of(entry.key, entry.status)

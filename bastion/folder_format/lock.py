@@ -1,11 +1,8 @@
-"""One writer at a time per key, among threads and processes, and the mark above which its next generation must lie.
+"""One writer at a time per key, across threads and processes, and the lower bound of its next generation.
 
-Layer: directory.
-
-Keys share 64 lock files by hash. A lock file is opened anew each time, because `flock` belongs to the open file: so
-threads exclude each other too, and the kernel frees the lock of a process that dies. The file's content is the highest
-stamp ever given to one of its keys; it outlives the keys, so that a key deleted and created again goes on upwards even
-if the clock was set back.
+Keys share 64 lock files by hash. A lock file is opened each time, because `flock` belongs to the open file: threads
+exclude each other, and the kernel frees a dead process's lock. Its content is the highest stamp ever given to one of
+its keys; it outlives the keys, so that generations increase even after a deletion and a clock change.
 """
 
 from __future__ import annotations
@@ -25,16 +22,16 @@ _POLL_MAX_SECONDS = 0.02
 
 
 class HighWaterMark:
-    """The content of a lock file that we hold."""
+    """The content of a held lock file."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         text = os.pread(file, 32, 0).strip()
-        # An empty file is new; anything but digits is a stranger's work and means no more than "nothing known".
+        # An empty file is new; anything but digits is foreign and counts as unknown.
         self.stamp = int(text) if text.isdigit() and len(text) <= 20 else 0
 
     def raise_to(self, stamp: int) -> None:
-        """Remembers that this stamp is used up."""
+        """Record that this stamp is used."""
         if stamp > self.stamp:
             os.pwrite(self._file, b"%020d\n" % stamp, 0)
             self.stamp = stamp
@@ -42,16 +39,15 @@ class HighWaterMark:
 
 @contextlib.contextmanager
 def locked(objects: int, name: str, *, path: str, timeout_seconds: float) -> Iterator[HighWaterMark]:
-    """Holds the lock file `name`.
+    """Hold the lock file `name`.
 
     Args:
         objects: The hidden folder, open.
-        name: Of the lock file.
         path: Of the hidden folder, for messages.
-        timeout_seconds: A holder needs milliseconds; one that was stopped may hold it forever.
+        timeout_seconds: Holders need milliseconds; a stopped one may hold it forever.
 
     Raises:
-        StoreUnavailable: somebody else held it all the time.
+        StoreUnavailable: Somebody else held it all the time.
     """
     folder = files.open_folder(objects, [LOCK_FOLDER], create=True)
     try:
@@ -66,12 +62,12 @@ def locked(objects: int, name: str, *, path: str, timeout_seconds: float) -> Ite
             )
         yield HighWaterMark(file)
     finally:
-        # Closing the only descriptor of this open file gives the lock back.
+        # Closing its only descriptor releases the lock.
         os.close(file)
 
 
 def _acquired(file: int, timeout_seconds: float) -> bool:
-    """Polls, because a blocking `flock` cannot be given a deadline."""
+    """Poll, because a blocking `flock` has no timeout."""
     deadline = time.monotonic() + timeout_seconds
     pause = _POLL_SECONDS
     while not _try_lock(file):

@@ -1,9 +1,7 @@
-"""The one or two places in a folder where the object of a key can lie: finding it, filling it, emptying it.
+"""The one or two possible places of an object in a folder: find, fill and empty them. Writers hold the key's lock.
 
-Layer: directory. Writers hold the key's lock.
-
-A key's place does not change while its object lives. So a reader that finds the natural place empty and then the
-hidden one has seen a moment at which the object did not exist.
+A key's place does not change during its object's life. So a reader that finds first the natural and then the hidden
+place empty has seen a moment without the object.
 """
 
 from __future__ import annotations
@@ -20,19 +18,19 @@ from bastion.folder_format import files
 from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 
 _TEMPORARY_FOLDER = "tmp"
-# A folder that we made may be removed, being empty, before we put a file into it.
+# An empty folder that we created may be removed before we use it.
 _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the object of a key lies; owns `folder`, which is open until the `with` block ends.
+    """The place of an object; owns `folder`, which is open until the `with` block ends.
 
     Attributes:
         folder: The open folder.
         name: Of the file in it.
         natural: Whether it is the key's own path.
-        status: Of the file when it was looked up.
+        status: Of the file when it was found.
     """
 
     folder: int
@@ -53,14 +51,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Temporary:
-    """A complete file without a place: `name` in the open folder `folder`, itself open as `file`."""
+    """A complete file without a place: `name` in the open folder `folder`, open as `file`."""
 
     folder: int
     name: str
     file: int
 
     def discard(self) -> None:
-        """Closes it, and removes it unless it was moved away."""
+        """Close it, and remove it unless it was moved."""
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.name, dir_fd=self.folder)
@@ -70,7 +68,7 @@ class Temporary:
 
 
 def find(root: int, key: str) -> Place | None:
-    """Where the object lies, if it exists; the caller enters the place, which closes it."""
+    """The object's place, if it exists; entering it closes it at the end."""
     names = natural_path(key)
     found = None if names is None else _look(root, names[:-1], names[-1], natural=True)
     return found or _look(root, [HIDDEN_FOLDER], hidden_name(key), natural=False)
@@ -93,7 +91,7 @@ def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place |
 
 
 def new_temporary(objects: int) -> Temporary:
-    """A new empty file in the hidden folder `objects`; the caller discards it, moved away or not."""
+    """A new empty file in the hidden folder `objects`; the caller always discards it."""
     folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     try:
@@ -106,7 +104,7 @@ def new_temporary(objects: int) -> Temporary:
 
 @contextlib.contextmanager
 def temporary(objects: int, data: bytes, *, sync: bool) -> Iterator[Temporary]:
-    """A new file with these bytes in the hidden folder `objects`; removed at the end unless it was moved away."""
+    """A new file with these bytes in the hidden folder; removed at the end unless moved."""
     content = new_temporary(objects)
     try:
         files.write_all(content.file, data)
@@ -118,15 +116,13 @@ def temporary(objects: int, data: bytes, *, sync: bool) -> Iterator[Temporary]:
 
 
 def fill(root: int, objects: int, key: str, content: Temporary, present: Place | None, *, sync: bool) -> None:
-    """Moves a complete file to the place of a key, over what it held.
+    """Move a complete file to a key's place.
 
     Args:
         root: The bucket's folder, open.
         objects: The hidden folder, open.
-        key: The object's key.
-        content: The file.
-        present: Where the object lies now; None if there is none.
-        sync: Whether the file's new name must survive a power cut.
+        present: The current place; None if there is no object.
+        sync: Whether the new name must survive a power cut.
     """
     if present is not None and present.natural and _replace(content, present, sync=sync):
         _empty_hidden(objects, key)
@@ -135,12 +131,12 @@ def fill(root: int, objects: int, key: str, content: Temporary, present: Place |
     if stays_hidden or not _fill_natural(root, key, content, sync=sync):
         _fill_hidden(objects, key, content, sync=sync)
     elif present is not None:
-        # What lay there before somebody copied a file to the natural path.
+        # A hidden object from before somebody copied a file to the natural path.
         _empty_hidden(objects, key)
 
 
 def _replace(content: Temporary, present: Place, *, sync: bool) -> bool:
-    """Moves a complete file over the present one; False if its folder is gone, or another thing took its name."""
+    """Replace the current file; False if its folder is gone, or something else has its name."""
     try:
         _move(content, present.folder, present.name, sync=sync)
     except OSError as error:
@@ -151,7 +147,7 @@ def _replace(content: Temporary, present: Place, *, sync: bool) -> bool:
 
 
 def _fill_natural(root: int, key: str, content: Temporary, *, sync: bool) -> bool:
-    """As `fill`; False if something bars the natural path."""
+    """`fill` the natural place; False if it is blocked."""
     names = natural_path(key)
     if names is None:
         return False
@@ -175,7 +171,7 @@ def _fill_natural(root: int, key: str, content: Temporary, *, sync: bool) -> boo
 
 
 def _is_barred(folder: int, name: str) -> bool:
-    """Whether something lies there that is not a file: it is not ours to replace."""
+    """Whether something other than a file blocks the name; it is not ours to replace."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -185,7 +181,7 @@ def _is_barred(folder: int, name: str) -> bool:
 
 def _fill_hidden(objects: int, key: str, content: Temporary, *, sync: bool) -> None:
     name = hidden_name(key)
-    # The key first: a listing needs it to know the object.
+    # The key first: listings need it to identify the object.
     if files.status_of(objects, name + KEY_SUFFIX) is None:
         with temporary(objects, key.encode(), sync=sync) as key_content:
             _move(key_content, objects, name + KEY_SUFFIX, sync=False)
@@ -199,7 +195,7 @@ def _move(content: Temporary, folder: int, name: str, *, sync: bool) -> None:
 
 
 def _empty_hidden(objects: int, key: str) -> None:
-    """Removes the hidden object of a key, if there is one."""
+    """Remove the hidden object of a key, if any."""
     name = hidden_name(key)
     for file in (name, name + KEY_SUFFIX):
         with contextlib.suppress(FileNotFoundError):
@@ -207,8 +203,8 @@ def _empty_hidden(objects: int, key: str) -> None:
 
 
 def empty(objects: int, key: str, place: Place, *, sync: bool) -> None:
-    """Removes the object from wherever it lies."""
-    # The hidden one first: in the other order, dying in between would let an old one show again.
+    """Remove the object from all its places."""
+    # The hidden one first: otherwise a crash in between could reveal an old one.
     _empty_hidden(objects, key)
     if place.natural:
         with contextlib.suppress(FileNotFoundError):
@@ -218,7 +214,7 @@ def empty(objects: int, key: str, place: Place, *, sync: bool) -> None:
 
 
 def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> None:
-    """Removes the folders of a key from the innermost outwards, as far as they are empty and not to be kept."""
+    """Remove a key's empty folders from the inside out, except kept ones."""
     names = natural_path(key) or []
     for depth in range(len(names) - 2, -1, -1):
         if "/".join(names[: depth + 1]) in kept:
@@ -230,14 +226,14 @@ def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> 
         try:
             os.rmdir(names[depth], dir_fd=above)
         except OSError:
-            # Not empty, gone already, or not ours to remove; an empty folder that stays is no object.
+            # Not empty, already gone, or not ours; an empty folder is harmless.
             return
         finally:
             os.close(above)
 
 
 def remove_orphans(objects: int, *, before_ns: int, name: str = _TEMPORARY_FOLDER) -> None:
-    """Removes temporary files in the folder `name` last changed before an instant: their writers are dead."""
+    """Remove temporary files in the folder `name` not changed since `before_ns`: their writers are dead."""
     try:
         folder = files.open_folder(objects, [name])
     except OSError:

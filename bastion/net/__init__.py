@@ -1,1 +1,1 @@
-"""HTTP/1.1, TLS certificates and loopback peers for the servers of this machine."""
+"""HTTP/1.1, TLS certificates, and checks of loopback peers."""

@@ -1,16 +1,16 @@
-"""Which HTTP requests a browser sends on behalf of a web page, or under a name that a stranger's DNS gave us.
+"""Recognize HTTP requests that a browser sends for a web page.
 
-Layer: beside `bastion.net.peers`; standard library only. A browser runs as the user, so the owner of the socket proves
-nothing about the page that made it send a request. A server on loopback that acts for its user refuses:
+A browser runs as the user, so the owner of the socket says nothing about the page behind a request. A server on
+loopback that acts for its user refuses:
 
-* a request with an `Origin` other than the server itself: the Fetch standard makes browsers send it with every request
-  of a page that is not a plain GET or HEAD;
-* a request with `Sec-Fetch-Site: cross-site` or `same-site`, which browsers send with GET, too;
-* a request for a host name that is not known to mean this server. A page whose name resolves to 127.0.0.1 (DNS
-  rebinding) is of the same origin as the server, and only the name shows it.
+* a request with an `Origin` other than the server: browsers send it with all requests of a page except plain GET and
+  HEAD;
+* a request with `Sec-Fetch-Site: cross-site` or `same-site`, which browsers also send with GET;
+* a request for an unknown host name. A page whose name resolves to 127.0.0.1 (DNS rebinding) has the server's origin,
+  and only the name shows it.
 
-Ports are not compared: a page does not choose the port of a loopback name independently of where it connects, and
-forwarded ports (`ssh -L`, containers) are common.
+Ports are not compared: a page cannot choose a loopback name's port independently, and forwarded ports (`ssh -L`,
+containers) are common.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ def refusal(
     """Return why a request must be refused; empty if it may be answered.
 
     Args:
-        header: Returns all values of a header field, whatever the case of its name.
-        authority: Host and port of a request target in absolute form; they are checked like those of `Host`.
+        header: Returns all values of a header field, ignoring case.
+        authority: Host and port of an absolute request target; checked like `Host`.
         scheme: Of the server, as the client sees it.
-        hosts: Names that mean this server besides those of loopback, in lower case; `*.NAME` means all names below
-            NAME.
+        hosts: Further names of this server in lower case; `*.NAME` means all names below NAME.
     """
     named = [*header("Host"), *([authority] if authority else [])]
     for one in named:
@@ -52,7 +51,7 @@ def refusal(
 
 
 def is_known(authority: str, hosts: Collection[str] = ()) -> bool:
-    """Return whether a host, with or without a port, is a loopback name or address or one of `hosts`."""
+    """Return whether a host, with or without port, is loopback or one of `hosts`."""
     found = _AUTHORITY.fullmatch(authority.strip())
     if found is None:
         return False
@@ -68,6 +67,6 @@ def is_known(authority: str, hosts: Collection[str] = ()) -> bool:
 
 
 def _origin(scheme: str, authority: str) -> str:
-    """Scheme, host and port in one spelling."""
+    """Scheme, host and port in one normal form."""
     scheme, authority = scheme.lower(), authority.strip().lower()
     return f"{scheme}://{authority.removesuffix(':' + _DEFAULT_PORTS.get(scheme, ''))}"

@@ -1,8 +1,8 @@
-"""Whose process is at the other end of a loopback connection.
+"""The owner of the process at the other end of a loopback connection.
 
-The standard library only. Any local user can connect to a loopback address, and what listens there acts as this user:
-the emulators hand out run tokens and store job specs that a daemon will run, and the storage proxy decrypts. So the
-peer's socket must belong to this user or root. Where the kernel tells nothing at all, the address alone protects.
+Any local user can connect to a loopback address, and our servers act as their user: the emulators hand out run tokens
+and store job specs that a daemon runs, and the storage proxy decrypts. So the peer's socket must belong to this user or
+root. If the kernel does not tell, only the address protects.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ _HEADER_BYTES = 16
 _OWNER_AT = _HEADER_BYTES + 4 + 48 + 12
 _ANSWER_SECONDS = 1.0
 
-# Of IPv6 there are two numbers more.
+# IPv6 has two more numbers.
 Address = tuple[Any, ...]
 
 
 def is_ours(client: Address, server: Address, *, others: Collection[int] = ()) -> bool:
-    """Whether the client's end of a connection within this machine belongs to this user or root.
+    """Whether the client's end of a local connection belongs to this user or root.
 
     Args:
         client: As `accept` returns it.
-        server: Our own end of that connection.
-        others: Users whose connections count as ours, too.
+        server: Our end of that connection.
+        others: Further users to accept.
     """
     try:
         found = _ask_kernel(client, server) or _look_up(client, server)
     except (FileNotFoundError, PermissionError):
         return True
     except OSError:
-        # Out of descriptors, say: whoever brings that about must not get in by it.
+        # Out of descriptors, for example: whoever causes that must not get in by it.
         return False
     if found is None:
         return False
     owner, inode = found
-    # A socket that its process has closed already has no inode, and may count as root's whoever it was.
+    # A closed socket has no inode, and may count as root's, whoever's it was.
     return inode != 0 and owner in (os.getuid(), *TRUSTED_UIDS, *others)
 
 
 def _ask_kernel(client: Address, server: Address) -> tuple[int, int] | None:
-    """Owner and inode of the client's socket by one exact question; None: no answer to that.
+    """Owner and inode of the client's socket by one kernel query; None if unanswered.
 
-    `/proc/net/tcp` says the same, but walks every table of the kernel: milliseconds for each connection.
+    `/proc/net/tcp` says the same, but walks all kernel tables: milliseconds per connection.
     """
     identity = struct.pack("!HH16s16s", client[1], server[1], _packed(client), _packed(server))
     identity += struct.pack("=III", 0, _ANY_COOKIE, _ANY_COOKIE)
@@ -73,23 +73,19 @@ def _ask_kernel(client: Address, server: Address) -> tuple[int, int] | None:
 
 
 def _look_up(client: Address, server: Address) -> tuple[int, int] | None:
-    """The same from `/proc/net/tcp`; None: there is no such socket (any more).
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The same from `/proc/net/tcp`; None if there is no such socket. Raises OSError."""
     local, remote = _hex_port(client), _hex_port(server)
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text("ascii").splitlines()[1:]:
             fields = line.split()
-            # IPv6 sockets write a mapped IPv4 address, which ends in the same eight digits.
+            # IPv6 sockets show a mapped IPv4 address, which ends in the same eight digits.
             if fields[1].endswith(local) and fields[2].endswith(remote):
                 return int(fields[7]), int(fields[9])
     return None
 
 
 def _hex_port(address: Address) -> str:
-    """An address as `/proc/net/tcp` spells it: each four bytes in the machine's order, then the port."""
+    """An address in the format of `/proc/net/tcp`: four-byte groups in machine order, then the port."""
     packed = _packed(address)
     numbers = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
     return f"{''.join(f'{word:08X}' for word in numbers)}:{address[1]:04X}"

@@ -1,8 +1,4 @@
-"""Certificates of our own: an authority, and what it signs for servers on this machine.
-
-Layer: beside `bastion.net.http1`. All is made in memory; who writes what to which file is the caller's business, and
-so is whether an authority's key outlives its first signature.
-"""
+"""Our own certificates: an authority, and server certificates that it signs. In memory; callers store them."""
 
 from __future__ import annotations
 
@@ -19,26 +15,24 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# For machines whose clock is behind.
+# For machines with a slow clock.
 _BACKDATED = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCertificate:
-    """A certificate of a server, with its key."""
-
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @property
     def private_pem(self) -> bytes:
-        """The certificate and its key, as `ssl` loads them from a file."""
+        """Certificate and key, as `ssl` loads them from a file."""
         return _pem(self.certificate) + _private_pem(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """Who trusts its certificate trusts every server it signs for."""
+    """A certificate authority: whoever trusts it trusts every server that it signs for."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -52,13 +46,13 @@ class Authority:
         lifetime: datetime.timedelta,
         only_below: Sequence[str] = (),
     ) -> Authority:
-        """A new one.
+        """Make a new authority.
 
         Args:
-            name: How it is called in lists of authorities.
+            name: Shown in lists of authorities.
             now: With a time zone.
             lifetime: From now.
-            only_below: Domains; clients believe it about hosts in and below these only. Empty: about every host.
+            only_below: Domains that limit what clients accept from it. Empty: no limit.
         """
         key = new_key()
         builder = (
@@ -75,17 +69,13 @@ class Authority:
 
     @classmethod
     def from_pem(cls, data: bytes) -> Authority:
-        """One that was kept as `private_pem`.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """Load from `private_pem`; raises ValueError."""
         certificate = x509.load_pem_x509_certificate(data)
         return cls(certificate=certificate, key=_key_of(certificate, data))
 
     @property
     def public_pem(self) -> bytes:
-        """What clients are to trust."""
+        """The certificate, for clients."""
         return _pem(self.certificate)
 
     @property
@@ -102,17 +92,17 @@ class Authority:
         now: datetime.datetime,
         lifetime: datetime.timedelta,
     ) -> ServerCertificate:
-        """A server's certificate.
+        """Sign a server's certificate.
 
         Args:
-            name: How the server is called; at most 64 characters.
-            hosts: Names (`*.` in front stands for any one label) and addresses it is reached by.
+            name: The server's name; at most 64 characters.
+            hosts: Its host names (`*.` matches one label) and addresses.
             key: The server's.
             now: With a time zone.
-            lifetime: From now; never longer than the authority's own.
+            lifetime: From now; never longer than the authority's.
 
         Raises:
-            ValueError: a host is none.
+            ValueError: A host is not valid.
         """
         authority_id = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
         ends = min(now + lifetime, self.certificate.not_valid_after_utc)
@@ -134,15 +124,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def server_from_pem(data: bytes, authority: bytes) -> ServerCertificate:
-    """A server's certificate that was kept as `private_pem`.
-
-    Args:
-        data: That.
-        authority: The public PEM of the authority that must have signed it.
-
-    Raises:
-        ValueError: it is none, or another's.
-    """
+    """Load a server's `private_pem`; raises ValueError if invalid, or not signed by `authority` (public PEM)."""
     certificate = x509.load_pem_x509_certificate(data)
     try:
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
@@ -152,11 +134,7 @@ def server_from_pem(data: bytes, authority: bytes) -> ServerCertificate:
 
 
 def server_context(file: Path) -> ssl.SSLContext:
-    """A server's settings: TLS 1.2 or later, HTTP/1.1 and nothing newer.
-
-    Args:
-        file: Holds a `ServerCertificate.private_pem`; not needed any more afterwards.
-    """
+    """A server's TLS settings (1.2 or later, HTTP/1.1 only) from a file with `ServerCertificate.private_pem`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

@@ -63,7 +63,7 @@ def _plain_items(parts: Parts, items: list[Any], *, sums: bool) -> list[Json]:
                 _log.warning("a list shows %r in %s without its checksum: %s", item["name"], item["bucket"], error)
             except (KmsUnavailable, KmsRefused) as error:
                 _log.warning("a list shows objects without their checksums: %s", error)
-                # One that does not answer is not asked a thousand times.
+                # A key service that does not answer is not asked a thousand times.
                 sums = isinstance(error, KmsRefused)
         shown.append(_without_sums(parts, item) if plain is None else plain)
     return shown
@@ -73,5 +73,5 @@ def _without_sums(parts: Parts, item: Json) -> Json:
     try:
         return plain_resource(parts, item, sums=False)
     except EnvelopeBroken:
-        # Its stored length says little, but clients take an object without a size for a mistake.
+        # The stored length is imprecise, but clients reject an object without a size.
         return without_ours(item)

@@ -1,7 +1,7 @@
-"""How much memory the buffers of uploads and downloads take, all together.
+"""The memory budget of all upload and download buffers.
 
-Layer: proxy. A buffer is as large as is useful while few are in use, and smaller while many are. So nobody waits for
-memory that another client's stalled connection holds, and the sum stays within a budget, but for the least of each.
+Buffers are large while few are in use, and smaller while many are. So nobody waits for memory that a stalled connection
+holds, and the sum stays within the budget, except for each buffer's minimum.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import threading
 
 from bastion.proxy.sealed.segments import SEGMENT_BYTES
 
-# Of each of the proxy's processes.
+# For each process of the proxy.
 BUDGET_BYTES = 64 * 1024 * 1024
-# The C library gives back what is larger at once (`bastion.proxy.serving.freed_memory`), but first clears all of it.
+# The C library returns larger buffers to the kernel at once (`freed_memory`), which clears them first.
 _MAPPED_BYTES = 1024 * 1024
 
 
 class MemoryBudget:
-    """What the buffers of one process may take; safe to use from many threads."""
+    """The budget of one process; thread-safe."""
 
     def __init__(self, total: int = BUDGET_BYTES) -> None:
         self._free = total
@@ -26,13 +26,12 @@ class MemoryBudget:
 
     @property
     def free(self) -> int:
-        """Bytes that nobody has borrowed; below 0 where the least of all is more than the total."""
+        """Unborrowed bytes; negative if the minimums exceed the total."""
         return self._free
 
     def borrow(self, *, most: int, least: int, step: int = SEGMENT_BYTES) -> int:
-        """Takes between `least` and `most` bytes: half of what is free, in steps; returns how many.
-
-        Whoever borrows gives back as much.
+        """Borrow between `least` and `most` bytes: half of what is free, in steps. Return how many; give them back
+        later.
         """
         with self._lock:
             granted = max(least, min(most, self._free // 2 // step * step))
@@ -45,11 +44,11 @@ class MemoryBudget:
 
 
 class Gathering:
-    """Sealed segments in a row, in borrowed memory that is used again and again; `close` gives it back.
+    """Consecutive sealed segments in reused, borrowed memory; `close` returns it.
 
     Args:
         most: Segments that are useful at once.
-        least: Segments that there must be room for.
+        least: Minimum of segments.
     """
 
     def __init__(self, budget: MemoryBudget, *, most: int, least: int) -> None:
@@ -63,7 +62,6 @@ class Gathering:
 
     @property
     def capacity(self) -> int:
-        """In segments."""
         return self._borrowed // SEGMENT_BYTES
 
     @property
@@ -72,18 +70,18 @@ class Gathering:
 
     @property
     def segments(self) -> list[memoryview]:
-        """What was gathered; good until `clear` or `close`."""
+        """What was gathered; valid until `clear` or `close`."""
         gathered = self._memory[: self.size]
         return [gathered[at : at + SEGMENT_BYTES] for at in range(0, self.size, SEGMENT_BYTES)]
 
     def add(self, segment: memoryview) -> None:
-        """Copies a segment; none follows one that is not whole."""
+        """Copy a segment; only the last one may be partial."""
         end = self.size + len(segment)
         self._memory[self.size : end] = segment
         self.size = end
 
     def clear(self) -> None:
-        """Begins anew, with more memory where there was not all that is useful."""
+        """Start again, with more memory if there was too little."""
         self.size = 0
         if self._borrowed == self._most:
             return
@@ -92,7 +90,7 @@ class Gathering:
         self._memory = _memory(self._borrowed)
 
     def close(self) -> None:
-        """May be called twice."""
+        """Return the memory; idempotent."""
         self._memory = memoryview(b"")
         self.size = 0
         borrowed, self._borrowed = self._borrowed, 0
@@ -106,7 +104,7 @@ class Gathering:
 
 
 def _memory(size: int) -> memoryview:
-    """Memory whose pages are taken when they are first written, and given back with the last reference."""
+    """Memory whose pages are allocated on first write, and freed with the last reference."""
     if size < _MAPPED_BYTES:
         return memoryview(bytearray(size))
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

@@ -1,8 +1,7 @@
-"""What the proxy remembers of objects that it has seen, so that the next read of one is a single request.
+"""A cache of objects' descriptions, so that the next read of an object takes one request.
 
-Layer: proxy. Nothing is answered from memory alone: every read asks the service, on behalf of the client, and demands
-the generation that is remembered; what is out of date is found out then, and forgotten. Objects' keys stay in memory
-while they are remembered.
+Nothing is answered from memory alone: every read asks the service for the remembered generation, on behalf of the
+client. Outdated entries are found that way and dropped. Objects' keys stay in memory as long as their entries.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _MOST = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """An object's keys at work.
+    """An object's opened keys.
 
     Attributes:
-        crc32c: Of the plaintext; None: it was not known when the object was stored.
-        size: Bytes of the plaintext, authenticated; None: the envelope does not say.
+        crc32c: Of the plaintext; None if unknown.
+        size: Bytes of the plaintext, authenticated; None if the envelope lacks it.
     """
 
     sealing: Sealing = field(repr=False)
@@ -44,12 +43,12 @@ class Known:
     """One generation of one object.
 
     Attributes:
-        stored_bytes: As it lies in the bucket.
-        plain_bytes: As its owner sees it.
+        stored_bytes: Size in the bucket.
+        plain_bytes: Size that its owner sees.
         cache_control: As its owner set it; empty: the service's default.
-        envelope: None: it is plaintext.
-        opened: None: its key has not been needed yet.
-        end_seen: Whether its last segment was authenticated, and so `plain_bytes`.
+        envelope: None for plaintext.
+        opened: None until its key is needed.
+        end_seen: Whether its last segment, and so `plain_bytes`, was authenticated.
     """
 
     bucket: str
@@ -65,16 +64,16 @@ class Known:
 
     @property
     def is_sized(self) -> bool:
-        """Whether `plain_bytes` is authenticated; of an object that `KnownObjects.opened` has returned."""
+        """Whether `plain_bytes` is authenticated, after `KnownObjects.opened`."""
         return self.end_seen or (self.opened is not None and self.opened.size is not None)
 
     @classmethod
     def of_resource(cls, resource: Mapping[str, Any]) -> Known:
-        """From a whole `storage#object`.
+        """Parse a whole `storage#object`.
 
         Raises:
-            EnvelopeBroken: somebody changed the envelope or the length of what it is about.
-            UpstreamUnavailable: this is not what the service says of an object.
+            EnvelopeBroken: Somebody changed the envelope or the object's length.
+            UpstreamUnavailable: It is not a valid object.
         """
         try:
             return cls._of(
@@ -82,7 +81,7 @@ class Known:
                 name=str(resource["name"]),
                 generation=resource["generation"],
                 metageneration=resource["metageneration"],
-                # A service may leave out what is 0.
+                # A service may omit zeros.
                 stored_bytes=resource.get("size", 0),
                 cache_control=str(resource.get("cacheControl", "")),
                 metadata=resource.get("metadata") or {},
@@ -92,11 +91,7 @@ class Known:
 
     @classmethod
     def of_headers(cls, bucket: str, name: str, headers: Headers) -> Known:
-        """From what the XML API answers to HEAD.
-
-        Raises:
-            EnvelopeBroken, UpstreamUnavailable: as `of_resource`.
-        """
+        """Parse the XML API's answer to HEAD. Raises like `of_resource`."""
         metadata: dict[str, str] = {}
         for field_name, value in headers.items():
             lower = field_name.lower()
@@ -146,11 +141,7 @@ class Known:
         )
 
     def opening(self, envelopes: Envelopes) -> Known:
-        """The same with `opened`; of an object that is encrypted.
-
-        Raises:
-            EnvelopeBroken, KmsUnavailable, KmsRefused: as `Envelopes.open`.
-        """
+        """The same with `opened`; the object must be encrypted. Raises like `Envelopes.open`."""
         if self.envelope is None:
             return self
         key = envelopes.open(self.envelope, self.bucket, self.name)
@@ -170,7 +161,7 @@ def _plain_size(stored: int) -> int:
 
 
 class KnownObjects:
-    """The newest known generations of at most `most` objects, the least recently used go first; thread-safe."""
+    """The newest known generations of at most `most` objects, in LRU order; thread-safe."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
@@ -185,7 +176,7 @@ class KnownObjects:
             return known
 
     def remember(self, known: Known) -> Known:
-        """Keeps it, unless something newer of the same name is kept; returns it, opened if that was done before."""
+        """Remember an object unless a newer generation is known; return it, opened if it was before."""
         place = known.bucket, known.name
         with self._lock:
             present = self._known.get(place)
@@ -206,11 +197,11 @@ class KnownObjects:
         return known
 
     def opened(self, known: Known, envelopes: Envelopes) -> Known:
-        """Keeps it with `opened`, if it is encrypted, and returns it so.
+        """Remember an object with `opened`, if encrypted; return it.
 
         Raises:
-            EnvelopeBroken: as `Envelopes.open`, or the object is not as long as its envelope says.
-            KmsUnavailable, KmsRefused: as `Envelopes.open`.
+            EnvelopeBroken: As `Envelopes.open`, or the object's length contradicts its envelope.
+            KmsUnavailable, KmsRefused: As `Envelopes.open`.
         """
         known = self.remember(known)
         if known.envelope is not None and known.opened is None:

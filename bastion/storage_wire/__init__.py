@@ -1,1 +1,1 @@
-"""What the storage API's requests and answers look like: for the endpoint that serves it, and the proxy in its way."""
+"""The storage API's requests and answers, for the endpoint that serves it and the proxy in front of it."""

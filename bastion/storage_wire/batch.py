@@ -1,7 +1,6 @@
-"""Several calls of the JSON API in one request: `POST /batch/storage/v1`, a `multipart/mixed` of HTTP requests.
+"""Batches of the JSON API: `POST /batch/storage/v1`, a `multipart/mixed` of HTTP requests.
 
-Layer: storage_api. The calls are independent and done one after the other; each has its own status. Real clients end
-lines with CRLF, with LF, or with both in one body.
+Calls are independent, run in order, and have a status each. Real clients end lines with CRLF, LF, or both in one body.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from bastion.storage_wire.multipart_related import boundary_of
 from bastion.storage_wire.refusals import Refusal, as_json, invalid, not_allowed
 
 PATHS = ("/batch/storage/v1", "/batch")
-# The service's documentation says 100; google-cloud-storage sends up to 1000, and the service takes them.
+# The documentation says 100; google-cloud-storage sends up to 1000, and the service accepts them.
 _CALLS_MAX = 1000
 _BODY_MAX_BYTES = 10 * 1024 * 1024
 _HEAD_MAX_BYTES = 64 * 1024
@@ -26,11 +25,11 @@ _ANSWERS_MAX_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """A batch, taken apart.
+    """A parsed batch.
 
     Attributes:
         body: As it came.
-        requests: Its calls in order, each with the identity that the client gave it.
+        requests: Its calls in order, each with the client's id.
     """
 
     body: bytes
@@ -38,11 +37,7 @@ class Calls:
 
 
 def taken_apart(batch: Request) -> Calls:
-    """The calls of a batch.
-
-    Raises:
-        Refusal: the batch itself cannot be read.
-    """
+    """Parse a batch; raises Refusal."""
     if batch.method != "POST":
         raise not_allowed(batch.method, batch.path)
     boundary = boundary_of(batch.headers.get("Content-Type"))
@@ -56,28 +51,17 @@ def taken_apart(batch: Request) -> Calls:
 
 
 def answer(batch: Request, single: Callable[[Request], Response]) -> Response:
-    """Answers the batch.
-
-    Args:
-        single: Answers one call of the JSON API.
-
-    Raises:
-        Refusal: the batch itself cannot be read; no call was done.
-    """
+    """Answer a batch; `single` answers one call. Raises Refusal if the batch cannot be read; then no call was done."""
     return answered(taken_apart(batch), single)
 
 
 def answered(calls: Calls, single: Callable[[Request], Response]) -> Response:
-    """The answer to a batch.
-
-    Args:
-        single: Answers one call of the JSON API.
-    """
+    """Answer a parsed batch; `single` answers one call."""
     marker = f"batch_{secrets.token_urlsafe(18)}"
     answers: list[bytes] = []
     size = 0
     for content_id, request in calls.requests:
-        # A thousand listings would fill the memory; what is not done is said, and can be asked for again.
+        # A thousand listings would fill the memory; the rest is refused, and can be repeated.
         response = single(request) if size < _ANSWERS_MAX_BYTES else as_json(_too_much())
         answers.append(_written(content_id, response, marker))
         size += len(answers[-1])
@@ -99,7 +83,7 @@ def _parts(body: bytes, boundary: bytes) -> list[bytes]:
 
 
 def _read(part: bytes, batch: Request) -> tuple[str, Request]:
-    """The identity of one call and the call."""
+    """The id of a call, and the call."""
     outer, rest = _headers(part)
     line, _, rest = rest.partition(b"\n")
     parts = line.split()
@@ -111,7 +95,7 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
         data = data[: int(length)]
     method, target = parts[0].decode("latin-1"), parts[1].decode("latin-1")
     try:
-        # Clients name the whole address here, or only its path.
+        # Clients send an absolute address or only its path.
         path, query, _ = split_target(target, "")
     except BadRequest as error:
         raise invalid(f"The address {target[:80]!r} in a part of the batch is none.") from error
@@ -129,7 +113,7 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
 
 
 def _headers(data: bytes) -> tuple[Headers, bytes]:
-    """The headers at the beginning of some bytes, and what follows the empty line after them."""
+    """Parse headers; return them and the bytes after the empty line."""
     headers = Headers()
     position = 0
     while position < len(data):

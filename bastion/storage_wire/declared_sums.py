@@ -1,7 +1,4 @@
-"""The checksums that a client declares for the bytes it sends.
-
-Layer: storage_api. Pure.
-"""
+"""Checksums that a client declares for its bytes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from bastion.storage_wire.refusals import Refusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """Checksums that a client declared for the bytes it sends; None: none."""
+    """Declared checksums; None: not declared."""
 
     crc32c: int | None = None
     md5: bytes | None = None
@@ -51,7 +48,7 @@ def _hashes(values: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def both_declared(first: Declared, second: Declared) -> Declared:
-    """What either declares; of two values for one checksum, that of `second`."""
+    """Merge declarations; `second` wins."""
     if second is _NOTHING_DECLARED:
         return first
     return Declared(
@@ -61,7 +58,7 @@ def both_declared(first: Declared, second: Declared) -> Declared:
 
 
 def digest(name: str, value: str, length: int) -> bytes:
-    """The bytes of a checksum that came as base64."""
+    """Decode a base64 checksum."""
     try:
         raw = base64.b64decode(value.encode(), validate=True)
     except (binascii.Error, ValueError):
@@ -74,7 +71,7 @@ def digest(name: str, value: str, length: int) -> bytes:
 
 
 def declared_in_resource(document: dict[str, Any]) -> Declared:
-    """The checksums that a resource names; they bind the upload that it begins."""
+    """Checksums in a resource; they apply to the upload that it begins."""
     crc32c = text_field(document, "crc32c")
     md5 = text_field(document, "md5Hash")
     return Declared(
@@ -84,5 +81,5 @@ def declared_in_resource(document: dict[str, Any]) -> Declared:
 
 
 def crc32c_text(crc32c: int) -> str:
-    """Base64 of the four bytes, big end first."""
+    """Base64 of the four bytes, big-endian."""
     return binascii.b2a_base64(crc32c.to_bytes(4, "big"), newline=False).decode()

@@ -1,7 +1,4 @@
-"""JSON objects in requests.
-
-Layer: storage_api. Pure.
-"""
+"""JSON objects in requests. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +9,7 @@ from bastion.storage_wire.refusals import Refusal
 
 
 def json_document(data: bytes) -> dict[str, Any]:
-    """A JSON object from a request; no bytes are an empty one.
-
-    Raises:
-        Refusal: 400, it is something else.
-    """
+    """Parse a JSON object; {} for no bytes. Raises Refusal (400)."""
     if not data.strip():
         return {}
     try:
@@ -29,7 +22,7 @@ def json_document(data: bytes) -> dict[str, Any]:
 
 
 def text_field(document: dict[str, Any], name: str) -> str:
-    """A text of a resource; null and absent are empty."""
+    """A text field of a resource; "" for null or absent."""
     value = document.get(name)
     if value is None:
         return ""

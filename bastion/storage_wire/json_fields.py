@@ -1,7 +1,4 @@
-"""The `fields` parameter of the JSON API: which parts of an answer a client wants.
-
-Layer: storage_api. Pure.
-"""
+"""The `fields` parameter of the JSON API, which selects parts of an answer. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +8,16 @@ from typing import Any
 
 from bastion.storage_wire.refusals import Refusal
 
-# For every wanted field what is wanted of it; None: all of it.
+# For each selected field, the selection within it; None: all.
 Projection = Mapping[str, "Projection | None"]
 
 _DEPTH_MAX = 16
 
 
-# Clients ask for the same few selections again and again.
+# Clients repeat a few selections.
 @lru_cache(maxsize=256)
 def projection(fields: str) -> Projection | None:
-    """Reads the `fields` parameter: `a,b/c,d(e,f)`, or `*`.
-
-    Returns:
-        For every wanted field what is wanted of it, None meaning all; None: everything.
-    """
+    """Parse `fields`: `a,b/c,d(e,f)`, or `*`. None means everything."""
     if fields.strip() in ("", "*"):
         return None
     tree, rest = _projection(fields.replace(" ", ""), 0)
@@ -36,7 +29,7 @@ def projection(fields: str) -> Projection | None:
 
 
 def _projection(text: str, depth: int) -> tuple[dict[str, Projection | None], str]:
-    """One level, up to the end or the closing parenthesis; and what is left of the text."""
+    """Parse one level, to the end or the closing parenthesis; return the remaining text."""
     tree: dict[str, Projection | None] = {}
     while text and depth < _DEPTH_MAX:
         length = 0
@@ -50,7 +43,7 @@ def _projection(text: str, depth: int) -> tuple[dict[str, Projection | None], st
                 return {}, "("
             text = text[1:]
         elif text.startswith("/"):
-            # A path is one field of one level; what follows its comma belongs to this level again.
+            # A path is one field per level; after its comma this level continues.
             end = next((at for at in range(1, len(text)) if text[at] in ",()"), len(text))
             if end < len(text) and text[end] == "(":
                 end = text.find(")", end) + 1 or len(text)
@@ -66,7 +59,7 @@ def _projection(text: str, depth: int) -> tuple[dict[str, Projection | None], st
 
 
 def _either(first: Projection | None, second: Projection | None) -> Projection | None:
-    """What one or the other asks for: `items/name,items/size` is one field twice."""
+    """The union of two selections: `items/name,items/size` is one field twice."""
     if first is None or second is None:
         return None
     merged = dict(first)
@@ -76,7 +69,7 @@ def _either(first: Projection | None, second: Projection | None) -> Projection |
 
 
 def projected(value: Any, wanted: Projection | None) -> Any:
-    """The parts of a JSON value that a projection asks for; lists are looked through."""
+    """Select parts of a JSON value; lists are traversed."""
     if wanted is None or "*" in wanted:
         return value
     if isinstance(value, list):
@@ -87,5 +80,5 @@ def projected(value: Any, wanted: Projection | None) -> Any:
 
 
 def names(wanted: Projection | None) -> frozenset[str] | None:
-    """The fields of which anything is wanted; None: every one."""
+    """The names of selected fields; None: all."""
     return None if wanted is None or "*" in wanted else frozenset(wanted)

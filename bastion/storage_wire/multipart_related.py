@@ -1,6 +1,6 @@
-"""The body of a multipart upload: a small JSON part, then the object's bytes, which are never held as a whole.
+"""Multipart uploads: a small JSON part, then the object's bytes, which are never in memory as a whole.
 
-Layer: storage_api. Real clients end lines with CRLF or LF; the first line of the body decides which.
+Real clients end lines with CRLF or LF; the first line of the body decides.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from bastion.storage_wire.refusals import invalid
 _HEAD_MAX_BYTES = 1024 * 1024
 _HEADER_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
-# What makes a boundary the last one.
+# Marks the last boundary.
 _CLOSING = b"--"
 _QUOTES = ('"', "'")
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary that a `multipart/...` content type names.
+    """The boundary in a `multipart/...` content type. Raises Refusal (400).
 
-    It may stand bare, in double quotes, or in single quotes. No standard knows single quotes, but apitools (gsutil,
-    `gcloud storage`) writes them, and Cloud Storage accepts them.
-
-    Raises:
-        Refusal: 400, it names none.
+    It may be bare, or in double or single quotes. No standard allows single quotes, but apitools (gsutil, `gcloud
+    storage`) sends them, and Cloud Storage accepts them.
     """
     _, *options = content_type.split(";")
     for option in options:
@@ -81,18 +78,15 @@ def related_frame(document: Mapping[str, Any], content_type: str, *, boundary: s
 
 
 class MultipartRelated:
-    """Both parts of an upload's body; the constructor reads up to where the object's bytes begin.
+    """Both parts of an upload's body; the constructor reads up to the object's bytes.
 
     Attributes:
         document: The JSON of the first part.
-        content_type: Of the second part; empty if it names none.
+        content_type: Of the second part; may be empty.
     """
 
     def __init__(self, body: Body, boundary: bytes) -> None:
-        """
-        Raises:
-            Refusal: 400, the body does not begin as it must.
-        """
+        """Raises Refusal (400) for a malformed beginning."""
         self._body = body
         self._buffer = b""
         marker = b"--" + boundary
@@ -113,7 +107,7 @@ class MultipartRelated:
         self._buffer += piece
 
     def _until(self, mark: bytes) -> bytes:
-        """What comes before a mark; the buffer goes on after it."""
+        """Return what precedes a mark; the buffer continues after it."""
         searched = 0
         while (at := self._buffer.find(mark, searched)) < 0:
             searched = max(0, len(self._buffer) - len(mark) + 1)
@@ -136,10 +130,8 @@ class MultipartRelated:
         return headers
 
     def pieces(self) -> Iterator[bytes]:
-        """The object's bytes, once.
-
-        Raises (while reading):
-            Refusal: 400, the closing boundary does not come, or another one; what was read so far must not be stored.
+        """Yield the object's bytes once. Raises Refusal (400) if the closing boundary is missing or different; then
+        nothing may be stored.
         """
         delimiter = self._delimiter
         kept = len(delimiter) - 1
@@ -156,12 +148,12 @@ class MultipartRelated:
         while len(closing) < len(_CLOSING) and (piece := self._body.receive(_PIECE_BYTES)):
             closing += piece
         if not closing.startswith(_CLOSING):
-            # Taken for the end, it would cut off what follows.
+            # Taking it for the end would truncate the object.
             raise invalid(
                 "A boundary follows the object's bytes that is not the closing one; only two parts are taken."
             )
         if at:
             yield buffer[:at]
-        # Whatever follows the closing boundary means nothing, but must leave the connection.
+        # Bytes after the closing boundary are meaningless, but must be read.
         for _ in self._body.pieces():
             pass

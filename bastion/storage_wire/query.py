@@ -1,7 +1,4 @@
-"""The query and the path of a request: parameters, flags, numbers, percent-encoding.
-
-Layer: storage_api. Pure. Unknown parameters are never looked at, so they are tolerated.
-"""
+"""A request's query and path: parameters, flags, numbers, percent-encoding. Pure. Unknown parameters are ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ _GENERATION_MAX = 2**63 - 1
 
 
 class Query:
-    """The query parameters of one request; of a repeated one the last value counts."""
+    """Query parameters; the last value of a repeated one counts."""
 
     __slots__ = ("_pairs", "_values")
 
@@ -31,14 +28,14 @@ class Query:
         return self._values.get(name, default)
 
     def all(self, name: str) -> list[str]:
-        """Every value of a parameter that may repeat."""
+        """All values of a repeatable parameter."""
         return [value for present, value in self._pairs if present == name]
 
     def flag(self, name: str) -> bool:
         return self._values.get(name, "").lower() == "true"
 
     def number(self, name: str) -> int | None:
-        """A number from 0; None where the parameter is not given."""
+        """A non-negative number, or None if absent."""
         value = self._values.get(name)
         if value is None or value == "":
             return None
@@ -46,18 +43,14 @@ class Query:
 
 
 def natural_number(name: str, value: str) -> int:
-    """A number from 0 to 2^63-1 as text; a `Refusal` (400) if it is none."""
+    """Parse a number from 0 to 2^63-1; raises Refusal (400)."""
     if not (value.isascii() and value.isdigit()) or len(value) > 19 or int(value) > _GENERATION_MAX:
         raise invalid_parameter(name, value[:80])
     return int(value)
 
 
 def decoded(segment: str) -> str:
-    """A percent-encoded piece of a path; in paths, `+` is a plus.
-
-    Raises:
-        Refusal: it is not UTF-8.
-    """
+    """Decode a percent-encoded path segment, where `+` is a plus. Raises Refusal if it is not UTF-8."""
     if "%" not in segment and segment.isascii():
         return segment
     try:

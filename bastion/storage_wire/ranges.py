@@ -1,7 +1,4 @@
-"""The two range headers: `Range` of a read, `Content-Range` of a chunk of an upload.
-
-Layer: storage_api. Pure.
-"""
+"""`Range` of a read, and `Content-Range` of an upload's chunk. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +14,14 @@ _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|
 
 
 def read_range(header: str, size: int) -> tuple[int, int] | None:
-    """Which bytes of an object a read asks for.
+    """Return offset and length of a read; None: the whole object.
 
     Args:
-        header: The value of `Range`; empty: none.
+        header: The value of `Range`; may be empty.
         size: Of the object, in bytes.
 
-    Returns:
-        Offset and length in bytes, length at least 1; None: the whole object. A header that is no single range of
-        bytes (another unit, several ranges, an end before the beginning) counts as none, as the service does it.
-
-    Raises:
-        Refusal: 416, the range lies past the end; nothing of an empty object can be asked for by range.
+    A header other than one valid byte range counts as none, like in the service. Raises Refusal (416) if the range
+    begins past the end, always so for an empty object.
     """
     matched = _RANGE.fullmatch(header.strip()) if header else None
     if matched is None:
@@ -50,7 +43,7 @@ def read_range(header: str, size: int) -> tuple[int, int] | None:
 
 
 def _offset(digits: str) -> int | None:
-    """A number of any length; what no 64 bits hold counts as the largest that they hold, beyond every object's end."""
+    """A number of any length, capped at 64 bits, beyond every object's end."""
     digits = digits.lstrip("0") or digits[:1]
     if not digits:
         return None
@@ -59,12 +52,12 @@ def _offset(digits: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRange:
-    """What a request of a resumable session says about the bytes it brings.
+    """What a request of a resumable session says about its bytes.
 
     Attributes:
-        start: Offset of its first byte; None: it brings none and only asks, or only ends the upload.
-        length: Of its bytes; None: as many as come.
-        total: Size of the whole object; None: not known yet.
+        start: Offset of the first byte; None: no bytes, a status request or the end.
+        length: Number of bytes; None: unknown.
+        total: Size of the whole object; None: unknown.
     """
 
     start: int | None
@@ -73,13 +66,7 @@ class ChunkRange:
 
 
 def chunk_range(header: str) -> ChunkRange:
-    """Reads `Content-Range`.
-
-    A request without it brings the whole object.
-
-    Raises:
-        Refusal: 400, it cannot be read, or contradicts itself.
-    """
+    """Parse `Content-Range`; without it a request brings the whole object. Raises Refusal (400)."""
     if not header:
         return ChunkRange(start=0, length=None, total=None)
     matched = _CONTENT_RANGE.fullmatch(header.strip())

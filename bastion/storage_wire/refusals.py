@@ -1,6 +1,6 @@
-"""How the service says no: a status, a reason in its vocabulary, and words; in JSON, as text, or in XML.
+"""The service's error answers: status, reason and message, as JSON, text or XML.
 
-Layer: storage_api. Every error that reaches a client passes here once, so that one mistake has one status in both APIs.
+Every error passes through here, so that it has the same status in both APIs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from bastion.net.http1 import Headers, Response
 
 
 class Refusal(Exception):
-    """An answer that is not what the client asked for.
+    """An error answer.
 
     Attributes:
-        reason: As the JSON API names it: `notFound`, `conditionNotMet`, ...
-        code: As the XML API names it: `NoSuchKey`, `PreconditionFailed`, ...
-        location: Which part of the request is at fault, as (kind, name): `("parameter", "maxResults")`.
+        reason: The JSON API's: `notFound`, `conditionNotMet`, ...
+        code: The XML API's: `NoSuchKey`, `PreconditionFailed`, ...
+        location: The wrong part of the request: `("parameter", "maxResults")`.
         headers: Further fields of the answer.
     """
 
@@ -54,27 +54,27 @@ _XML_CODES = {
 
 
 def invalid(message: str, *, code: str = "InvalidArgument") -> Refusal:
-    """400: the request cannot be what it should be."""
+    """400: the request is not valid."""
     return Refusal(400, "invalid", message, code=code)
 
 
 def invalid_parameter(name: str, value: str) -> Refusal:
-    """400: a query parameter has a value that it cannot have."""
+    """400: a query parameter has an invalid value."""
     return Refusal(400, "invalidParameter", f"Invalid value for {name}: {value!r}", location=("parameter", name))
 
 
 def required(name: str) -> Refusal:
-    """400: something that the call needs is missing."""
+    """400: a required part is missing."""
     return Refusal(400, "required", f"Required parameter: {name}", location=("parameter", name))
 
 
 def not_allowed(method: str, path: str) -> Refusal:
-    """405: there is such a thing, but not with this method."""
+    """405: the resource does not support this method."""
     return Refusal(405, "methodNotAllowed", f"The method {method} is not allowed on {path}.")
 
 
 def not_satisfiable(size: int) -> Refusal:
-    """416: a range that begins past the end; says how large the object is."""
+    """416: the range begins past the end; tells the object's size."""
     return Refusal(
         416,
         "requestedRangeNotSatisfiable",
@@ -84,7 +84,7 @@ def not_satisfiable(size: int) -> Refusal:
 
 
 def as_json(refusal: Refusal) -> Response:
-    """In the form of the JSON API; a 304 has no body."""
+    """The JSON API's form; a 304 has no body."""
     if refusal.status == 304:
         return Response(status=304, headers=Headers(refusal.headers))
     item = {"message": refusal.message, "domain": "global", "reason": refusal.reason}
@@ -96,14 +96,14 @@ def as_json(refusal: Refusal) -> Response:
 
 
 def as_text(refusal: Refusal) -> Response:
-    """In the form that a download of the JSON API has: the bare words."""
+    """The form of downloads through the JSON API: plain text."""
     headers = Headers((("Content-Type", "text/html; charset=UTF-8"), *refusal.headers))
     body = b"" if refusal.status == 304 else refusal.message.encode()
     return Response(status=refusal.status, headers=headers, body=body)
 
 
 def as_xml(refusal: Refusal) -> Response:
-    """In the form of the XML API."""
+    """The XML API's form."""
     headers = Headers((("Content-Type", "application/xml; charset=UTF-8"), *refusal.headers))
     if refusal.status == 304:
         return Response(status=304, headers=headers)

@@ -1,7 +1,4 @@
-"""Decompressive transcoding: when an object stored gzipped is served as what it was before, and how.
-
-Layer: storage_api.
-"""
+"""Decompressive transcoding: when and how a gzipped object is served decompressed."""
 
 from __future__ import annotations
 
@@ -11,17 +8,17 @@ from collections.abc import Iterable, Iterator
 from bastion.net.http1 import Disconnect, Headers
 
 _MAGIC = b"\x1f\x8b"
-# Pieces of what is stored; deflate packs up to a thousandfold, so what comes out is bounded on its own.
+# Input pieces; deflate compresses up to a thousandfold, so the output is bounded separately.
 _STORED_BYTES = 32 * 1024
 _CONTENT_BYTES = 256 * 1024
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 def is_decompressed(content_encoding: str, cache_control: str, headers: Headers) -> bool:
-    """Whether a reader with these request headers gets an object's content instead of its stored bytes.
+    """Whether a reader gets the decompressed content.
 
-    It does if the object is stored with `Content-Encoding: gzip`, unless the reader accepts gzip or the object's
-    `Cache-Control` says `no-transform`.
+    True if the object has `Content-Encoding: gzip`, unless the reader accepts gzip or `Cache-Control` says
+    `no-transform`.
     """
     if content_encoding.strip().lower() != "gzip":
         return False
@@ -39,16 +36,16 @@ def _accepts_gzip(header: str) -> bool:
 
 
 def starts_like_gzip(data: bytes | memoryview) -> bool:
-    """Whether bytes begin as gzip does; if not, they are served as they are whatever the object's attributes say."""
+    """Whether bytes look like gzip; otherwise they are served unchanged, whatever the attributes say."""
     return data[: len(_MAGIC)] == _MAGIC
 
 
 def decompressed(stored: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The content of gzipped bytes, in pieces of limited size; each stored piece is done with before the next.
+    """Yield the decompressed content in pieces of limited size; each input piece is used up before the next.
 
     Raises:
-        Disconnect: with a reset, the bytes are not gzip, or end too early; the head has been sent by then, and a client
-            must not take half of an object for the whole.
+        Disconnect: A reset, if the bytes are not gzip or are truncated: the head is already sent, and partial content
+            must not look complete.
     """
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:

@@ -1,7 +1,4 @@
-"""What a client is told of an upload that waits for more of it.
-
-Layer: storage_api. Pure.
-"""
+"""The answer to an incomplete upload. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +6,7 @@ from bastion.net.http1 import Headers, Response
 
 
 def incomplete(received: int) -> Response:
-    """308: the session waits for more.
-
-    Args:
-        received: How many bytes, from the first one on, the client need not send again.
-    """
+    """308: the session expects more; `received` bytes, from the first on, need not be sent again."""
     headers = Headers()
     if received:
         headers.add("Range", f"bytes=0-{received - 1}")

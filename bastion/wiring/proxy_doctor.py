@@ -237,7 +237,7 @@ def _bundle(name: str, client: str, file: str, address: _Address | None) -> Find
 
 
 def _keys(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Checks keys only if the proxy's own environment is present."""
+    """Check keys only if the proxy's own environment is present."""
     from bastion.proxy.settings import MAPPING, ProxySettings
     from bastion.wiring import proxy as proxy_setup
 

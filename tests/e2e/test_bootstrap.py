@@ -286,7 +286,7 @@ def test_the_script_waits_for_a_late_metadata_server_and_a_bucket_that_does_not_
     until(lambda: len(node.own_lines()) >= 2)
     first, second = node.own_lines()[:2]
     assert first == "bastion: waiting for the metadata server"
-    assert second.endswith("cannot be read; this VM's service account needs storage.objects.get on it")
+    assert second.endswith("this VM's service account needs storage.objects.get on it")
 
 
 def test_a_file_with_another_digest_is_never_unpacked_and_is_fetched_again(node: Node) -> None:
@@ -296,7 +296,7 @@ def test_a_file_with_another_digest_is_never_unpacked_and_is_fetched_again(node:
     node.trouble = {"/storage/": [wrong, stand_in()[:-2000]]}
     node.boot()
     node.running()
-    until(lambda: sum("is not the file with the SHA-256" in line for line in list(node.serial)) == 2)
+    until(lambda: sum("has a wrong SHA-256" in line for line in list(node.serial)) == 2)
     assert not harm.exists()
 
 
@@ -320,7 +320,7 @@ def test_a_node_whose_python_is_not_served_says_which_is_and_goes_on_trying(node
     other = f"cp3{sys.version_info.minor + 1}-none-any"
     node.offer(stand_in(needs={"needed": other}))
     node.boot()
-    until(lambda: node.said("no Python of this VM can run the agent"))
+    until(lambda: node.said("no Python on this VM can run the agent"))
     assert node.said("it lacks wheels of needed")
     assert node.said(f"packed for Python 3.{sys.version_info.minor + 1}")
     # The daemon gives it another one: for ever means for ever.
@@ -334,7 +334,7 @@ def test_a_full_disk_is_called_that_and_no_wheel_is_blamed(node: Node) -> None:
     node.boot()
     until(lambda: node.said("no space left on device: "))
     assert node.said(f"MiB are free while installing the agent in {node.agents}")
-    assert not node.said("no Python of this VM can run the agent")
+    assert not node.said("no Python on this VM can run the agent")
     node.offer(stand_in())
     node.running()
 

@@ -111,9 +111,7 @@ class CodeArrival:
     def __init__(
         self, order: Order, folder: Path, fetch: Fetch, *, backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
-        """Args:
-        on_done: Called in the thread once `done` is true.
-        """
+        """`on_done`: called in the thread once `done` is true."""
         self._order = order
         self._folder = folder
         self._fetch = fetch

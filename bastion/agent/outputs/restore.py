@@ -141,9 +141,7 @@ class OutputArrival:
     def __init__(
         self, store: ObjectStore, folder: str, into: Path, *, run: str, backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
-        """Args:
-        on_done: Called from the thread once `done` is true.
-        """
+        """`on_done`: called from the thread once `done` is true."""
         self._store = store
         self._folder = folder
         self._into = into

@@ -63,9 +63,7 @@ class OutputSync:
         settle_seconds: float = SETTLE_SECONDS,
         part_bytes: int = limits.OUTPUT_PART_BYTES,
     ) -> None:
-        """Args:
-        on_done: Called from the thread when it ends.
-        """
+        """`on_done`: called from the thread when it ends."""
         self._store = store
         self._folder = folder
         self._run = run

@@ -141,9 +141,7 @@ class BypassWatch:
     """Looks periodically while there is a command."""
 
     def __init__(self, *, upstream: str, period_seconds: float, tell: Callable[[str], None]) -> None:
-        """Args:
-        tell: Called from the watch's thread with a line for the job's log.
-        """
+        """`tell`: called from the watch's thread with a line for the job's log."""
         self._upstream = upstream
         self._period = period_seconds
         self._tell = tell

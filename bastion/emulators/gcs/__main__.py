@@ -1,6 +1,6 @@
 """`python -m bastion.emulators.gcs --dir=DIR`: the storage endpoint as a program.
 
-SIGTERM and SIGINT end it in order; SIGKILL is a crash, after which the next one finds everything it acknowledged.
+SIGTERM and SIGINT end it in order; after SIGKILL the next one finds everything that was acknowledged.
 """
 
 from __future__ import annotations

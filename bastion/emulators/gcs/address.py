@@ -1,7 +1,7 @@
-"""Where a running storage endpoint is found, and how clients are pointed at it.
+"""The address of a running storage endpoint, for clients.
 
-Layer: emulator; light on purpose: the CLI and the wiring read it. An endpoint keeps what is its own in `.endpoint` in
-the folder of its buckets: no bucket can have that name.
+Imports little: the CLI and the wiring read it. An endpoint keeps its own files in `.endpoint` in the folder of its
+buckets; no bucket can have that name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class StorageAddress:
 
     Attributes:
         url: `http://127.0.0.1:PORT`.
-        https_url: The same over TLS; empty if it does not serve that.
-        ca_file: The authority that clients of `https_url` must trust; empty without that.
+        https_url: The same over TLS; empty if not served.
+        ca_file: The authority that clients of `https_url` must trust.
         process: The endpoint itself.
     """
 
@@ -34,17 +34,17 @@ class StorageAddress:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes google-cloud-storage, gcsfs and tensorstore use it."""
+        """Variables for google-cloud-storage, gcsfs and tensorstore."""
         return {"STORAGE_EMULATOR_HOST": self.url, "TENSORSTORE_GCS_HTTP_URL": self.url}
 
 
 def state_of(folder: Path) -> Path:
-    """Where the endpoint of a folder of buckets keeps what is its own."""
+    """The folder with the endpoint's own files."""
     return folder / STATE_FOLDER
 
 
 def locate(folder: Path) -> StorageAddress | None:
-    """The endpoint that serves this folder of buckets; None if none is ready (never started, starting, crashed)."""
+    """The endpoint that serves this folder of buckets; None if none is ready."""
     found = state_folder.published(state_of(folder) / ADDRESS_FILE)
     if found is None:
         return None
@@ -56,11 +56,10 @@ def locate(folder: Path) -> StorageAddress | None:
 
 
 def publish(folder: Path, address: StorageAddress) -> None:
-    """Tells clients where the endpoint is."""
     facts = {"url": address.url, "https_url": address.https_url, "ca_file": address.ca_file}
     state_folder.publish(state_of(folder) / ADDRESS_FILE, facts, address.process)
 
 
 def withdraw(folder: Path) -> None:
-    """The endpoint is about to end."""
+    """Remove the address, before the endpoint ends."""
     (state_of(folder) / ADDRESS_FILE).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The storage endpoint as one HTTP handler: it tells the JSON API, batches and the XML API apart.
+"""The HTTP handler of the storage endpoint: chooses between the JSON API, batches and the XML API.
 
-Layer: emulator. Who a client says it is does not matter here: credentials are accepted and not looked at.
+Credentials are accepted and ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Handler = Callable[[Request], Response]
 
 
 def handler(buckets: Buckets, uploads: Uploads) -> Handler:
-    """What answers a request; safe to call from many threads."""
+    """Return the handler; thread-safe."""
     multipart_uploads = MultipartUploads()
 
     def answer(request: Request) -> Response:
@@ -51,7 +51,7 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
             return render(refusal)
 
     def single(request: Request) -> Response:
-        """One call of a batch: media and further batches have no place in one."""
+        """Answer one call of a batch; media and nested batches are not allowed."""
         if request.path.startswith(json_api.PREFIX):
             response = answer(request)
             if isinstance(response.body, bytes):
@@ -81,5 +81,5 @@ def is_json(request: Request) -> bool:
 
 
 def scheme_of(request: Request) -> str:
-    """As the client reaches us: whoever ends its TLS before us says so."""
+    """The scheme that the client uses; a TLS terminator in front tells it."""
     return "https" if request.secure or request.headers.get("X-Forwarded-Proto").lower() == "https" else "http"

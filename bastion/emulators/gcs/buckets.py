@@ -1,6 +1,6 @@
-"""Folders as buckets: every direct subfolder of one folder that has a valid bucket name.
+"""Folders as buckets: every direct subfolder with a valid bucket name.
 
-Layer: emulator. Keeps nothing in memory but checksums: a folder made or removed by hand is a bucket made or removed.
+Caches only checksums: creating or removing a folder creates or removes a bucket.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX
 
 __all__ = ["Bucket", "Buckets", "OpenObject", "Source"]
 
-# What a bucket's folder is called while it is deleted; no bucket can have such a name.
+# The name of a bucket's folder during deletion; no bucket can have it.
 _DELETED_PREFIX = ".deleted-"
 _ORPHAN_NS = 3600 * 1_000_000_000
 
 
 class Buckets:
-    """The buckets in a folder; safe to use from many threads, and beside other processes.
+    """The buckets in a folder; thread-safe and process-safe.
 
     Args:
-        folder: Made if it is missing.
-        fsync: Whether a mutation returns only when it would survive a power cut.
-        before_change: Told bucket and object of each change whose preconditions hold; what it raises prevents that.
+        folder: Created if missing.
+        fsync: Whether a mutation survives a power cut.
+        before_change: Called with bucket and object before a change whose preconditions hold; may raise to prevent it.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Buckets:
         self.sweep()
 
     def names(self) -> list[str]:
-        """The names of all buckets, in order."""
+        """The names of all buckets, sorted."""
         folder = str(self._folder)
         with explained("listing", folder, "read permission on it"), os.scandir(folder) as entries:
             return sorted(
@@ -61,10 +61,7 @@ class Buckets:
             )
 
     def open(self, name: str) -> Bucket:
-        """
-        Raises:
-            NoSuchBucket: there is none of that name.
-        """
+        """Open a bucket; raise NoSuchBucket."""
         path = self._folder / name
         try:
             is_there = is_bucket_name(name) and stat.S_ISDIR(path.lstat().st_mode)
@@ -82,10 +79,11 @@ class Buckets:
         )
 
     def create(self, name: str) -> Bucket:
-        """
+        """Create a bucket.
+
         Raises:
-            BucketExists: a folder (or anything else) of that name is there.
-            InvalidRequest: no bucket can have that name.
+            BucketExists: A folder (or anything else) has that name.
+            InvalidRequest: The name is not valid.
         """
         check_bucket_name(name)
         with explained("creating", str(self._folder / name), "write permission on the folder above it"):
@@ -96,37 +94,33 @@ class Buckets:
         return self.open(name)
 
     def delete(self, name: str) -> None:
-        """
-        Raises:
-            NoSuchBucket: there is none of that name.
-            BucketNotEmpty: something lies in its folder.
-        """
+        """Delete a bucket; raise NoSuchBucket or BucketNotEmpty."""
         bucket = self.open(name)
         aside = self._folder / f"{_DELETED_PREFIX}{secrets.token_hex(8)}"
         with bucket.locked_wholly():
             stranger = _first_file(bucket.path)
             if stranger:
                 raise BucketNotEmpty(f"there is {stranger!r} in the bucket {name}")
-            # No longer a bucket, at one stroke; a start finishes what an end interrupts.
+            # The rename ends the bucket atomically; the next start finishes an interrupted deletion.
             bucket.path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Removes what dead writers left behind, and the sidecars of objects that others than the endpoint replaced."""
+        """Remove temporary files of dead writers, and sidecars of objects that others replaced."""
         for orphan in self._folder.glob(f"{_DELETED_PREFIX}*"):
             shutil.rmtree(orphan, ignore_errors=True)
         for name in self.names():
-            # Whoever may only read leaves them to others.
+            # A reader without write access leaves them to others.
             with contextlib.suppress(StoreError, NoSuchBucket, OSError):
                 self.open(name).sweep(before_ns=time.time_ns() - _ORPHAN_NS)
 
 
 def _first_file(root: Path) -> str:
-    """Something in a bucket's folder that is no folder and not ours; empty if there is nothing."""
+    """A file in a bucket's folder that is not ours; empty if none."""
     for above, folders, names in os.walk(root):
         if Path(above) == root and HIDDEN_FOLDER in folders:
             folders.remove(HIDDEN_FOLDER)
-            # Objects that cannot be files lie there, between folders of ours. A key alone is no object.
+            # Objects that cannot be files are here, between our folders. A key alone is not an object.
             hidden = (root / HIDDEN_FOLDER).iterdir()
             names += [path.name for path in hidden if path.is_file() and path.suffix != KEY_SUFFIX]
         names += [folder for folder in folders if (Path(above) / folder).is_symlink()]

@@ -1,7 +1,4 @@
-"""One request with what is needed to answer it, and the shape of a JSON answer.
-
-Layer: emulator.
-"""
+"""A request with what is needed to answer it, and JSON answers."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request on its way through the endpoint.
+    """A request to the endpoint.
 
     Attributes:
-        base: Scheme and authority as the client sees this endpoint; links and session addresses begin with it.
+        base: Scheme and authority as the client sees them; links and session addresses begin with it.
     """
 
     request: Request
@@ -40,24 +37,24 @@ class Call:
     multipart_uploads: MultipartUploads
 
     def document(self) -> dict[str, Any]:
-        """The request's body as a JSON object; an empty body is an empty one."""
+        """The request's body as a JSON object; {} for an empty body."""
         return json_document(self.small_body())
 
     def small_body(self) -> bytes:
-        """The request's body, where it is a description and not an object."""
+        """The body of a request with a description, not an object."""
         body = self.request.body.read(_DOCUMENT_MAX_BYTES + 1)
         if len(body) > _DOCUMENT_MAX_BYTES:
             raise Refusal(413, "uploadTooLarge", f"The body is larger than {_DOCUMENT_MAX_BYTES} bytes.")
         return body
 
     def answer(self, document: dict[str, Any], *, status: int = 200, etag: str = "") -> Response:
-        """A JSON answer, reduced to what the `fields` parameter asks for."""
+        """A JSON answer, reduced to the selected `fields`."""
         if "fields" in self.parameters:
             document = projected(document, projection(self.parameters.get("fields")))
         return json_response(document, status=status, etag=etag)
 
     def answer_object(self, resource: ObjectResource) -> Response:
-        """An object as the answer, likewise; what nobody asks for is not made."""
+        """An object as the answer, computing the selected fields only."""
         wanted = projection(self.parameters.get("fields"))
         document = object_json(resource, self.base, names(wanted))
         return json_response(projected(document, wanted), etag=etag(resource))

@@ -1,8 +1,7 @@
-"""The endpoint's certificate: for this machine and for the storage hosts, from an authority of its own.
+"""The endpoint's TLS certificate for this machine and the storage hosts, from an authority of its own.
 
-Layer: emulator. The authority signs one certificate and its key is forgotten at once: whoever trusts `ca.pem` trusts
-this endpoint and nobody else, for ever. Both lie in the endpoint's private folder and last over restarts, so that
-clients need to be told only once; they are made anew when they are about to expire or do not belong together.
+The authority's key is discarded after one signature: `ca.pem` vouches for this endpoint only. Both files survive
+restarts, so that clients need them once; they are renewed before they expire, or if they do not match.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _RENEWAL = datetime.timedelta(days=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """What a TLS server needs.
+    """The files of a TLS server.
 
     Attributes:
         ca_file: PEM of the authority, for clients.
@@ -40,17 +39,11 @@ class ServerIdentity:
     server_file: Path
 
     def context(self) -> ssl.SSLContext:
-        """A server's settings."""
         return server_context(self.server_file)
 
 
 def ensure(folder: Path, *, now: datetime.datetime) -> ServerIdentity:
-    """The identity in a private folder, made if there is none that is valid.
-
-    Args:
-        folder: Exists.
-        now: With a time zone.
-    """
+    """Return the identity in an existing private folder; create it if missing or invalid. `now` has a time zone."""
     identity = ServerIdentity(ca_file=folder / "ca.pem", server_file=folder / "server.pem")
     if not _is_valid(identity, now):
         authority = Authority.new("bastion storage endpoint CA", now=now, lifetime=_LIFETIME)

@@ -1,7 +1,4 @@
-"""CRC32C and MD5 of bytes as they pass, of a file, and CRC32C of two pieces put together.
-
-Layer: emulator.
-"""
+"""CRC32C and MD5 of streamed bytes and of files, and the CRC32C of concatenations."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ class Sums:
 
     Attributes:
         size: Bytes so far.
-        crc32c: Of them.
+        crc32c: Of these bytes.
     """
 
     __slots__ = ("_md5", "crc32c", "size")
@@ -46,7 +43,7 @@ class Sums:
         self._md5.update(data)
 
     def add_file(self, file: int, end: int) -> bool:
-        """Adds the bytes of an open file from here (`size`) up to the offset `end`; False if it ends before."""
+        """Add the bytes of an open file from `size` up to the offset `end`; False if it ends before."""
         while self.size < end:
             data = os.pread(file, min(_PIECE_BYTES, end - self.size), self.size)
             if not data:
@@ -68,15 +65,15 @@ def crc32c_of_file(file: int, size: int) -> int | None:
 
 
 def crc32c_combined(first: int, second: int, second_size: int) -> int:
-    """CRC32C of two pieces one after the other, from those of the pieces and the size of the second in bytes.
+    """CRC32C of a concatenation, from the CRC32Cs of both pieces and the size of the second in bytes.
 
-    As polynomials over GF(2), the first one's remainder moves up by the second one's length in bits.
+    As polynomials over GF(2), the first remainder is shifted by the second length in bits.
     """
     return _product(_power_of_x(8 * second_size), first) ^ second
 
 
 def _product(left: int, right: int) -> int:
-    """Of two remainders, modulo the polynomial."""
+    """The product of two remainders modulo the polynomial."""
     product = 0
     while left:
         if left & _ONE:
@@ -87,7 +84,7 @@ def _product(left: int, right: int) -> int:
 
 
 def _power_of_x(exponent: int) -> int:
-    """x to that power, modulo the polynomial."""
+    """That power of x modulo the polynomial."""
     power, square = _ONE, _ONE >> 1
     while exponent:
         if exponent & 1:
@@ -98,14 +95,14 @@ def _power_of_x(exponent: int) -> int:
 
 
 class KnownChecksums:
-    """CRC32Cs of files that came without, so that nobody reads gigabytes again; the longest unused go first."""
+    """A cache of CRC32Cs of files without sidecars, in LRU order, so that gigabytes are read once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[int, int, int], int] = OrderedDict()
 
     def get(self, status: os.stat_result) -> int | None:
-        """That of the file with that status, if somebody asked before."""
+        """The cached value of the file with that status."""
         key = _identity(status)
         with self._lock:
             crc32c = self._known.get(key)
@@ -114,7 +111,7 @@ class KnownChecksums:
         return crc32c
 
     def of_file(self, file: int, status: os.stat_result) -> int | None:
-        """That of an open file; None if it is no longer what it was when its status was read, or lost its name."""
+        """The CRC32C of an open file; None if it changed or was unlinked since its status was read."""
         crc32c = self.get(status)
         known = crc32c is not None
         if not known:

@@ -1,7 +1,4 @@
-"""Keeps web pages away from the storage endpoint.
-
-Layer: emulator. The endpoint serves all processes of its user, browsers included. See `bastion.net.cross_site`.
-"""
+"""Keep web pages away from the storage endpoint, which serves its user's browsers too. See `bastion.net.cross_site`."""
 
 from __future__ import annotations
 
@@ -15,18 +12,17 @@ from bastion.storage_wire.refusals import Refusal, as_json, as_xml
 
 _log = logging.getLogger(__name__)
 
-# Names of the real service: clients use them over TLS, through a proxy, or by a line in /etc/hosts. They belong to
-# Google, so that no page of a stranger has one of them.
+# Names of the real service: clients use them over TLS, through a proxy, or by /etc/hosts. Google owns them, so no
+# stranger's page has one.
 SERVICE_HOSTS = ("*.googleapis.com",)
 
 Handler = Callable[[Request], Response]
 
 
 def without_web_pages(answer: Handler, hosts: Collection[str]) -> Handler:
-    """Wrap a handler: requests of web pages, and for names that are not ours, are refused with 403.
+    """Wrap a handler: refuse requests of web pages, and for unknown host names, with 403.
 
     Args:
-        answer: Answers what passes.
         hosts: Names that the operator allows; see `bastion.net.cross_site.refusal`.
     """
     known = frozenset((*SERVICE_HOSTS, *(host.lower().rstrip(".") for host in hosts)))
@@ -44,7 +40,7 @@ def without_web_pages(answer: Handler, hosts: Collection[str]) -> Handler:
 
 
 def _harmless(response: Response) -> Response:
-    """An answer that a browser shows: a page stored in a bucket must not act as a page of this endpoint."""
+    """Add headers so that a page stored in a bucket cannot act as a page of this endpoint."""
     response.headers.set("Content-Security-Policy", "sandbox")
     response.headers.set("X-Content-Type-Options", "nosniff")
     return response

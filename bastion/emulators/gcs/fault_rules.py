@@ -1,7 +1,6 @@
-"""What a fault rule says: which requests, how often, and what happens to them.
+"""Fault rules: which requests are hit, how often, and what happens.
 
-Layer: emulator. A rule is written as a flag, `503,method=POST,percent=5`, or as JSON, `{"fault": "503", "method":
-"POST", "percent": 5}`; both have the same fields.
+A rule is a flag, `503,method=POST,percent=5`, or JSON with the same fields, `{"fault": "503", "method": "POST"}`.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ class FaultRule(BaseModel):
     """One rule.
 
     Attributes:
-        fault: A status that is answered before anything happens; `lost-reply` (it happens, then the connection ends
-            without an answer); `reset` (the connection is reset before anything happens); `reset-body` (in the middle
-            of the answer's body); `stall` (waits first); `slow` (both bodies trickle).
+        fault: A status, answered without effect; `lost-reply` (takes effect, then the connection ends without an
+            answer); `reset` (the connection is reset without effect); `reset-body` (in the middle of the answer's
+            body); `stall` (waits first); `slow` (both bodies are slow).
         method: `POST`; empty: any.
-        path: Regular expression that is searched for in the request's path and query, as they were sent; empty: any.
-        percent: How likely each matching request is hit.
+        path: Regular expression, searched for in the raw path and query; empty: any.
+        percent: Probability that a matching request is hit.
         nth: `3` or `3-5`: only these of the matching requests, counted from 1; empty: all.
-        times: After so many hits the rule is over; None: never.
+        times: Maximum number of hits; None: no limit.
         seconds: How long `stall` waits.
         then: What `stall` does after waiting: `go-on`, or `drop` the connection.
         rate: Bytes a second of `slow`.
-        after: Bytes of the body that `reset-body` lets through; None: half of it.
+        after: Bytes of the body before a `reset-body`; None: half of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,7 +76,7 @@ class FaultRule(BaseModel):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last of the matching requests that can be hit, counted from 1."""
+        """The first and last matching request that can be hit, counted from 1."""
         first, _, last = self.nth.partition("-")
         return (int(first), int(last or first)) if first else (1, 1 << 62)
 
@@ -87,13 +86,9 @@ _FIELDS = "|".join(FaultRule.model_fields)
 
 
 def parse_flag(text: str) -> FaultRule:
-    """Reads `FAULT[,FIELD=VALUE...]`; a comma in a path is part of it unless a field's name follows.
-
-    Raises:
-        Refused: it says what is wrong.
-    """
+    """Parse `FAULT[,FIELD=VALUE...]`; a comma in a path is part of it unless a field's name follows. Raises Refused."""
     fault, *assignments = re.split(rf",(?=(?:{_FIELDS})=)", text)
-    if "," in fault:  # the fault itself has none, so what follows it is no field
+    if "," in fault:  # the fault itself has no field name
         fault, wrong = fault.split(",", 1)
         names = ", ".join(name for name in FaultRule.model_fields if name != "fault")
         raise Refused(f"--fault={text}: {wrong!r} is no FIELD=VALUE; the fields are {names}")
@@ -105,11 +100,7 @@ def parse_flag(text: str) -> FaultRule:
 
 
 def parse_json(data: bytes) -> list[FaultRule]:
-    """Reads a JSON list of rules.
-
-    Raises:
-        Refused: it says what is wrong.
-    """
+    """Parse a JSON list of rules. Raises Refused."""
     try:
         rules = _RULES.validate_json(data)
     except ValidationError as error:

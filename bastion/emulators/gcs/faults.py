@@ -1,11 +1,10 @@
-"""Faults on demand: a wrapper around the endpoint's handler that breaks requests by rule and by seed.
+"""Faults on demand: a wrapper of the endpoint's handler that breaks requests by rule and by seed.
 
-Layer: emulator. `GET`, `PUT` and `DELETE` of `/_emulator/faults` show, replace and remove the rules of a running
-endpoint; that path itself is never hit.
+`GET`, `PUT` and `DELETE` of `/_emulator/faults` show, replace and remove the rules of a running endpoint; that path is
+never hit.
 
-Invariants: the first rule that hits a request decides it, and rules after it do not count it. Which of a rule's
-matching requests are hit follows from the seed, the rule's place in the list and the rule alone, never from time or
-threads.
+Invariants: the first rule that hits a request decides; later rules do not count it. Hits depend only on the seed, the
+rule and its position, never on time or threads.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from bastion.storage_wire.refusals import Refusal, as_json, as_xml
 FAULTS_PATH = "/_emulator/faults"
 _DOCUMENT_MAX_BYTES = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
-# Pieces of a slow body, per second.
+# Pieces of a slow body per second.
 _STEPS = 10
 
 Handler = Callable[[Request], Response]
@@ -43,7 +42,7 @@ _STATUSES = {
 
 
 class _Armed:
-    """A rule at work. Guarded by the lock of its owner."""
+    """A rule with its counters, guarded by its owner's lock."""
 
     def __init__(self, rule: FaultRule, *, seed: str) -> None:
         self.rule = rule
@@ -59,7 +58,7 @@ class _Armed:
         if rule.path and not self._path.search(f"{request.path}?{request.query}" if request.query else request.path):
             return False
         self.matched += 1
-        # Drawn for every match, so that what one match gets does not depend on `nth` and `times`.
+        # Drawn for every match, so that `nth` and `times` do not change later draws.
         drawn = self._random.random() * 100 < rule.percent
         first, last = rule.span
         if not drawn or not first <= self.matched <= last or (rule.times is not None and self.hit >= rule.times):
@@ -74,7 +73,7 @@ class Faults:
     Args:
         rules: In order of precedence.
         seed: Decides what `percent` hits.
-        wait: Waits so many seconds; None: really, until `close`.
+        wait: Waits that many seconds; default: really, until `close`.
     """
 
     def __init__(
@@ -88,17 +87,17 @@ class Faults:
         self.replace(rules)
 
     def replace(self, rules: Iterable[FaultRule]) -> None:
-        """Other rules from now on; they count and draw from the beginning."""
+        """Replace the rules; counters and draws restart."""
         armed = [_Armed(rule, seed=f"{self._seed}/{place}") for place, rule in enumerate(rules)]
         with self._lock:
             self._armed = armed
 
     def close(self) -> None:
-        """Ends all waiting, now and later."""
+        """End all waiting, now and later."""
         self._closed.set()
 
     def wrap(self, handler: Handler) -> Handler:
-        """A handler that answers as `handler` does, but for the faults."""
+        """Wrap a handler with the faults."""
 
         def answer(request: Request) -> Response:
             if request.path == FAULTS_PATH:
@@ -167,7 +166,7 @@ class Faults:
 
 
 class _SlowBody(Body):
-    """A request's body that trickles."""
+    """A request's body that arrives slowly."""
 
     def __init__(self, body: Body, rate: int, wait: Callable[[float], object]) -> None:
         super().__init__(body.length)
@@ -186,7 +185,7 @@ class _SlowBody(Body):
 
 
 class _Altered:
-    """Other pieces in place of a response's own; what the original holds is given back with them."""
+    """Replaces a response's pieces; closes the original."""
 
     def __init__(self, original: Response, pieces: Iterator[bytes]) -> None:
         self._original = original
@@ -200,7 +199,7 @@ class _Altered:
 
 
 def _with_body(response: Response, pieces: Iterator[bytes]) -> Response:
-    """The same head, the same announced length, other pieces."""
+    """The same head and announced length with other pieces."""
     headers = Headers(response.headers.items())
     if response.length is not None:
         headers.set("Content-Length", str(response.length))
@@ -219,7 +218,7 @@ def _cut(response: Response, after: int | None) -> Iterator[bytes]:
 
 
 def _pieces(body: bytes | Iterable[bytes] | FileSlice, size: int) -> Iterator[bytes]:
-    """Any kind of body in pieces of at most `size` bytes."""
+    """Any type of body in pieces of at most `size` bytes."""
     size = max(1, min(size, _PIECE_BYTES))
     if isinstance(body, FileSlice):
         for start in range(body.start, body.start + body.length, size):

@@ -1,7 +1,6 @@
-"""Patterns of object names (`matchGlob`): `*` and `?` stay between slashes, `**` does not; sets and alternatives.
+"""Patterns of object names (`matchGlob`): `*` and `?` match within slashes, `**` across; sets and alternatives.
 
-Layer: emulator. No I/O. A name is matched by an automaton and not by Python's `re`, which backtracks: one listing with
-a few stars in its glob would hold up everybody's requests for minutes.
+Uses an automaton, not Python's `re`, which backtracks: a glob with a few stars could block everybody for minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import lru_cache
 from bastion.emulators.gcs.resources import InvalidRequest
 
 _GLOB_MAX_CHARS = 1024
-# Steps that are remembered of one glob before they are forgotten together.
+# Cached steps of one glob; all are dropped when full.
 _STEPS_MAX = 4096
 
 # What one character of a name must be.
@@ -30,13 +29,13 @@ def _no_slash(character: str) -> bool:
 
 
 class Glob:
-    """A pattern, read once.
+    """A parsed pattern.
 
-    A program of steps: each either takes one character and goes on to the next step, or takes none and goes on to all
+    A program of steps: each takes one character and continues with the next step, or takes none and continues with all
     steps that it names. The step after the last is the end.
 
     Raises:
-        InvalidRequest: a bracket is not closed, or the pattern is too long.
+        InvalidRequest: A bracket is not closed, or the pattern is too long.
     """
 
     def __init__(self, glob: str) -> None:
@@ -48,7 +47,6 @@ class Glob:
         self._known: dict[tuple[_States, str], _States] = {}
 
     def fullmatch(self, name: str) -> bool:
-        """Whether the whole name matches."""
         states = self._start
         for character in name:
             following = self._known.get((states, character))
@@ -67,7 +65,7 @@ class Glob:
         return callable(step) and bool(step(character))
 
     def _reached(self, states: Iterable[int]) -> _States:
-        """The states that take a character, and the end, as far as they are reached from these without taking any."""
+        """The states that take a character, and the end, reachable from these without input."""
         reached: set[int] = set()
         seen: set[int] = set()
         pending = list(states)
@@ -85,7 +83,7 @@ class Glob:
 
     def _read(self, glob: str) -> None:
         steps = self._steps
-        # Of every open brace: where its alternatives begin, and the steps that go on behind it.
+        # For each open brace: where its alternatives begin, and the steps that continue after it.
         braces: list[tuple[list[int], list[list[int]]]] = []
         position = 0
         while position < len(glob):
@@ -128,15 +126,15 @@ class Glob:
 
 @lru_cache(maxsize=256)
 def compiled(glob: str) -> Glob:
-    """As `Glob`; one that was read before is not read again."""
+    """`Glob`, cached."""
     return Glob(glob)
 
 
 def _set(glob: str, position: int) -> tuple[int, _Takes]:
-    """The set that begins before `position`: where it ends, and what it takes."""
+    """Parse the set that begins before `position`; return its end and what it takes."""
     negated = position < len(glob) and glob[position] in "!^"
     start = position + negated
-    # A bracket that stands first in a set is one of its characters.
+    # A bracket at the beginning of a set is a member.
     end = glob.find("]", start + 1)
     if end < 0:
         raise _unclosed(glob, "[")

@@ -1,6 +1,5 @@
-"""Which method of the JSON API a request means.
-
-Layer: emulator. A path is taken apart before it is decoded, so that a `/` in an object's name (`%2F`) stays in it.
+"""Dispatch a request to a method of the JSON API. A path is split before it is decoded: `%2F` stays in an object's
+name.
 """
 
 from __future__ import annotations
@@ -19,21 +18,18 @@ DOWNLOAD_PREFIX = "/download/storage/v1/"
 
 
 def is_json_path(path: str) -> bool:
-    """Whether a path belongs to this API (and not to a bucket of the XML API)."""
+    """Whether a path belongs to this API, not to a bucket of the XML API."""
     return path.startswith((PREFIX, DOWNLOAD_PREFIX, *UPLOAD_PREFIXES))
 
 
 def is_media(call: Call) -> bool:
-    """Whether the answer would be an object's bytes; errors are text then."""
+    """Whether the answer would be an object's bytes, with errors as text."""
     path = call.request.path
     return path.startswith(DOWNLOAD_PREFIX) or (path.startswith(PREFIX) and call.parameters.get("alt") == "media")
 
 
 def answer(call: Call) -> Response:
-    """
-    Raises:
-        Refusal, StorageError: what was asked for cannot be.
-    """
+    """Answer a request; raises Refusal or StorageError."""
     path = call.request.path
     for prefix in UPLOAD_PREFIXES:
         if path.startswith(prefix):

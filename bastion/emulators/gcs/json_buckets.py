@@ -1,6 +1,5 @@
-"""The methods of buckets, and what else a project has, of the JSON API.
-
-Layer: emulator. A bucket is a folder and has no settings: those that a client sends are accepted and forgotten.
+"""Bucket and project methods of the JSON API. A bucket has no settings: a client's settings are accepted and
+dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _POLICY_ETAG = "CAE="
 
 
 def buckets(call: Call) -> Response:
-    """Answers a request for `/b`."""
+    """Answer a request for `/b`."""
     match call.method:
         case "GET" | "HEAD":
             return _list(call)
@@ -46,7 +45,7 @@ def _list(call: Call) -> Response:
 
 
 def one_bucket(call: Call, name: str) -> Response:
-    """Answers a request for `/b/BUCKET`."""
+    """Answer a request for `/b/BUCKET`."""
     call.buckets.open(name)
     call.parameters.preconditions()
     match call.method:
@@ -65,7 +64,7 @@ def one_bucket(call: Call, name: str) -> Response:
 
 
 def bucket_part(call: Call, name: str, part: str) -> Response:
-    """Answers a request for what a bucket has beside its objects: `/b/BUCKET/PART`."""
+    """Answer a request for `/b/BUCKET/PART`, other than objects."""
     call.buckets.open(name)
     match (call.method, part):
         case ("GET", "storageLayout"):
@@ -102,7 +101,7 @@ def _policy(bucket: str, document: Json) -> Json:
 
 
 def service_account(call: Call, project: str) -> Response:
-    """Answers `GET /projects/PROJECT/serviceAccount`."""
+    """Answer `GET /projects/PROJECT/serviceAccount`."""
     return call.answer(
         {
             "kind": "storage#serviceAccount",

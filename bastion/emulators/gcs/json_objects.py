@@ -1,7 +1,4 @@
-"""The methods of objects of the JSON API, but for `insert`.
-
-Layer: emulator.
-"""
+"""The object methods of the JSON API, except `insert`."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _REWRITE_QUANTUM_BYTES = 1024 * 1024
 
 
 def one_object(call: Call, bucket: str, name: str) -> Response:
-    """Answers a request for `/b/BUCKET/o/OBJECT`."""
+    """Answer a request for `/b/BUCKET/o/OBJECT`."""
     match call.method:
         case "GET" | "HEAD":
             if call.parameters.get("alt") == "media":
@@ -68,7 +65,7 @@ def get_media(call: Call, bucket: str, name: str) -> Response:
 
 
 def _check_live(call: Call, bucket: str, name: str) -> None:
-    """Refuses a read of a soft-deleted object: this endpoint keeps none."""
+    """Refuse reads of soft-deleted objects, which this endpoint does not keep."""
     if call.parameters.flag("softDeleted"):
         call.buckets.open(bucket)
         raise NoSuchObject(f"No such object: {bucket}/{name}: no deleted object is kept here")
@@ -87,7 +84,7 @@ def _change(call: Call, bucket: str, name: str, change: Callable[[Attributes], A
 
 
 def list_objects(call: Call, bucket: str) -> Response:
-    """Answers `GET /b/BUCKET/o`."""
+    """Answer `GET /b/BUCKET/o`."""
     parameters = call.parameters
     page_size = parameters.number("maxResults") or _PAGE_MAX
     _check_delimiter(parameters)
@@ -116,7 +113,7 @@ def list_objects(call: Call, bucket: str) -> Response:
 
 
 def _check_delimiter(parameters: Parameters) -> None:
-    """Holds the delimiter against the parameters that allow only a slash."""
+    """Check the delimiter against parameters that allow only a slash."""
     delimiter = parameters.get("delimiter")
     if parameters.get("matchGlob") and delimiter not in ("", "/"):
         raise invalid("A listing with matchGlob must have the delimiter '/' or none.")
@@ -125,13 +122,13 @@ def _check_delimiter(parameters: Parameters) -> None:
 
 
 def _wanted_of_items(fields: str) -> frozenset[str] | None:
-    """Which fields of the items a listing needs at all; None: every one."""
+    """The fields of items that a listing needs; None: all."""
     wanted = projection(fields)
     return None if wanted is None or "*" in wanted else names(wanted.get("items", {}))
 
 
 def compose(call: Call, bucket: str, name: str) -> Response:
-    """Answers `POST /b/BUCKET/o/OBJECT/compose`."""
+    """Answer `POST /b/BUCKET/o/OBJECT/compose`."""
     document = call.document()
     given = document.get("sourceObjects")
     if not isinstance(given, list) or not given:
@@ -169,7 +166,7 @@ def _optional_number(document: Json, name: str) -> int | None:
 
 
 def copy_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
-    """Answers `POST /b/B/o/O/copyTo/b/B/o/O`."""
+    """Answer `POST /b/B/o/O/copyTo/b/B/o/O`."""
     resource = _copy(call, source, destination, call.document())
     return call.answer_object(resource)
 
@@ -189,9 +186,9 @@ def _copy(call: Call, source: tuple[str, str], destination: tuple[str, str], doc
 
 
 def move_to(call: Call, bucket: str, source: str, name: str) -> Response:
-    """Answers `POST /b/BUCKET/o/OBJECT/moveTo/o/OBJECT`: a copy, then the end of the source.
+    """Answer `POST /b/BUCKET/o/OBJECT/moveTo/o/OBJECT`: copy, then delete the source.
 
-    Not atomic as the service's: for a moment both are there. A source that is written anew in that moment stays.
+    Unlike in the service this is not atomic: both exist for a moment. A source that is rewritten meanwhile stays.
     """
     if source == name:
         raise invalid("The source and the destination of a move are the same object.")
@@ -212,10 +209,10 @@ def move_to(call: Call, bucket: str, source: str, name: str) -> Response:
 
 
 def rewrite_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
-    """Answers `POST /b/B/o/O/rewriteTo/b/B/o/O`.
+    """Answer `POST /b/B/o/O/rewriteTo/b/B/o/O`.
 
-    One call copies everything, unless the client limits a call (`maxBytesRewrittenPerCall`): then the answers count up
-    as the service's would, the token says which generation they are about, and the last call copies.
+    One call copies everything. With `maxBytesRewrittenPerCall` the answers count like the service's, the token names
+    the generation, and the last call copies.
     """
     document = call.document()
     parameters = call.parameters

@@ -1,7 +1,4 @@
-"""Objects and buckets as the JSON API shows them, and what a client sets of them.
-
-Layer: emulator. Pure. Numbers of 64 bits are strings, as everywhere in this API.
-"""
+"""Objects and buckets in the JSON API's form, and what a client sets. Pure. 64-bit numbers are strings."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./~-]*")
 
 @lru_cache(maxsize=4096)
 def instant(seconds: float) -> str:
-    """RFC 3339 in UTC with milliseconds, as the service writes it."""
+    """RFC 3339 in UTC with milliseconds, like the service's."""
     whole, thousandths = divmod(int(seconds * 1000), 1000)
     year, month, day, hour, minute, second = time.gmtime(whole)[:6]
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{thousandths:03}Z"
@@ -39,7 +36,7 @@ def md5_text(md5: bytes) -> str:
 
 
 def etag(resource: ObjectResource) -> str:
-    """Another one for every generation and metageneration; clients take it as opaque."""
+    """An opaque tag, unique per generation and metageneration."""
     message = b"\x08" + _varint(resource.generation) + b"\x10" + _varint(resource.metageneration)
     return binascii.b2a_base64(message, newline=False).decode()
 
@@ -53,7 +50,7 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-# The JSON names of what a client may set beside custom metadata, and where it lies in `Attributes`.
+# JSON names of what a client may set besides custom metadata, and their place in `Attributes`.
 WRITABLE = {
     "contentType": "content_type",
     "contentEncoding": "content_encoding",
@@ -68,7 +65,7 @@ _UNSHOWN_WHEN_EMPTY = {name: attribute for name, attribute in WRITABLE.items() i
 
 def _address(resource: ObjectResource) -> str:
     name = resource.name
-    # Most names need no more than this, and a listing has two thousand links.
+    # Most names need only this, and a listing has two thousand links.
     escaped = name.replace("/", "%2F") if _PLAIN_NAME.fullmatch(name) else quote(name, safe="")
     return f"storage/v1/b/{resource.bucket}/o/{escaped}"
 
@@ -77,7 +74,7 @@ def _media_link(resource: ObjectResource, base: str) -> str:
     return f"{base}/download/{_address(resource)}?generation={resource.generation}&alt=media"
 
 
-# How each field is shown, given the object and the base of its links; None: it has no such field.
+# How to show each field, given object and link base; None: the object lacks it.
 _SHOWN: dict[str, Callable[[ObjectResource, str], Any]] = {
     "kind": lambda _resource, _base: "storage#object",
     "id": lambda resource, _base: f"{resource.bucket}/{resource.name}/{resource.generation}",
@@ -105,8 +102,8 @@ def object_json(resource: ObjectResource, base: str, only: Collection[str] | Non
     """An object as `storage#object`.
 
     Args:
-        base: Scheme and authority that the links begin with: the client follows them.
-        only: The fields that are wanted; None: all.
+        base: Scheme and authority of the links, which clients follow.
+        only: The wanted fields; None: all.
     """
     document: Json = {
         name: value
@@ -121,7 +118,7 @@ def object_json(resource: ObjectResource, base: str, only: Collection[str] | Non
 
 
 def bucket_json(name: str, base: str) -> Json:
-    """A bucket as `storage#bucket`; its settings are always the same."""
+    """A bucket as `storage#bucket`, with constant settings."""
     return {
         "kind": "storage#bucket",
         "id": name,
@@ -146,12 +143,11 @@ def bucket_json(name: str, base: str) -> Json:
 
 
 def attributes_of(document: Json, *, content_type: str = "", content_encoding: str = "") -> Attributes:
-    """What a resource in a request sets.
+    """The attributes that a request's resource sets; read-only fields are ignored.
 
     Args:
-        document: The resource; what a client cannot set of it is ignored.
-        content_type: Where the resource names none.
-        content_encoding: Where the resource names none.
+        content_type: Default for the resource's.
+        content_encoding: Default for the resource's.
     """
     values = {attribute: text_field(document, name) for name, attribute in WRITABLE.items() if name in document}
     values["content_type"] = values.get("content_type") or content_type
@@ -161,7 +157,7 @@ def attributes_of(document: Json, *, content_type: str = "", content_encoding: s
 
 
 def patched(present: Attributes, document: Json) -> Attributes:
-    """What is set after a patch: null unsets a field, removes a key of the metadata, or clears all of it."""
+    """Attributes after a patch: null unsets a field, removes a metadata key, or clears all metadata."""
     values = {
         attribute: text_field(document, name) if name in document else getattr(present, attribute)
         for name, attribute in WRITABLE.items()
@@ -183,7 +179,7 @@ def _metadata_changes(document: Json) -> dict[str, str | None]:
         return {}
     if not isinstance(given, dict):
         raise Refusal(400, "invalid", "The value of metadata must be an object.")
-    # The service takes numbers and booleans for strings here.
+    # The service accepts numbers and booleans for strings here.
     return {
         key: value
         if value is None or isinstance(value, str)

@@ -1,7 +1,6 @@
-"""`objects.insert` of the JSON API: the object's bytes at once, behind a JSON part, or in a resumable session.
+"""`objects.insert` of the JSON API: media, multipart and resumable uploads.
 
-Layer: emulator. Nothing becomes visible before the last byte is here, every declared checksum fits and every
-precondition holds.
+Nothing is visible before the last byte has arrived, and all declared checksums and preconditions hold.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bastion.storage_wire.unfinished import incomplete
 
 
 def upload(call: Call, bucket_name: str) -> Response:
-    """Answers a request below `/upload/.../b/BUCKET/o`."""
+    """Answer a request below `/upload/.../b/BUCKET/o`."""
     if "upload_id" in call.parameters:
         return _session(call)
     if call.method not in ("POST", "PUT"):
@@ -42,7 +41,7 @@ def upload(call: Call, bucket_name: str) -> Response:
 
 
 def insert_without_media(call: Call, bucket_name: str) -> Response:
-    """Answers `POST /b/BUCKET/o` outside of `/upload`: a resource alone makes an empty object."""
+    """Answer `POST /b/BUCKET/o` outside of `/upload`: a resource alone makes an empty object."""
     document = call.document()
     return _store(call, bucket_name, _name(call, document), attributes_of(document), Declared(), ())
 

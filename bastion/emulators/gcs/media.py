@@ -1,6 +1,5 @@
-"""An object's bytes as a response: whole, a range of them, or decompressed; with the headers that clients rely on.
-
-Layer: emulator. Both APIs read objects through here.
+"""An object's bytes as a response for both APIs: whole, a range, or decompressed; with the headers that clients
+need.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _CONTROLS = dict.fromkeys((*range(32), 127), " ")
 
 
 def header_text(text: str) -> str:
-    """A text as a header's value: its UTF-8 bytes, without what would end the line."""
+    """A text as a header value: its UTF-8 bytes, without line ends."""
     if text.isascii() and text.isprintable():
         return text
     return text.translate(_CONTROLS).encode("utf-8", "replace").decode("latin-1")
@@ -39,7 +38,7 @@ def _http_date(seconds: int) -> str:
 
 
 def object_headers(resource: ObjectResource, etag: str) -> Headers:
-    """What every answer about an object says of it, but for its length and encoding."""
+    """The headers of every answer about an object, except length and encoding."""
     attributes = resource.attributes
     hashes = f"crc32c={crc32c_text(resource.crc32c)}"
     if resource.md5 is not None:
@@ -67,20 +66,20 @@ def object_headers(resource: ObjectResource, etag: str) -> Headers:
 
 
 def add_custom_metadata(headers: Headers, attributes: Attributes) -> None:
-    """`x-goog-meta-*`, which the XML API shows."""
+    """Add `x-goog-meta-*`, which the XML API shows."""
     for key, value in attributes.metadata.items():
         if key.isascii() and key.isprintable() and " " not in key and ":" not in key:
             headers.add(f"x-goog-meta-{key}", header_text(value))
 
 
 def download(request: Request, opened: OpenObject, headers: Headers) -> Response:
-    """The bytes of an open object, which the response then owns.
+    """Respond with the bytes of an open object, which the response then owns.
 
     Args:
-        headers: Of the response so far; completed here.
+        headers: Completed here.
 
     Raises:
-        Refusal: 416; the object is still the caller's to close.
+        Refusal: 416; the caller still closes the object.
     """
     resource = opened.resource
     attributes = resource.attributes

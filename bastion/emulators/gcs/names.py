@@ -1,7 +1,4 @@
-"""Which names buckets and objects may have, by the rules of Cloud Storage.
-
-Layer: emulator. Pure.
-"""
+"""Valid names of buckets and objects in Cloud Storage. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _COMPONENT_MAX = 63
 
 
 def is_bucket_name(name: str) -> bool:
-    """Whether a bucket can have that name; the service has a few more rules about names that resemble its own."""
+    """Whether a bucket name is valid; the service also refuses some names that resemble its own."""
     return (
         bool(_BUCKET.fullmatch(name))
         and not _ADDRESS.fullmatch(name)
@@ -27,10 +24,7 @@ def is_bucket_name(name: str) -> bool:
 
 
 def check_bucket_name(name: str) -> None:
-    """
-    Raises:
-        InvalidRequest: no bucket can have that name.
-    """
+    """Raise InvalidRequest if the bucket name is not valid."""
     if not is_bucket_name(name):
         raise InvalidRequest(
             f"Invalid bucket name: {name[:80]!r}; 3 to 63 lower-case letters, digits, dashes, underscores and dots, "
@@ -39,10 +33,7 @@ def check_bucket_name(name: str) -> None:
 
 
 def check_object_name(name: str) -> None:
-    """
-    Raises:
-        InvalidRequest: no object can have that name.
-    """
+    """Raise InvalidRequest if the object name is not valid."""
     try:
         check_key(name)
     except ValueError as error:

@@ -1,13 +1,13 @@
-"""The objects of one bucket: reading, writing, composing, copying and changing them.
+"""The objects of one bucket: read, write, compose, copy and change them.
 
-Layer: emulator. On `bastion.folder_format`, like `bastion.adapters.folder.store`, which may use the folder at the same
-time; `sidecars` adds what a file cannot tell.
+Based on `bastion.folder_format`, like `bastion.adapters.folder.store`, which may use the folder at the same time;
+`sidecars` adds what a file cannot store.
 
 Invariants:
 
-* Preconditions are checked under the key's lock, in the critical section of the rename or removal.
+* Preconditions are checked under the key's lock, together with the rename or removal.
 * A resource describes exactly the bytes that are served with it, sidecar included.
-* A mutation either happened, or raised and changed nothing that a reader sees.
+* A mutation takes effect, or raises without a visible change.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ BeforeChange = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One piece of a composite object.
+    """One source of a composite object.
 
     Attributes:
-        generation: The one that is meant; None: whichever is live.
-        generation_match: What the live one's must be for the call to go on; None: any.
+        generation: The wanted one; None: the live one.
+        generation_match: Required live generation; None: any.
     """
 
     name: str
@@ -59,15 +59,14 @@ class Source:
 
 
 class Bucket:
-    """One bucket; safe to use from many threads, and beside other processes.
+    """One bucket; thread-safe and process-safe.
 
     Args:
         path: Its folder.
-        name: Its name.
         checksums: Of files without a sidecar; shared by all buckets.
-        fsync: Whether a mutation returns only when it would survive a power cut.
-        before_change: Told bucket and object of each change whose preconditions hold; what it raises prevents that.
-        turns: Of the writers; shared by all buckets.
+        fsync: Whether a mutation survives a power cut.
+        before_change: Called with bucket and object before a change whose preconditions hold; may raise to prevent it.
+        writers: Serializes writers; shared by all buckets.
     """
 
     def __init__(
@@ -91,31 +90,19 @@ class Bucket:
         return f"Bucket({str(self.path)!r})"
 
     def opened(self) -> OpenedBucket:
-        """The folder, open.
-
-        Raises:
-            NoSuchBucket: it is gone.
-        """
+        """Open the folder; raise NoSuchBucket."""
         return OpenedBucket(self.path, fsync=self.fsync)
 
     # Reading
 
     def stat(self, name: str, *, generation: int | None = None) -> ObjectResource:
-        """What the object is.
-
-        Raises:
-            NoSuchObject: there is none, or its live generation is another.
-        """
+        """Describe the object; raise NoSuchObject, also if its live generation differs."""
         check_object_name(name)
         with self._explained("looking up", name, _READING), self.opened() as opened:
             return self._reader.stat(opened, name, generation)
 
     def open(self, name: str, *, generation: int | None = None) -> OpenObject:
-        """The object's bytes, pinned.
-
-        Raises:
-            NoSuchObject: there is none, or its live generation is another.
-        """
+        """Open the object's bytes, pinned. Raises like `stat`."""
         check_object_name(name)
         with self._explained("reading", name, _READING), self.opened() as opened:
             return self._reader.open(opened, name, generation)
@@ -136,16 +123,16 @@ class Bucket:
 
         Args:
             prefix: Of the wanted names.
-            delimiter: Names that hold it after the prefix are folded to one prefix, up to and with it.
+            delimiter: Names that contain it after the prefix are folded to one prefix that ends with it.
             start_offset: The first name that may be listed.
-            end_offset: All listed names are less, unless it is empty.
-            page_token: Of the former page.
-            page_size: Objects and prefixes at most, together; a page may be shorter and yet not the last.
-            include_trailing_delimiter: Lists objects that end with the first delimiter, beside the prefix.
+            end_offset: Upper bound (exclusive) of names; empty: none.
+            page_token: Of the previous page.
+            page_size: Limit of objects plus prefixes; a shorter page need not be the last.
+            include_trailing_delimiter: Also list objects that end with the first delimiter.
             match_glob: What listed names and prefixes must match.
 
         Raises:
-            InvalidRequest: the token or the glob is none.
+            InvalidRequest: The token or the glob is not valid.
         """
         wanted = pages.Wanted(
             prefix=prefix,
@@ -161,17 +148,13 @@ class Bucket:
             return pages.page(str(self.path), wanted, lambda name, status: self._reader.listed(opened, name, status))
 
     def check(self, name: str, preconditions: Preconditions) -> None:
-        """Holds preconditions against the object as it is now.
-
-        Raises:
-            ConditionFailed: one of them does not hold.
-        """
+        """Raise ConditionFailed if a precondition does not hold now."""
         check_object_name(name)
         with self._explained("looking up", name, _READING), self.opened() as opened, _present(opened, name) as present:
             preconditions.check(present)
 
     def generation_of_content(self, name: str, content: str) -> int | None:
-        """The generation of the object, if its content is the one whose sidecar is called `content`."""
+        """The object's generation, if its content has the sidecar named `content`."""
         with self._explained("looking up", name, _READING), self.opened() as opened:
             place = places.find(opened.root, name)
             with place or contextlib.nullcontext():
@@ -182,7 +165,7 @@ class Bucket:
     # Writing
 
     def stage(self) -> Staging:
-        """An empty file for the bytes of an object to be."""
+        """An empty file for the bytes of a new object."""
         with self._explained("writing into", "", _WRITING), self._writers.one(), contextlib.ExitStack() as stack:
             opened = stack.enter_context(self.opened())
             content = places.new_temporary(opened.hidden)
@@ -198,19 +181,19 @@ class Bucket:
         *,
         declared: Declared = _NOTHING_DECLARED,
     ) -> ObjectResource:
-        """Makes an object of what was staged, over the present one.
+        """Make an object of staged bytes, replacing the current one.
 
         Raises:
-            ChecksumMismatch: the bytes are not those that were declared.
-            ConditionFailed: a precondition does not hold.
-            InvalidRequest: no object can have that name or those attributes.
+            ChecksumMismatch: The bytes do not match the declared checksums.
+            ConditionFailed: A precondition does not hold.
+            InvalidRequest: The name or the attributes are not valid.
         """
         staging.check(declared)
         return self.fill(name, staging, self.new_sidecar(name, staging, attributes), preconditions)
 
     @staticmethod
     def new_sidecar(name: str, staging: Staging, attributes: Attributes) -> Sidecar:
-        """Of a new generation, whose bytes are staged."""
+        """The sidecar of a new generation with staged bytes."""
         now = time.time()
         return Sidecar(
             name=name,
@@ -233,11 +216,11 @@ class Bucket:
         about_to: Callable[[os.stat_result], None] | None = None,
         done: Callable[[ObjectResource], None] | None = None,
     ) -> ObjectResource:
-        """Gives staged bytes the object's place, with that sidecar.
+        """Move staged bytes to the object's place, with that sidecar.
 
         Args:
-            about_to: Told the status of the file just before it gets its place; what it raises prevents that.
-            done: Told what the object is while nobody else can have written it.
+            about_to: Called with the file's status just before the move; may raise to prevent it.
+            done: Called with the object while it is still locked.
         """
         check_object_name(name)
         document = sidecar.encoded()
@@ -252,7 +235,7 @@ class Bucket:
                 stamp = files.next_stamp(time.time_ns(), mark.stamp, 0 if place is None else place.generation)
                 status = files.set_stamp(file, stamp, path=str(self.path))
                 mark.raise_to(stamp)
-                # No content has this name before the rename; should that fail, a sweep takes the sidecar.
+                # No content has this name before the rename; if that fails, a sweep removes the sidecar.
                 sidecars.write_new(opened.sidecars, sidecars.sidecar_name(name, status), document, sync=self.fsync)
                 if about_to is not None:
                     about_to(status)
@@ -267,11 +250,11 @@ class Bucket:
     def compose(
         self, name: str, sources: Sequence[Source], attributes: Attributes, preconditions: Preconditions
     ) -> ObjectResource:
-        """Makes an object of others, one after the other; it may be one of them.
+        """Concatenate objects into one, which may be among them.
 
         Raises:
-            NoSuchObject: a source is not there, or not in the generation that is meant.
-            ConditionFailed: a precondition does not hold, of a source or of the object.
+            NoSuchObject: A source, or its wanted generation, does not exist.
+            ConditionFailed: A precondition of a source or the object does not hold.
         """
         check_object_name(name)
         with self.stage() as staging:
@@ -300,14 +283,10 @@ class Bucket:
         source_generation: int | None = None,
         source_preconditions: Preconditions = _NO_PRECONDITIONS,
     ) -> ObjectResource:
-        """Makes an object of another one's bytes.
+        """Make an object of another one's bytes. Raises like `compose`.
 
         Args:
             attributes: Of the new object; None: the source's.
-
-        Raises:
-            NoSuchObject: the source is not there, or not in the generation that is meant.
-            ConditionFailed: a precondition does not hold, of the source or of the object.
         """
         check_object_name(name)
         with source_bucket.open(source_name, generation=source_generation) as opened, self.stage() as staging:
@@ -333,18 +312,18 @@ class Bucket:
         *,
         generation: int | None = None,
     ) -> ObjectResource:
-        """Changes the attributes: the metageneration goes up by one, the generation stays.
+        """Change the attributes: the metageneration increases by one, the generation stays.
 
         Args:
-            change: Makes the new attributes of the present ones.
+            change: Makes the new attributes from the current ones.
 
         Raises:
-            NoSuchObject: there is none, or its live generation is another.
-            ConditionFailed: a precondition does not hold.
+            NoSuchObject: It does not exist, or its live generation differs.
+            ConditionFailed: A precondition does not hold.
         """
         check_object_name(name)
         with self._explained("changing", name, _WRITING), self.opened() as opened:
-            # Of a file without a sidecar the checksum is needed: computed before others have to wait for it.
+            # A file without a sidecar needs a checksum: compute it before taking the lock.
             self._reader.stat(opened, name, generation)
             with opened.locked(stripe(name)), _present(opened, name) as found:
                 present = self._checked(found, name, preconditions, generation)
@@ -372,12 +351,7 @@ class Bucket:
         return default_sidecar(name, present.place.status, described.crc32c)
 
     def delete(self, name: str, preconditions: Preconditions, *, generation: int | None = None) -> None:
-        """Deletes the object.
-
-        Raises:
-            NoSuchObject: there is none, or its live generation is another.
-            ConditionFailed: a precondition does not hold.
-        """
+        """Delete the object. Raises like `patch`."""
         check_object_name(name)
         with (
             self._explained("deleting", name, _WRITING),
@@ -408,20 +382,20 @@ class Bucket:
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Holds off all writers of an object."""
+        """Lock out all writers of an object."""
         with self._explained("locking", name, _WRITING), self.opened() as opened, opened.locked(stripe(name)):
             yield
 
     @contextlib.contextmanager
     def locked_wholly(self) -> Iterator[None]:
-        """Holds off all writers of the bucket."""
+        """Lock out all writers of the bucket."""
         with self._explained("locking", "", _WRITING), self.opened() as opened, contextlib.ExitStack() as stack:
             for name in stripes():
                 stack.enter_context(opened.locked(name))
             yield
 
     def sweep(self, *, before_ns: int) -> None:
-        """Removes what writers that died before an instant left behind; takes a fraction of a second at most."""
+        """Remove temporary files of writers that died before that time; takes a fraction of a second at most."""
         with self._explained("sweeping", "", _WRITING), self.opened() as opened:
             folder = opened.sidecars_if_any
             if folder is not None:
@@ -434,7 +408,7 @@ class Bucket:
 
 @contextlib.contextmanager
 def _present(opened: OpenedBucket, name: str) -> Iterator[Present | None]:
-    """What lies at the place of an object."""
+    """Yield the object at the place of a name."""
     place = places.find(opened.root, name)
     if place is None:
         yield None

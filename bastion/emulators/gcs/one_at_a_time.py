@@ -1,8 +1,8 @@
-"""Turns: threads that each make many short system calls make them one after the other.
+"""Serialize writer threads, which make many short system calls.
 
-Layer: emulator. Each such call gives up the interpreter's lock, and of a hundred threads that wait the next one takes
-it: a put then costs 120 switches of threads and three times its processor time. A turn is a courtesy, no lock: nothing
-is wrong if two threads work at once, so whoever has waited long goes on without one.
+Each call releases the interpreter's lock, and any of a hundred waiting threads takes it: a put then costs 120 thread
+switches and three times its CPU time. This is an optimization, not a lock: concurrent writers are correct, so a thread
+that has waited too long proceeds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 
 class OneAtATime:
-    """One thread at a time, as far as that does not hold anybody up.
+    """Lets one thread at a time work, if that delays nobody for long.
 
     Args:
-        taken: Whether turns are taken at all: where every change waits for the disk, they would add the waits up.
-        patience_seconds: How long one is waited for. A hundred turns take a tenth of a second; whoever keeps one longer
-            waits for a stranger's lock, or for a disk.
+        taken: Whether to serialize; not useful if every change waits for the disk.
+        patience_seconds: Maximum wait. A hundred writes take a tenth of a second; a longer hold waits for a lock or a
+            disk.
     """
 
     def __init__(self, *, taken: bool, patience_seconds: float = 1.0) -> None:
@@ -28,12 +28,12 @@ class OneAtATime:
 
     @property
     def held(self) -> bool:
-        """Whether somebody has a turn just now."""
+        """Whether a thread is working now."""
         return self._lock.locked()
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Holds a turn, or goes on without one."""
+        """Work alone, or after the maximum wait anyway."""
         held = self._taken and self._lock.acquire(timeout=self._patience_seconds)
         try:
             yield

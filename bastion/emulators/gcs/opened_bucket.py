@@ -1,7 +1,4 @@
-"""A bucket's folder, open: its hidden folders, its locks, and words for what the system says.
-
-Layer: emulator.
-"""
+"""A bucket's open folder: its hidden folders, its locks, and explained system errors."""
 
 from __future__ import annotations
 
@@ -21,14 +18,13 @@ _LOCK_TIMEOUT_SECONDS = 30.0
 
 
 class OpenedBucket:
-    """Descriptors of a bucket's folder and its hidden folders, each opened when first needed; closed at the end.
+    """Descriptors of a bucket's folder and hidden folders, opened on first use.
 
     Args:
-        path: Of the bucket's folder.
-        fsync: Whether folders that are made are made durable.
+        fsync: Whether created folders are made durable.
 
     Raises:
-        NoSuchBucket: there is no such folder.
+        NoSuchBucket: The folder does not exist.
     """
 
     __slots__ = ("_hidden", "_path", "_sidecars", "_sync", "root")
@@ -44,11 +40,7 @@ class OpenedBucket:
 
     @property
     def hidden(self) -> int:
-        """The hidden folder, made if it is missing.
-
-        Raises:
-            StoreError: something else has its name.
-        """
+        """The hidden folder, created if missing. Raises StoreError if something else has its name."""
         if self._hidden < 0:
             try:
                 self._hidden = files.open_folder(self.root, (HIDDEN_FOLDER,), create=True, sync=self._sync)
@@ -62,14 +54,14 @@ class OpenedBucket:
 
     @property
     def sidecars(self) -> int:
-        """The folder of the sidecars, made if it is missing."""
+        """The folder of the sidecars, created if missing."""
         if self._sidecars < 0:
             self._sidecars = files.open_folder(self.hidden, (sidecars.FOLDER,), create=True, sync=self._sync)
         return self._sidecars
 
     @property
     def sidecars_if_any(self) -> int | None:
-        """The folder of the sidecars; None if there is none."""
+        """The folder of the sidecars, or None."""
         if self._sidecars < 0:
             try:
                 self._sidecars = files.open_folder(self.root, (HIDDEN_FOLDER, sidecars.FOLDER))
@@ -81,11 +73,7 @@ class OpenedBucket:
 
     @contextlib.contextmanager
     def locked(self, stripe: str) -> Iterator[HighWaterMark]:
-        """Holds a lock file of the bucket.
-
-        Raises:
-            NoSuchBucket: the bucket was deleted meanwhile.
-        """
+        """Hold a lock file of the bucket. Raises NoSuchBucket if the bucket is deleted meanwhile."""
         path = f"{self._path}/{HIDDEN_FOLDER}"
         with contextlib.ExitStack() as stack:
             try:
@@ -95,7 +83,7 @@ class OpenedBucket:
             except FileNotFoundError:
                 self._check_not_deleted()
                 raise
-            # Whoever deletes the bucket holds all locks, and moves the folder away meanwhile.
+            # Deleting a bucket takes all locks and moves the folder away.
             self._check_not_deleted()
             yield mark
 
@@ -122,7 +110,7 @@ class OpenedBucket:
 
 @contextlib.contextmanager
 def explained(doing: str, path: str, needs: str) -> Iterator[None]:
-    """Turns what the system says into an error of our tree; see `files.explain`."""
+    """Turn system errors into errors of our tree; see `files.explain`."""
     try:
         yield
     except OSError as error:

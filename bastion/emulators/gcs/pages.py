@@ -1,7 +1,4 @@
-"""Pages of a listing: where one begins and ends, what is folded, what a token says.
-
-Layer: emulator. `bastion.folder_format.listing` walks the folder; this module counts.
-"""
+"""Pages of a listing: bounds, folding, tokens. `bastion.folder_format.listing` walks the folder."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from bastion.emulators.gcs.resources import InvalidRequest, ObjectResource, Page
 from bastion.folder_format import listing
 from bastion.folder_format.listing import Fold
 
-# A page ends early after so many bytes were read for checksums: a client waits for a page only so long.
+# A page ends after this many bytes were read for checksums, so that clients do not wait long.
 _READ_MAX_BYTES = 1 << 30
 _LAST_CHARACTER = "\U0010ffff"
 _AFTER_NAME = "n"
@@ -25,7 +22,7 @@ _AFTER_PREFIX = "p"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a listing asks for; see `Bucket.list`."""
+    """The parameters of a listing; see `Bucket.list`."""
 
     prefix: str
     delimiter: str
@@ -37,21 +34,19 @@ class Wanted:
     match_glob: str
 
 
-# The resource of an object of that name, whose file had that status, and how many bytes had to be read for it; None: it
-# is gone.
+# The resource of a listed object, and the bytes that were read for it; None: it is gone.
 Look = Callable[[str, stat_result], tuple[ObjectResource, int] | None]
 
 
 def page(root: str, wanted: Wanted, look: Look) -> Page:
-    """One page.
+    """Return one page.
 
     Args:
         root: The bucket's folder.
-        wanted: What is asked for.
-        look: Looks an object up that the listing found.
+        look: Looks up a listed object.
 
     Raises:
-        InvalidRequest: the token or the glob is none.
+        InvalidRequest: The token or the glob is not valid.
     """
     marker, last = _decoded(wanted.page_token)
     passed_prefix = last if marker == _AFTER_PREFIX else ""
@@ -89,16 +84,16 @@ def page(root: str, wanted: Wanted, look: Look) -> Page:
 
 
 def _matches(glob: Glob, key: str, delimiter: str) -> bool:
-    """Whether a name matches, or a folded prefix, with or without the delimiter that it ends with."""
+    """Whether a name or folded prefix matches, with or without its final delimiter."""
     return bool(glob.fullmatch(key) or (delimiter and glob.fullmatch(key.removesuffix(delimiter))))
 
 
 def _just_before(name: str) -> str:
-    """A text that is less than a name, with no possible name between the two but a few that nobody uses."""
+    """A text just below a name, with almost no possible name between the two."""
     if not name:
         return ""
     head, last = name[:-1], name[-1]
-    # No name holds a NUL, so what is not less than `a\\0` is greater than `a`.
+    # No name contains a NUL, so what is not less than `a\0` is greater than `a`.
     return head if last == "\0" else head + chr(ord(last) - 1) + _LAST_CHARACTER
 
 
@@ -107,11 +102,7 @@ def _encoded(marker: str, name: str) -> str:
 
 
 def _decoded(token: str) -> tuple[str, str]:
-    """What a page ended with, and of which kind it was.
-
-    Raises:
-        InvalidRequest: the token is not one that we gave.
-    """
+    """Where a page ended, and at what type of entry. Raises InvalidRequest for a foreign token."""
     if not token:
         return "", ""
     try:

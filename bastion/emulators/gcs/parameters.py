@@ -1,7 +1,4 @@
-"""What the query and the headers of a request demand of an object.
-
-Layer: emulator.
-"""
+"""Preconditions in the query and headers of a request."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ _NO_PRECONDITIONS = Preconditions()
 
 
 class Parameters(Query):
-    """The query parameters of one request, preconditions included."""
+    """Query parameters with preconditions."""
 
     __slots__ = ()
 
     def preconditions(self) -> Preconditions:
-        """What `ifGenerationMatch` and its three relatives demand."""
+        """`ifGenerationMatch` and its three variants."""
         return self._preconditions("if")
 
     def source_preconditions(self) -> Preconditions:
-        """What `ifSourceGenerationMatch` and its three relatives demand."""
+        """`ifSourceGenerationMatch` and its three variants."""
         return self._preconditions("ifSource")
 
     def _preconditions(self, prefix: str) -> Preconditions:
@@ -37,11 +34,7 @@ class Parameters(Query):
 
 
 def check_tags(headers: Headers, tag: str) -> None:
-    """Holds `If-Match` and `If-None-Match` of a read against an entity tag.
-
-    Raises:
-        ConditionFailed, NotModified: one of them does not hold.
-    """
+    """Check `If-Match` and `If-None-Match` of a read; raise ConditionFailed or NotModified."""
     wanted = headers.get("If-Match")
     if wanted and not _names_tag(wanted, tag):
         raise ConditionFailed(f"the entity tag is {tag}, not {wanted[:80]}")

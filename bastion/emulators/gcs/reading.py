@@ -1,7 +1,4 @@
-"""What lies in a bucket's folder, as resources: bytes, sidecar and generation that belong together.
-
-Layer: emulator. Without locks: a look that somebody disturbed is repeated.
-"""
+"""Read a bucket's folder as resources: bytes, sidecar and generation that belong together. Lock-free, with retries."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ from bastion.folder_format import files, places
 from bastion.folder_format.places import Place
 
 _DEFAULTS = Attributes()
-# Each look fails only if somebody replaced the object, or was writing into its file, meanwhile.
+# A look fails only if the object was replaced, or its file written, meanwhile.
 _LOOKS = 50
 _T = TypeVar("_T")
 
 
 class OpenObject:
-    """One generation of an object, open: what is read from it stays the same, whatever happens to its name."""
+    """One open generation of an object: its content is stable, whatever happens to its name."""
 
     __slots__ = ("_file", "resource")
 
@@ -37,12 +34,12 @@ class OpenObject:
         return self._file
 
     def detach_file(self) -> int:
-        """The descriptor, from now on the caller's to close; the first `resource.size` bytes of it are the object."""
+        """Return the descriptor, which the caller now owns; the object is its first `resource.size` bytes."""
         file, self._file = self._file, -1
         return file
 
     def close(self) -> None:
-        """Closes the file unless it was detached."""
+        """Close the file unless it was detached."""
         if self._file >= 0:
             os.close(self.detach_file())
 
@@ -57,8 +54,8 @@ class Present(NamedTuple):
     """A live object as a writer sees it.
 
     Attributes:
-        place: Where it lies; whoever looked it up closes it.
-        sidecar: None if it has none.
+        place: Where it is; closed by the caller.
+        sidecar: None if there is none.
     """
 
     place: Place
@@ -74,20 +71,20 @@ class Present(NamedTuple):
 
 
 class Reader:
-    """Looks objects up in the bucket of that name."""
+    """Looks up objects in one bucket."""
 
     def __init__(self, bucket: str, checksums: KnownChecksums) -> None:
         self._bucket = bucket
         self._checksums = checksums
 
     def stat(self, opened: OpenedBucket, name: str, generation: int | None) -> ObjectResource:
-        """What an object is; see `Bucket.stat`."""
+        """See `Bucket.stat`."""
         resource = self._undisturbed(opened, name, lambda place: self.described(opened, place, name))
         self._check_meant(resource, generation)
         return resource
 
     def open(self, opened: OpenedBucket, name: str, generation: int | None) -> OpenObject:
-        """An object with its file; see `Bucket.open`."""
+        """See `Bucket.open`."""
         found = self._undisturbed(opened, name, lambda place: self._opened(opened, place, name))
         try:
             self._check_meant(found.resource, generation)
@@ -97,7 +94,7 @@ class Reader:
         return found
 
     def listed(self, opened: OpenedBucket, name: str, status: os.stat_result) -> tuple[ObjectResource, int] | None:
-        """An object that a listing found, and how many bytes had to be read for it; None if it is gone by now."""
+        """A listed object and the bytes that were read for it; None if it is gone."""
         sidecar = sidecars.read(opened.sidecars_if_any, name, status)
         if sidecar is not None:
             return self.resource(status, sidecar), 0
@@ -120,7 +117,7 @@ class Reader:
         raise StoreUnavailable(f"the object {name!r} changed during each of {_LOOKS} looks at it; try again")
 
     def described(self, opened: OpenedBucket, place: Place, name: str) -> ObjectResource | None:
-        """The object that lies at a place; None if it was changed meanwhile."""
+        """The object at a place; None if it changed meanwhile."""
         sidecar = sidecars.read(opened.sidecars_if_any, name, place.status)
         if sidecar is not None:
             return self.resource(place.status, sidecar)
@@ -133,7 +130,7 @@ class Reader:
             os.close(file)
 
     def _opened(self, opened: OpenedBucket, place: Place, name: str) -> OpenObject | None:
-        """As `described`, with the file."""
+        """Like `described`, with the file."""
         file = _open_file(place)
         if file is None:
             return None
@@ -150,14 +147,13 @@ class Reader:
         return None if resource is None else OpenObject(resource, file)
 
     def _without_sidecar(self, file: int, place: Place, name: str) -> ObjectResource | None:
-        """An object whose sidecar we did not find; None if that may be because it was replaced meanwhile."""
+        """An object without a sidecar; None if it may have been replaced meanwhile."""
         crc32c = self._checksums.of_file(file, place.status)
         if crc32c is None:
             return None
         return self.resource(place.status, default_sidecar(name, place.status, crc32c))
 
     def resource(self, status: os.stat_result, sidecar: Sidecar) -> ObjectResource:
-        """The object whose file has that status and that sidecar."""
         return sidecar.resource(self._bucket, generation=files.generation_of(status), size=status.st_size)
 
     def no_such(self, name: str, generation: int | None = None) -> NoSuchObject:
@@ -170,7 +166,7 @@ class Reader:
 
 
 def default_sidecar(name: str, status: os.stat_result, crc32c: int) -> Sidecar:
-    """What an object is that has no sidecar. Its time is the change time, which nobody can set."""
+    """The attributes of an object without a sidecar. Its time is the ctime, which nobody can set."""
     changed = status.st_ctime_ns / 1_000_000_000
     return Sidecar(
         name=name,
@@ -185,7 +181,7 @@ def default_sidecar(name: str, status: os.stat_result, crc32c: int) -> Sidecar:
 
 
 def _open_file(place: Place) -> int | None:
-    """The file at a place, open; None if it is gone. It may be another one by now."""
+    """Open the file at a place; None if gone. It may be a different file by now."""
     try:
         return os.open(place.name, os.O_RDONLY | files.FILE, dir_fd=place.folder)
     except OSError as error:

@@ -1,7 +1,5 @@
-"""What the storage endpoint knows of an object, what a request may set of it, and what it may demand of it.
-
-Layer: emulator. The border between the API (`json_api`, `xml_api`) and the storage (`buckets`): the API knows no files,
-the storage no HTTP.
+"""Objects, their attributes and preconditions: the interface between the APIs, which know no files, and the storage,
+which knows no HTTP.
 """
 
 from __future__ import annotations
@@ -12,15 +10,15 @@ from typing import Protocol
 
 
 class StorageError(Exception):
-    """Something that a request asked for is not so; the API turns it into a status and a reason."""
+    """A request that the storage refuses; the API maps it to a status and a reason."""
 
 
 class NoSuchBucket(StorageError):
-    """404: there is no folder of that name."""
+    """404: no such bucket."""
 
 
 class BucketExists(StorageError):
-    """409: a bucket of that name is there already."""
+    """409: the bucket already exists."""
 
 
 class BucketNotEmpty(StorageError):
@@ -28,11 +26,11 @@ class BucketNotEmpty(StorageError):
 
 
 class NoSuchObject(StorageError):
-    """404: no object of that name (and generation)."""
+    """404: no such object (or generation)."""
 
 
 class NoSuchUpload(StorageError):
-    """404 or 410: the resumable session is not known, was cancelled, or is finished and forgotten."""
+    """404 or 410: the resumable session is unknown, canceled, or finished and forgotten."""
 
 
 class ConditionFailed(StorageError):
@@ -40,20 +38,20 @@ class ConditionFailed(StorageError):
 
 
 class NotModified(ConditionFailed):
-    """304: a `...NotMatch` precondition does not hold, of a change as well as of a read."""
+    """304: a `...NotMatch` precondition does not hold, for reads and changes."""
 
 
 class InvalidRequest(StorageError):
-    """400: an argument cannot be; nothing was changed."""
+    """400: an argument is not valid; nothing changed."""
 
 
 class ChecksumMismatch(InvalidRequest):
-    """400: the bytes that came are not those that the request declared; nothing was stored."""
+    """400: the bytes do not match the declared checksums; nothing was stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """What a request sets of an object beside its bytes; empty strings mean "not set".
+    """What a request sets of an object besides its bytes; an empty string means "not set".
 
     Attributes:
         metadata: Custom metadata; keys as the client spelled them.
@@ -74,15 +72,15 @@ class ObjectResource:
     """One generation of one object.
 
     Attributes:
-        generation: Positive; strictly increasing over the object's life, deletions included.
-        metageneration: 1 for a new generation, one more for every change of its attributes.
-        size: Stored bytes (of a gzipped object: the gzipped ones).
-        crc32c: Of the stored bytes, as an unsigned 32-bit number.
-        md5: Of the stored bytes, 16 raw bytes; None for a composite object, and for a file that came another way than
-            through this endpoint.
-        component_count: How many pieces a composite object was put together from; None if it is none.
+        generation: Positive; strictly increasing per name, across deletions.
+        metageneration: 1 for a new generation, plus one per change of attributes.
+        size: Stored bytes (compressed, for a gzipped object).
+        crc32c: Of the stored bytes, an unsigned 32-bit number.
+        md5: Of the stored bytes, 16 raw bytes; None for a composite object, and for a file not written by this
+            endpoint.
+        component_count: Number of sources of a composite object; None for others.
         time_created: Of this generation, seconds since the epoch.
-        updated: Of the last change of its attributes, seconds since the epoch.
+        updated: Last change of attributes, seconds since the epoch.
     """
 
     bucket: str
@@ -110,7 +108,7 @@ class Versions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """What a request demands of the object as it is now; None: nothing. Generation 0 means "does not exist"."""
+    """Preconditions; None: no condition. Generation 0 means "does not exist"."""
 
     generation_match: int | None = None
     generation_not_match: int | None = None
@@ -118,14 +116,11 @@ class Preconditions:
     metageneration_not_match: int | None = None
 
     def check(self, present: Versions | None) -> None:
-        """Compares.
-
-        Args:
-            present: The live object; None if there is none.
+        """Compare with the live object, or None.
 
         Raises:
-            ConditionFailed: something demanded does not hold; if that is a `...NotMatch`, NotModified. Without a live
-                object, every `generation_not_match` fails.
+            ConditionFailed: A condition fails; for a `...NotMatch`, NotModified. Without a live object, every
+                `generation_not_match` fails.
         """
         generation = 0 if present is None else present.generation
         metageneration = None if present is None else present.metageneration
@@ -146,7 +141,7 @@ class Preconditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a listing: objects and folded prefixes, both in the order of their UTF-8 bytes."""
+    """One page of a listing: objects and folded prefixes, each in the order of their UTF-8 bytes."""
 
     items: tuple[ObjectResource, ...]
     prefixes: tuple[str, ...]

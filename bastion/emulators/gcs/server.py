@@ -1,11 +1,11 @@
-"""The storage endpoint as a whole: a folder of buckets, its state folder, its HTTP and HTTPS servers.
+"""The storage endpoint: a folder of buckets, its state folder, its HTTP and HTTPS servers.
 
-Layer: emulator. Invariants:
+Invariants:
 
-* One endpoint per folder (`flock`), listening on 127.0.0.1 only, for processes of this user and of root: whoever can
-  write a bastion's bucket can run commands as the one who runs its daemon. For the same reason web pages are refused.
-* `endpoint.json` exists only after the endpoint answers, and is removed at an orderly end.
-* A restart keeps ports and certificate, so that clients that were connected go on working.
+* One endpoint per folder (`flock`), on 127.0.0.1, for processes of this user and root: write access to a bastion's
+  bucket means running commands as its daemon's user. For the same reason web pages are refused.
+* `endpoint.json` exists only while the endpoint answers.
+* A restart keeps ports and certificate, so that connected clients continue.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def _take_every_change(_bucket: str, _name: str) -> None:
 
 
 class StorageEndpoint:
-    """Cloud Storage on this machine. `open` it, use `url`, `close` it.
+    """Cloud Storage on this machine. Call `open`, use `url`, call `close`.
 
     Args:
-        folder: Every direct subfolder with a bucket's name is a bucket; made if it is missing.
-        port: Of HTTP; 0: the last run's if it is free, else any.
+        folder: Each direct subfolder with a valid name is a bucket; created if missing.
+        port: Of HTTP; 0: the last run's if free, else any.
         https_port: The same for HTTPS; None: no HTTPS.
-        buckets: Made if they are missing.
-        faults: What goes wrong on purpose; the endpoint's to close.
-        writes_per_object_second: More changes of one object are refused with 429; 0: any number is taken.
-        fsync: Whether what was acknowledged survives a power cut; a crash of the endpoint it always does.
-        allowed_hosts: Names under which clients may ask for it besides those of loopback and of the real service.
+        buckets: Created if missing.
+        faults: Closed by the endpoint.
+        writes_per_object_second: More changes of one object are refused with 429; 0: no limit.
+        fsync: Whether acknowledged data survives a power cut; it always survives a crash of the endpoint.
+        allowed_hosts: Host names for clients, besides loopback and the real service's.
     """
 
     def __init__(
@@ -93,7 +93,6 @@ class StorageEndpoint:
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:PORT`."""
         return self.address.url
 
     def __enter__(self) -> StorageEndpoint:
@@ -104,11 +103,11 @@ class StorageEndpoint:
         self.close()
 
     def open(self) -> StorageAddress:
-        """Serves, and returns once it does.
+        """Start serving.
 
         Raises:
-            EmulatorRunning: the folder is served already.
-            Refused: a port is taken, a bucket's name is none, or the folder cannot be used.
+            EmulatorRunning: The folder is already served.
+            Refused: A port is in use, a bucket name is not valid, or the folder cannot be used.
         """
         try:
             return self._open()
@@ -144,7 +143,7 @@ class StorageEndpoint:
         return address
 
     def close(self, *, grace_seconds: float = 5.0) -> None:
-        """Stops serving; requests at hand have the grace period to end."""
+        """Stop serving; active requests may finish within the grace period."""
         if self._address is not None:
             withdraw(self.folder)
             self._address = None
@@ -159,7 +158,7 @@ class StorageEndpoint:
 
     def _sweep_hourly(self, buckets: Buckets) -> None:
         while not self._closed.wait(_SWEEP_SECONDS):
-            # The folder may be moved away; then nothing is served either.
+            # The folder may have been moved away.
             with contextlib.suppress(OSError):
                 buckets.sweep()
 
@@ -171,7 +170,7 @@ class StorageEndpoint:
                 raise Refused(f"{name!r} cannot be a bucket: {error}") from error
 
     def _serve(self, answer: Handler, port: int, last: object, *, tls: ssl.SSLContext | None = None) -> HttpServer:
-        """Opens a server on a port, or without one on the last run's or on any."""
+        """Open a server on a port, or by default on the last run's or any."""
         tries = [port] if port else [last if isinstance(last, int) and 0 < last < 1 << 16 else 0, 0]
         for wanted in tries:
             server = HttpServer(answer, host=_HOST, port=wanted, tls=tls, admit=peers.is_ours)

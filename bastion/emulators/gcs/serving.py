@@ -1,7 +1,4 @@
-"""The endpoint as a program: serves until SIGTERM or SIGINT, and says how clients are pointed at it.
-
-Layer: emulator. `python -m bastion.emulators.gcs` and `bastion emulator gcs` are two spellings of it.
-"""
+"""Run the endpoint until SIGTERM or SIGINT; shared by `python -m bastion.emulators.gcs` and `bastion emulator gcs`."""
 
 from __future__ import annotations
 
@@ -18,17 +15,16 @@ from bastion.emulators.gcs.server import StorageEndpoint
 
 
 def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
-    """Opens the endpoint, waits for the signal that ends it, and closes it.
+    """Open the endpoint, wait for the signal, close it.
 
     Args:
-        endpoint: Not open yet.
-        say: Told the lines for a person who started it.
+        say: Called with the lines for the user.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
-    # Connections and open objects take descriptors; the usual limit of 1024 would be few.
+    # Connections and open objects take descriptors; the usual limit of 1024 is too low.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     address = endpoint.open()
@@ -36,8 +32,7 @@ def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
         say(f"serving the buckets in {endpoint.folder} to processes of this user, as {address.process.pid}\n")
         for line in instructions(address):
             say(line)
-        # A process that is stopped (Ctrl-Z) when it is told to end may get the signal in another thread, which wakes
-        # this one not.
+        # A stopped process (Ctrl-Z) may get the signal in another thread, which does not wake this one.
         while not ended.wait(1.0):
             pass
     finally:
@@ -45,10 +40,10 @@ def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
 
 
 def instructions(address: StorageAddress) -> list[str]:
-    """How clients are pointed at an endpoint, as lines for a shell with comments."""
+    """How to point clients at an endpoint, as commented shell lines."""
     lines = ["# bastion, google-cloud-storage, gcsfs and tensorstore:"]
     lines += [f"export {name}={value}" for name, value in address.environment.items()]
-    # gcsfs asks over gRPC which kind of bucket it has, and waits about a minute, for each call, for the answer.
+    # gcsfs asks for the bucket's type over gRPC, and waits about a minute for the answer, in each call.
     lines += ["export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false"]
     lines += [f"# or in Python: gcsfs.GCSFileSystem(token='anon', endpoint_url={address.url!r})"]
     if address.https_url:

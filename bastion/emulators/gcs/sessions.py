@@ -1,7 +1,7 @@
-"""Requests to a resumable session: a chunk, the whole object, a question, the end. Both APIs share them.
+"""Requests to a resumable session of both APIs: a chunk, the whole object, status, the end.
 
-Layer: emulator. What is kept of an unfinished upload always ends on a multiple of 256 KiB, whatever the chunks were and
-wherever the connection broke: clients and proxies count on it.
+The stored part of an unfinished upload is a multiple of 256 KiB, whatever the chunks were and wherever the connection
+broke: clients and proxies rely on it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ QUANTUM_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a session has come.
+    """The progress of a session.
 
     Attributes:
         persisted: Bytes that the client need not send again.
-        resource: The object, once the session has ended in one.
+        resource: The object, once complete.
     """
 
     persisted: int
@@ -33,12 +33,11 @@ class Progress:
 
 
 def advance(uploads: Uploads, upload_id: str, request: Request) -> Progress:
-    """Does what a PUT (or POST) to a session asks for.
+    """Process a PUT (or POST) to a session.
 
     Raises:
-        Refusal: 400, the request contradicts itself or leaves a gap.
-        StorageError: the session is not known; or the object is not as the session demanded at its beginning, or its
-            bytes are not the declared ones.
+        Refusal: 400: the request contradicts itself or leaves a gap.
+        StorageError: The session is unknown, a precondition of its beginning fails, or a checksum does not match.
     """
     upload = uploads.find(upload_id)
     resource = upload.resource
@@ -50,13 +49,13 @@ def advance(uploads: Uploads, upload_id: str, request: Request) -> Progress:
             resource = upload.resource
             if resource is None:
                 raise
-    # The client did not hear of the end of it; or it asked twice, and the other request was faster.
+    # The client missed the answer, or a concurrent request was faster.
     _drain(request.body)
     return Progress(persisted=upload.persisted, resource=resource)
 
 
 def _advanced(upload: Upload, request: Request) -> Progress:
-    """As `advance`, for an upload that has not ended."""
+    """`advance`, for an unfinished upload."""
     header = request.headers.get("Content-Range")
     chunk = chunk_range(header)
     if chunk.start is None:
@@ -71,7 +70,7 @@ def _advanced(upload: Upload, request: Request) -> Progress:
 
 
 def _receive(upload: Upload, chunk: ChunkRange, body: Body, *, whole: bool) -> bool:
-    """Takes the bytes of a chunk; whether they were the last ones of the object."""
+    """Take the bytes of a chunk; return whether the object is complete."""
     start = chunk.start or 0
     length = chunk.length if body.length is None else body.length
     if None not in (chunk.length, body.length) and chunk.length != body.length:
@@ -89,14 +88,14 @@ def _receive(upload: Upload, chunk: ChunkRange, body: Body, *, whole: bool) -> b
     if total is not None and total < persisted:
         raise invalid(f"Invalid request. {persisted} byte(s) are here already, more than the {total} that are all.")
     last = whole or (chunk.total is not None and length is not None and start + length == chunk.total)
-    # What is here already is passed over, as the service does it.
+    # Skip bytes that are already stored, like the service.
     pieces = _part(body.pieces(QUANTUM_BYTES), persisted - start, length)
     upload.append(persisted, _whole_quanta(pieces, persisted, last=last))
     return last and chunk.total in (None, upload.persisted)
 
 
 def _part(pieces: Iterator[bytes], skipped: int, length: int | None) -> Iterator[bytes]:
-    """The bytes from an offset on, up to `length` bytes from the beginning; the rest is read and dropped."""
+    """The bytes from an offset, up to `length` from the beginning; the rest is read and dropped."""
     position = 0
     for piece in pieces:
         first = max(0, skipped - position)
@@ -107,7 +106,7 @@ def _part(pieces: Iterator[bytes], skipped: int, length: int | None) -> Iterator
 
 
 def _whole_quanta(pieces: Iterator[bytes], offset: int, *, last: bool) -> Iterator[bytes]:
-    """The same bytes up to the last multiple of 256 KiB of the object; of its last chunk the rest, too, at the end."""
+    """The bytes up to the object's last multiple of 256 KiB; for the last chunk also the rest."""
     held: list[bytes] = []
     position = offset
     for piece in pieces:
@@ -124,7 +123,7 @@ def _whole_quanta(pieces: Iterator[bytes], offset: int, *, last: bool) -> Iterat
 
 
 def cancelled() -> Response:
-    """499: what a client that ended its session is told."""
+    """499: the client ended its session."""
     return Response(status=499, reason="Client Closed Request")
 
 

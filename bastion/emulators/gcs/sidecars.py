@@ -1,12 +1,9 @@
-"""Sidecars: what an object is beside its bytes, in a file of its own under the bucket's `.objects/attributes`.
+"""Sidecars: an object's attributes in a separate file under the bucket's `.objects/attributes`.
 
-Layer: emulator.
-
-A sidecar's name tells which content it belongs to: the hash of the key, and modification time, size and inode of the
-object's file. Our writers give every file of a key a later time, so two contents never share a sidecar. A new one is
-written before its content gets its place, and the former removed after: whoever dies in between leaves either the old
-content with its old sidecar or the new with the new, and one sidecar that belongs to nothing. A file without a sidecar
-(by `cp`, an editor or `DirectoryStore`) is an object with default attributes.
+A sidecar's name identifies its content by the hash of the key, and mtime, size and inode of the object's file. Our
+writers give every file of a key a later time, so contents never share a sidecar. A new sidecar is written before its
+content moves to its place, and the old one is removed after: a crash leaves a matching pair and one orphan. A file
+without a sidecar (from `cp`, an editor or `DirectoryStore`) has default attributes.
 """
 
 from __future__ import annotations
@@ -31,10 +28,9 @@ _TEXTS = tuple(field.name for field in fields(Attributes) if field.name != "meta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """What is kept of one generation of one object.
+    """The stored attributes of one generation.
 
     Attributes:
-        name: The object's name.
         crc32c, md5, component_count, metageneration: As in `ObjectResource`.
         created, updated: Seconds since the epoch.
     """
@@ -49,7 +45,7 @@ class Sidecar:
     attributes: Attributes
 
     def resource(self, bucket: str, *, generation: int, size: int) -> ObjectResource:
-        """The object, of a bucket, generation and size."""
+        """The object with this sidecar."""
         return ObjectResource(
             bucket=bucket,
             name=self.name,
@@ -65,7 +61,7 @@ class Sidecar:
         )
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The JSON form."""
         return {
             "name": self.name,
             "crc32c": self.crc32c,
@@ -79,11 +75,7 @@ class Sidecar:
 
     @staticmethod
     def of_document(document: dict[str, Any]) -> Sidecar:
-        """The reverse of `document`.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """Parse the JSON form; raise ValueError, KeyError or TypeError."""
         md5 = document["md5"]
         return Sidecar(
             name=document["name"],
@@ -97,11 +89,7 @@ class Sidecar:
         )
 
     def encoded(self) -> bytes:
-        """As the bytes of a file.
-
-        Raises:
-            InvalidRequest: they are too many: more custom metadata than the service allows, or longer fields.
-        """
+        """The file's bytes. Raises InvalidRequest if there is more custom metadata than the service allows."""
         data = json.dumps(self.document(), separators=(",", ":")).encode()
         if len(data) > _SIDECAR_MAX_BYTES:
             raise InvalidRequest(
@@ -111,7 +99,7 @@ class Sidecar:
 
 
 def attributes_document(attributes: Attributes) -> dict[str, Any]:
-    """What is set of an object, as JSON has it."""
+    """Attributes in JSON form."""
     document: dict[str, Any] = {name: text for name in _TEXTS if (text := getattr(attributes, name))}
     if attributes.metadata:
         document["metadata"] = dict(attributes.metadata)
@@ -119,18 +107,14 @@ def attributes_document(attributes: Attributes) -> dict[str, Any]:
 
 
 def attributes_of(document: dict[str, Any]) -> Attributes:
-    """The reverse of `attributes_document`.
-
-    Raises:
-        TypeError: it is none.
-    """
+    """Parse attributes from JSON; raise TypeError."""
     return Attributes(**document)
 
 
-# By their bytes: the same document always means the same, so nothing in here can grow stale.
+# Keyed by content, so entries never become stale.
 @lru_cache(maxsize=16_384)
 def decoded(data: bytes) -> Sidecar | None:
-    """The sidecar in a file; None if it is none: torn by a dying writer, or a stranger's."""
+    """Parse a sidecar; None if it is torn or foreign."""
     try:
         return Sidecar.of_document(json.loads(data))
     except (ValueError, KeyError, TypeError):
@@ -138,17 +122,16 @@ def decoded(data: bytes) -> Sidecar | None:
 
 
 def sidecar_name(key: str, status: os.stat_result) -> str:
-    """The name of the sidecar of the content with that status."""
     return f"{hidden_name(key)}.{status.st_mtime_ns:x}.{status.st_size:x}.{status.st_ino:x}"
 
 
 def read(folder: int | None, key: str, status: os.stat_result) -> Sidecar | None:
-    """The sidecar of the content with that status, if there is one."""
+    """The sidecar of the content with that status, if any."""
     return None if folder is None else read_named(folder, sidecar_name(key, status))
 
 
 def read_named(folder: int, name: str) -> Sidecar | None:
-    """The sidecar in the file of that name, if there is one."""
+    """The sidecar in the file of that name, if any."""
     try:
         file = os.open(name, os.O_RDONLY | files.FILE, dir_fd=folder)
     except OSError as error:
@@ -163,7 +146,7 @@ def read_named(folder: int, name: str) -> Sidecar | None:
 
 
 def write_new(folder: int, name: str, data: bytes, *, sync: bool) -> None:
-    """Writes the sidecar of a content that has no place yet: nobody reads it before it is complete."""
+    """Write the sidecar of a content that is not visible yet: nobody reads it before it is complete."""
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | files.FILE, files.FILE_MODE, dir_fd=folder)
     try:
         files.write_all(file, data)
@@ -176,7 +159,7 @@ def write_new(folder: int, name: str, data: bytes, *, sync: bool) -> None:
 
 
 def replace(objects: int, folder: int, name: str, data: bytes, *, sync: bool) -> None:
-    """Writes the sidecar of a content that has its place: readers see the former one or this."""
+    """Replace the sidecar of a visible content atomically."""
     with places.temporary(objects, data, sync=sync) as content:
         os.rename(content.name, name, src_dir_fd=content.folder, dst_dir_fd=folder)
     if sync:
@@ -184,19 +167,19 @@ def replace(objects: int, folder: int, name: str, data: bytes, *, sync: bool) ->
 
 
 def remove(folder: int, key: str, status: os.stat_result) -> None:
-    """Removes the sidecar of the content with that status, if there is one."""
+    """Remove the sidecar of the content with that status, if any."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(sidecar_name(key, status), dir_fd=folder)
 
 
 def sweep(root: int, folder: int, *, before_ns: int, until: float) -> None:
-    """Removes sidecars, last changed before an instant, of contents that are gone.
+    """Remove old sidecars without a content.
 
     Args:
-        root: The bucket's folder, open.
-        folder: That of the sidecars.
-        before_ns: Younger ones stay: their contents may be about to get their places.
-        until: When to stop on the monotonic clock. It begins anywhere, so that several sweeps get everywhere.
+        root: The bucket's open folder.
+        folder: The open folder of the sidecars.
+        before_ns: Younger ones stay: their contents may be about to appear.
+        until: When to stop, monotonic. The start is random, so that several sweeps cover everything.
     """
     listing = files.open_listing(folder)
     try:

@@ -1,7 +1,4 @@
-"""Bytes on their way to becoming an object: a file in the bucket's hidden folder that grows, with its checksums.
-
-Layer: emulator. In constant memory, whatever the size.
-"""
+"""A growing file in the bucket's hidden folder that will become an object, with checksums. Uses constant memory."""
 
 from __future__ import annotations
 
@@ -18,17 +15,17 @@ from bastion.storage_wire.declared_sums import Declared
 
 _PIECE_BYTES = 1024 * 1024
 _RANGE_BYTES = 1 << 30
-# What the system says when it cannot copy between these two files by itself.
+# Errors of a system that cannot copy between these two files.
 _NO_COPYING = frozenset({errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY})
 
 
 class Staging:
-    """A file that grows until it becomes an object or is discarded; as a context manager, discarded at the end.
+    """A file that becomes an object or is discarded, at the latest by its context manager.
 
     Args:
-        opened: The bucket, which is the staging's from now on.
-        content: The file, too.
-        sums: Of what it holds already.
+        opened: The bucket, owned from now on.
+        content: The file, owned too.
+        sums: Of the bytes that it already holds.
     """
 
     def __init__(self, opened: OpenedBucket, content: Temporary, sums: Sums | None = None) -> None:
@@ -36,13 +33,12 @@ class Staging:
         self.content = content
         self._sums = Sums() if sums is None else sums
         self._size = self._sums.size
-        # Of what was put together from files; the running sums end there.
+        # Of what was concatenated from files; the running sums end there.
         self._crc32c: int | None = None
         self._closed = False
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
         return self._size
 
     @property
@@ -52,15 +48,11 @@ class Staging:
 
     @property
     def md5(self) -> bytes | None:
-        """Of the bytes so far; None where pieces were put together unread."""
+        """Of the bytes so far; None after unread concatenation."""
         return self._sums.md5 if self._crc32c is None else None
 
     def write(self, data: bytes) -> None:
-        """Adds bytes.
-
-        Raises:
-            StoreError: the disk is full, or worse.
-        """
+        """Append bytes; raise StoreError if the disk is full."""
         try:
             files.write_all(self.content.file, data)
         except OSError as error:
@@ -76,21 +68,13 @@ class Staging:
             self._crc32c = crc32c_combined(self._crc32c, following.crc32c, following.size)
 
     def add_file(self, file: int, size: int, crc32c: int) -> None:
-        """Adds the first `size` bytes of an open file, whose CRC32C is known.
-
-        Raises:
-            StoreUnavailable: the file has fewer.
-        """
+        """Append the first `size` bytes of an open file with known CRC32C; raise StoreUnavailable if it has fewer."""
         _copy_bytes(file, self.content.file, size)
         self._crc32c = crc32c_combined(self.crc32c, crc32c, size)
         self._size += size
 
     def check(self, declared: Declared) -> None:
-        """Holds the bytes against what a client declared.
-
-        Raises:
-            ChecksumMismatch: they are others.
-        """
+        """Raise ChecksumMismatch unless the bytes match the declared checksums."""
         if declared.crc32c is not None and declared.crc32c != self.crc32c:
             raise ChecksumMismatch(
                 f"Provided CRC32C {declared.crc32c:08x} doesn't match calculated CRC32C {self.crc32c:08x}."
@@ -102,7 +86,7 @@ class Staging:
             )
 
     def discard(self) -> None:
-        """Closes the file, and removes it unless it became an object; a second time it does nothing."""
+        """Close the file, and remove it unless it became an object; idempotent."""
         if not self._closed:
             self._closed = True
             try:
@@ -118,7 +102,7 @@ class Staging:
 
 
 def _copy_bytes(source: int, target: int, size: int) -> None:
-    """Copies the first `size` bytes of a file to where the other one stands, inside the kernel if it can."""
+    """Copy the first `size` bytes of a file, inside the kernel if possible."""
     offset = 0
     by_kernel = hasattr(os, "copy_file_range")
     while offset < size:

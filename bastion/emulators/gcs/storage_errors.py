@@ -1,7 +1,4 @@
-"""What the storage, its folder or the endpoint itself cannot do, in the API's terms.
-
-Layer: emulator.
-"""
+"""Errors of the storage, its folder or the endpoint in the API's terms."""
 
 from __future__ import annotations
 
@@ -13,14 +10,13 @@ _PRECONDITION = "At least one of the pre-conditions you specified did not hold."
 
 
 def not_served(method: str, path: str) -> Refusal:
-    """501: the real service may know this call; this endpoint does not."""
+    """501: the real service may support this call; this endpoint does not."""
     return Refusal(
         501, "notImplemented", f"This endpoint does not serve {method} {path}; docs/reference/storage-endpoint.md does."
     )
 
 
 def of_storage(error: resources.StorageError) -> Refusal:
-    """What the storage refused, in the API's terms."""
     said = str(error)
     match error:
         case resources.NotModified():
@@ -48,7 +44,7 @@ def of_storage(error: resources.StorageError) -> Refusal:
 
 
 def of_store(error: StoreError) -> Refusal:
-    """What the folder itself refused: the machine's trouble, not the client's, but for missing rights."""
+    """Errors of the folder: the machine's fault, except for missing permissions."""
     if isinstance(error, AccessDenied):
         return Refusal(403, "forbidden", str(error), code="AccessDenied")
     if isinstance(error, StoreUnavailable):

@@ -1,7 +1,4 @@
-"""The content of a file that is stored gzipped, as a response's body.
-
-Layer: emulator.
-"""
+"""The decompressed content of a gzipped file as a response's body."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ _STORED_BYTES = 32 * 1024
 
 
 class Decompressed:
-    """The content of a gzipped file as a response body, in pieces; it owns the descriptor.
-
-    Bytes that are not gzip end the connection where they begin.
-    """
+    """The content of a gzipped file in pieces; owns the descriptor. Invalid gzip ends the connection."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -39,5 +33,5 @@ class Decompressed:
 
 
 def starts_like_gzip(descriptor: int) -> bool:
-    """Whether the file begins as gzip does; if not, its stored bytes are served whatever its attributes say."""
+    """Whether the file looks like gzip; otherwise its stored bytes are served, whatever its attributes say."""
     return transcoding.starts_like_gzip(os.pread(descriptor, 2, 0))

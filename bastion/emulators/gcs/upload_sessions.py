@@ -1,7 +1,4 @@
-"""What is kept on disk of a resumable upload beside its bytes.
-
-Layer: emulator.
-"""
+"""The state of a resumable upload on disk, besides its bytes."""
 
 from __future__ import annotations
 
@@ -27,13 +24,13 @@ _NEEDS = "write and search permission on the bucket's .objects"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How an upload ends, written before its bytes become the object: whoever comes after a crash knows.
+    """How an upload ends; written before its bytes become the object, for a restart after a crash.
 
     Attributes:
-        content: The name of the object's sidecar, which tells the object's file from every other.
+        content: The name of the object's sidecar, which identifies the file.
         size: Bytes of the object.
         stamp: Of the object's file.
-        generation: The object's; None before it has its place.
+        generation: The object's; None before it is visible.
         sidecar: The object's.
     """
 
@@ -46,11 +43,11 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What a client said when it began an upload, and how the upload ended.
+    """What a client said when it began an upload, and how it ended.
 
     Attributes:
         name: Of the object.
-        size: Of the object; None: the client does not know it yet.
+        size: Of the object; None: unknown so far.
         begun: Seconds since the epoch.
         ending: None before the end.
     """
@@ -91,7 +88,7 @@ class Session:
 
     @staticmethod
     def decoded(data: bytes) -> Session | None:
-        """The reverse; None if it is no session."""
+        """Parse a session; None if it is invalid."""
         try:
             document = json.loads(data)
             md5, ending = document["md5"], document.get("ending")
@@ -120,7 +117,7 @@ def _ending(document: dict[str, Any]) -> Ending:
 
 @contextlib.contextmanager
 def uploads_folder(opened: OpenedBucket) -> Iterator[int]:
-    """The folder of a bucket's uploads, open; made if it is missing."""
+    """Open the folder of a bucket's uploads; create it if missing."""
     folder = files.open_folder(opened.hidden, (_FOLDER,), create=True)
     try:
         yield folder
@@ -129,13 +126,13 @@ def uploads_folder(opened: OpenedBucket) -> Iterator[int]:
 
 
 def keep(bucket: Bucket, token: str, session: Session) -> None:
-    """Writes a session, over what it was before."""
+    """Write a session, replacing it."""
     with uploading(bucket), bucket.opened() as opened, uploads_folder(opened) as folder:
         sidecars.replace(opened.hidden, folder, f"{token}.json", session.encoded(), sync=bucket.fsync)
 
 
 def kept(bucket: Bucket, token: str) -> Session | None:
-    """The session of that token; None if there is none."""
+    """The session of that token, or None."""
     with uploading(bucket), bucket.opened() as opened, uploads_folder(opened) as folder:
         try:
             file = os.open(f"{token}.json", os.O_RDONLY | files.FILE, dir_fd=folder)
@@ -148,11 +145,11 @@ def kept(bucket: Bucket, token: str) -> Session | None:
 
 
 def sweep(bucket: Bucket, *, before_ns: int) -> None:
-    """Removes the files of uploads that were last changed before an instant."""
+    """Remove the files of uploads not changed since `before_ns`."""
     with uploading(bucket), bucket.opened() as opened:
         places.remove_orphans(opened.hidden, before_ns=before_ns, name=_FOLDER)
 
 
 def uploading(bucket: Bucket) -> contextlib.AbstractContextManager[None]:
-    """Turns what the system says of an upload into an error of our tree."""
+    """Turn system errors into errors of our tree."""
     return explained("uploading into", str(bucket.path), _NEEDS)

@@ -1,17 +1,15 @@
-"""Resumable uploads: sessions on disk, so that no end of this program loses one, nor a byte that was acknowledged.
-
-Layer: emulator.
+"""Resumable uploads: sessions on disk, so that a crash loses neither a session nor an acknowledged byte.
 
     .objects/uploads/<token>.json    what the client said at the beginning, and how it ended
     .objects/uploads/<token>.data    the bytes so far; becomes the object
 
 Invariants:
 
-* Bytes are only ever added, each time under the data file's lock; what is there stays as it is.
-* The object is made under that lock, too. So a connection that was given up, and wakes up late, finds the file gone,
-  and never writes into the object.
-* The session says how it ends before the data file becomes the object, so that a repeated last request gets the same
-  answer, also after a crash in between.
+* Bytes are only appended, under the data file's lock.
+* The object is made under the same lock. So an abandoned connection that wakes up late finds the file gone, and never
+  writes into the object.
+* The session records its end before the data file becomes the object, so that a repeated last request gets the same
+  answer, also after a crash.
 """
 
 from __future__ import annotations
@@ -54,13 +52,13 @@ _NOTHING_DECLARED = Declared()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Data:
-    """The data file of an upload, locked.
+    """The locked data file of an upload.
 
     Attributes:
         opened: The bucket.
         folder: Of the uploads.
         name: Of the file.
-        file: The file.
+        file: The descriptor.
         size: Of the file.
     """
 
@@ -72,7 +70,7 @@ class _Data:
 
 
 class Uploads:
-    """Every resumable upload into these buckets; safe to use from many threads, and beside other processes.
+    """All resumable uploads into these buckets; thread-safe and process-safe.
 
     Args:
         now: Seconds since the epoch.
@@ -82,7 +80,7 @@ class Uploads:
         self._buckets = buckets
         self._now = now
         self._lock = threading.Lock()
-        # Of uploads that this process took bytes of: so they need not be read again at the end.
+        # Checksums of uploads that this process received, so that they need not be read again.
         self._sums: dict[str, Sums] = {}
         self._swept_at = 0.0
 
@@ -96,17 +94,14 @@ class Uploads:
         size: int | None = None,
         declared: Declared = _NOTHING_DECLARED,
     ) -> str:
-        """Begins an upload.
+        """Begin an upload; return its unguessable id of letters, digits and `-._~`.
 
         Args:
             size: Of the object, if the client knows it.
 
-        Returns:
-            Its identity: letters, digits and `-._~`, and nobody's guess.
-
         Raises:
-            NoSuchBucket, InvalidRequest: there can be no such object.
-            ConditionFailed: a precondition does not hold; all are checked once more at the end.
+            NoSuchBucket, InvalidRequest: The object cannot exist.
+            ConditionFailed: A precondition does not hold; all are checked again at the end.
         """
         check_object_name(name)
         into = self._buckets.open(bucket)
@@ -127,10 +122,7 @@ class Uploads:
         return f"{token}~{bucket}"
 
     def find(self, upload_id: str) -> Upload:
-        """
-        Raises:
-            NoSuchUpload: there is none of that identity: it was cancelled, or is more than a week old.
-        """
+        """Find an upload; raise NoSuchUpload if it is unknown, canceled, or older than a week."""
         token, _, bucket = upload_id.partition("~")
         unknown = NoSuchUpload(f"there is no upload {upload_id[:80]!r}; begin it anew")
         if not _TOKEN.fullmatch(token):
@@ -145,17 +137,16 @@ class Uploads:
         return Upload(into, token, session, self)
 
     def sums(self, token: str) -> Sums:
-        """The running checksums of an upload; whoever changes them holds the lock of its data file."""
+        """The running checksums of an upload; change them under the data file's lock."""
         with self._lock:
             return self._sums.setdefault(token, Sums())
 
     def forget(self, token: str) -> None:
-        """Drops the running checksums of an upload that is over."""
         with self._lock:
             self._sums.pop(token, None)
 
     def _sweep(self) -> None:
-        """Removes, once an hour, the files of uploads that are more than a week old."""
+        """Remove, once an hour, the files of uploads older than a week."""
         now = self._now()
         with self._lock:
             if now < self._swept_at + _SWEEP_SECONDS:
@@ -168,8 +159,6 @@ class Uploads:
 
 
 class Upload:
-    """One resumable upload."""
-
     def __init__(self, bucket: Bucket, token: str, session: Session, uploads: Uploads) -> None:
         self._bucket = bucket
         self._token = token
@@ -179,33 +168,29 @@ class Upload:
 
     @property
     def resource(self) -> ObjectResource | None:
-        """The object, if the upload has ended in one."""
+        """The object, if the upload created it."""
         ending = self._session.ending
         if ending is None or (ending.generation is None and self._data_size() is not None):
-            # Of the second kind: this program died just before the end.
+            # This program died just before the end.
             return None
         return self._ended(ending)
 
     @property
     def persisted(self) -> int:
-        """Bytes that need not be sent again.
-
-        Raises:
-            NoSuchUpload: the upload was cancelled meanwhile.
-        """
+        """Bytes that need not be sent again. Raises NoSuchUpload if canceled."""
         size = self._data_size()
         return self._ending_on_disk().size if size is None else size
 
     def append(self, offset: int, pieces: Iterable[bytes]) -> None:
-        """Adds bytes; those that are here already are passed over.
+        """Append bytes; skip those already stored.
 
         Args:
-            offset: Of the first of them in the object.
-            pieces: The bytes, as they come; each is kept at once.
+            offset: Of the first byte in the object.
+            pieces: Stored as they come.
 
         Raises:
-            InvalidRequest: they begin after what is here, or go past the object's size.
-            NoSuchUpload: the upload ended meanwhile.
+            InvalidRequest: They leave a gap, or exceed the object's size.
+            NoSuchUpload: The upload ended meanwhile.
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(uploading(self._bucket))
@@ -231,26 +216,26 @@ class Upload:
             sums.add(added)
 
     def _sums(self, data: _Data) -> Sums:
-        """The checksums of what is here; what an earlier process took is read once more."""
+        """The checksums of the stored bytes; reads what an earlier process received."""
         sums = self._uploads.sums(self._token)
         if not sums.add_file(data.file, data.size):
             raise StoreError(f"the data of an upload got shorter than {data.size} bytes; begin it anew")
         return sums
 
     def finish(self, declared: Declared = _NOTHING_DECLARED) -> ObjectResource:
-        """Makes the object of all bytes; once more, it says the same.
+        """Make the object of all bytes; idempotent.
 
         Raises:
-            InvalidRequest: the bytes are not as many as the upload was begun for.
-            ChecksumMismatch: they are not those that were declared, now or at the beginning.
-            ConditionFailed: a precondition does not hold.
-            NoSuchUpload: the upload was cancelled meanwhile.
+            InvalidRequest: The number of bytes is not the announced one.
+            ChecksumMismatch: They do not match the declared checksums.
+            ConditionFailed: A precondition does not hold.
+            NoSuchUpload: The upload was canceled meanwhile.
         """
         try:
             with self._data() as data:
                 resource = self._finished(data, declared)
         except NoSuchUpload:
-            # Another request has finished it, or this program died before it could say so.
+            # Another request finished it, or this program died before it could record that.
             resource = self._ended(self._ending_on_disk())
         self._uploads.forget(self._token)
         return resource
@@ -277,7 +262,7 @@ class Upload:
         return self._bucket.fill(session.name, staging, sidecar, session.preconditions, about_to=about_to, done=done)
 
     def cancel(self) -> None:
-        """Forgets the upload and its bytes; one that has ended in an object stays as it is."""
+        """Forget the upload and its bytes; a finished object stays."""
         if self.resource is not None:
             return
         with contextlib.suppress(NoSuchUpload), self._data() as data:
@@ -286,11 +271,11 @@ class Upload:
         self._uploads.forget(self._token)
 
     def _ended(self, ending: Ending) -> ObjectResource:
-        """The object that the upload ended in, whose generation may not have been written down."""
+        """The created object, whose generation may not be recorded."""
         generation = ending.generation
         if generation is None:
             with self._bucket.locked(ending.sidecar.name):
-                # Whoever made the object has written its generation down by now, unless it died.
+                # The creator of the object has recorded its generation by now, unless it died.
                 ending = self._ending_on_disk()
                 generation = ending.generation
                 if generation is None:
@@ -300,7 +285,7 @@ class Upload:
 
     def _generation_found(self, ending: Ending) -> int:
         found = self._bucket.generation_of_content(ending.sidecar.name, ending.content)
-        # Replaced since: nobody will ever know it. One that matches nothing is right for preconditions.
+        # Replaced since, so its generation is unknown. One that matches nothing is right for preconditions.
         return ending.stamp << files.STAMP_BITS if found is None else found
 
     def _end(self, ending: Ending) -> None:
@@ -343,11 +328,7 @@ class Upload:
 
     @contextlib.contextmanager
     def _locked(self, opened: OpenedBucket, folder: int, file: int) -> Iterator[_Data]:
-        """Holds the lock of the data file.
-
-        Raises:
-            NoSuchUpload: it is no longer the data file.
-        """
+        """Lock the data file; raise NoSuchUpload if it is no longer the data file."""
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             status = os.fstat(file)

@@ -1,7 +1,4 @@
-"""How often one object may be written: the real service takes about one write a second, and answers 429 to more.
-
-Layer: emulator. The storage asks before each change of an object; off unless the endpoint is told otherwise.
-"""
+"""Limit the writes of one object, like the real service: about one a second, then 429. Off by default."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from collections.abc import Callable
 
 from bastion.storage_wire.refusals import Refusal
 
-# Objects whose last write is remembered before old ones are forgotten.
+# Number of objects whose last write is remembered.
 _REMEMBERED = 10_000
 
 
 class WriteLimit:
-    """Refuses a change that comes too soon after the last change of the same object.
+    """Refuses a change too soon after the object's last change.
 
     Args:
         per_second: Changes of one object in a second.
@@ -30,11 +27,7 @@ class WriteLimit:
         self._last: dict[tuple[str, str], float] = {}
 
     def __call__(self, bucket: str, name: str) -> None:
-        """Counts a change.
-
-        Raises:
-            Refusal: 429; it is too soon.
-        """
+        """Count a change; raise Refusal (429) if it is too soon."""
         with self._lock:
             now = self._monotonic()
             last = self._last.get((bucket, name))

@@ -1,8 +1,4 @@
-"""Which method of the XML API a request means, and the methods of buckets and objects.
-
-Layer: emulator. The bucket is the first piece of the path, or the first label of the host
-(`BUCKET.storage.googleapis.com`).
-"""
+"""Dispatch requests of the XML API. The bucket is the path's first segment, or the host's first label."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ from bastion.storage_wire.refusals import Refusal, not_allowed
 from bastion.storage_wire.unfinished import incomplete
 
 _VIRTUAL_HOST = ".storage.googleapis.com"
-# Sub-resources that the service has and this endpoint does not.
+# Sub-resources of the service that this endpoint lacks.
 _SUBRESOURCES = (
     *("acl", "tagging", "compose", "cors", "lifecycle", "versioning", "policy", "logging", "website", "billing"),
     *("encryption", "storageClass", "retention", "legal-hold", "object-lock", "defaultObjectAcl", "versions"),
@@ -41,10 +37,7 @@ _DELETE_MAX = 1000
 
 
 def answer(call: Call) -> Response:
-    """
-    Raises:
-        Refusal, StorageError: what was asked for cannot be.
-    """
+    """Answer a request; raises Refusal or StorageError."""
     bucket, name = _place(call)
     for subresource in _SUBRESOURCES:
         if subresource in call.parameters:
@@ -109,7 +102,7 @@ def _delete_many(call: Call, bucket: str) -> Response:
         try:
             opened.delete(name, Preconditions(), generation=generation)
         except NoSuchObject:
-            pass  # as the service does it, deleting nothing succeeds here
+            pass  # like the service: deleting nothing succeeds here
         except StorageError as error:
             children.append(("Error", [("Key", name), ("Code", "InvalidArgument"), ("Message", str(error))]))
             continue

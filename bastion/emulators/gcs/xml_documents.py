@@ -1,7 +1,4 @@
-"""The XML that the XML API speaks: written from nested tuples, read with a bound and without entities.
-
-Layer: emulator. Pure.
-"""
+"""The XML of the XML API: written from nested tuples, read with a size limit and without entities. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def _written(element: Element) -> str:
 
 
 def _text(content: str) -> str:
-    # XML 1.0 has no way to write most control characters; as the service does it, a reference is written all the same.
+    # XML 1.0 cannot express most control characters; like the service, write a reference anyway.
     escaped = escape(content)
     if escaped.isprintable():
         return escaped
@@ -44,13 +41,9 @@ def _text(content: str) -> str:
 
 
 def read(body: bytes, root: str) -> ElementTree.Element:
-    """The root element of a request's body, without namespaces.
-
-    Raises:
-        Refusal: 400, it is not such a document.
-    """
+    """The root element of a request's body, without namespaces. Raises Refusal (400) for any other document."""
     malformed = Refusal(400, "invalid", f"The XML you provided is not a well-formed {root}.", code="MalformedXML")
-    if b"<!" in body:  # no real client sends a document type, and entities could grow without bound
+    if b"<!" in body:  # no real client sends a document type, and entities could expand without limit
         raise malformed
     try:
         tree = ElementTree.fromstring(body)

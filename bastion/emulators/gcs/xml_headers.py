@@ -1,7 +1,4 @@
-"""What the XML API says in headers where the JSON API has documents: attributes, conditions, the object itself.
-
-Layer: emulator.
-"""
+"""Headers of the XML API: attributes, conditions, and the object itself."""
 
 from __future__ import annotations
 
@@ -16,19 +13,19 @@ _METADATA_PREFIXES = ("x-goog-meta-", "x-amz-meta-")
 
 
 def etag(resource: ObjectResource) -> str:
-    """In quotes: the MD5 in hexadecimal; of a composite object, which has none, what the JSON API has."""
+    """The quoted MD5 in hexadecimal; for a composite object, which has none, the JSON API's tag."""
     return f'"{resource.md5.hex()}"' if resource.md5 is not None else f'"{json_etag(resource)}"'
 
 
 def resource_headers(resource: ObjectResource) -> Headers:
-    """Everything about an object, custom metadata included."""
+    """All headers about an object, with custom metadata."""
     headers = object_headers(resource, etag(resource))
     add_custom_metadata(headers, resource.attributes)
     return headers
 
 
 def stored_headers(resource: ObjectResource) -> Headers:
-    """What the answer to an upload says of the new object."""
+    """The headers of the answer to an upload."""
     headers = Headers((("ETag", etag(resource)),))
     for name, value in object_headers(resource, etag(resource)).items():
         if name.startswith("x-goog-"):
@@ -37,7 +34,7 @@ def stored_headers(resource: ObjectResource) -> Headers:
 
 
 def attributes_of(headers: Headers) -> Attributes:
-    """What the headers of an upload set."""
+    """The attributes that an upload's headers set."""
     metadata = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -57,7 +54,7 @@ def attributes_of(headers: Headers) -> Attributes:
 
 
 def _text(value: str) -> str:
-    """A header's value as the client meant it: UTF-8, if its bytes are that."""
+    """A header's value, decoded as UTF-8 if possible."""
     if value.isascii():
         return value
     try:
@@ -67,10 +64,10 @@ def _text(value: str) -> str:
 
 
 def preconditions(headers: Headers, prefix: str = "x-goog-") -> Preconditions:
-    """What `x-goog-if-generation-match` and `x-goog-if-metageneration-match` demand.
+    """`x-goog-if-generation-match` and `x-goog-if-metageneration-match`.
 
     Args:
-        prefix: `x-goog-copy-source-` for what a copy demands of its source.
+        prefix: `x-goog-copy-source-` for the source of a copy.
     """
     return Preconditions(
         generation_match=_number(headers, f"{prefix}if-generation-match"),
@@ -84,10 +81,6 @@ def _number(headers: Headers, name: str) -> int | None:
 
 
 def check_reading(headers: Headers, resource: ObjectResource) -> None:
-    """Holds the conditions of a read against the object.
-
-    Raises:
-        ConditionFailed, NotModified: one of them does not hold.
-    """
+    """Check the conditions of a read; raise ConditionFailed or NotModified."""
     preconditions(headers).check(resource)
     check_tags(headers, etag(resource))

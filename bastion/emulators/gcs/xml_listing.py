@@ -1,7 +1,4 @@
-"""Listings of the XML API: the buckets, and the objects of one in both of its forms.
-
-Layer: emulator.
-"""
+"""Listings of the XML API: buckets, and objects in both versions."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _LAST_CHARACTER = chr(0x10FFFF)
 
 
 def list_buckets(call: Call) -> Response:
-    """Answers `GET /`."""
+    """Answer `GET /`."""
     items: list[Element] = [
         ("Bucket", [("Name", name), ("CreationDate", instant(0))]) for name in sorted(call.buckets.names())
     ]
@@ -27,7 +24,7 @@ def list_buckets(call: Call) -> Response:
 
 
 def list_objects(call: Call, bucket: str) -> Response:
-    """Answers `GET /BUCKET`, with `list-type=2` in the newer form."""
+    """Answer `GET /BUCKET`; `list-type=2` is the newer version."""
     return _second(call, bucket) if call.parameters.get("list-type") == "2" else _first(call, bucket)
 
 
@@ -94,7 +91,7 @@ def _page_size(call: Call) -> int:
 
 
 def _just_after(marker: str, delimiter: str) -> str:
-    """The first name that a listing after a marker may contain; after a folded prefix, none that it folds."""
+    """The first name after a marker that may be listed; after a folded prefix, nothing below it."""
     if not marker:
         return ""
     return marker + (_LAST_CHARACTER if delimiter and marker.endswith(delimiter) else "\x00")

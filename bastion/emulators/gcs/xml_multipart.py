@@ -1,7 +1,6 @@
-"""Multipart uploads of the XML API: numbered parts that come in any order and at the same time, then a list of them.
+"""Multipart uploads of the XML API: numbered parts in any order, possibly concurrent, then a list of them.
 
-Layer: emulator. The parts are nameless temporary files: they go with this process, and a client of an upload that was
-under way then begins it anew.
+Parts are unnamed temporary files, which end with this process; clients then restart their upload.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PIECE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part as it lies here.
+    """One stored part.
 
     Attributes:
         file: Open; read by offset only.
@@ -58,7 +57,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class MultipartUpload:
-    """An upload under way; `lock` guards `parts` and `over`."""
+    """An active upload; `lock` guards `parts` and `over`."""
 
     bucket: str
     name: str
@@ -69,37 +68,32 @@ class MultipartUpload:
 
 
 class MultipartUploads:
-    """Every multipart upload that is under way in this process."""
+    """Every active multipart upload of this process."""
 
     def __init__(self) -> None:
         self._uploads: dict[str, MultipartUpload] = {}
 
     def begin(self, bucket: str, name: str, attributes: Attributes) -> str:
-        """Begins one and returns its identity."""
+        """Begin an upload and return its id."""
         upload_id = secrets.token_urlsafe(24)
         self._uploads[upload_id] = MultipartUpload(bucket=bucket, name=name, attributes=attributes)
         return upload_id
 
     def find(self, upload_id: str, bucket: str, name: str) -> MultipartUpload:
-        """The upload of that identity, if it is one of that object.
-
-        Raises:
-            NoSuchUpload: there is none: it is over, or an earlier process took it.
-        """
+        """Find the upload of that object; raise NoSuchUpload if it is over, or an earlier process had it."""
         upload = self._uploads.get(upload_id)
         if upload is None or (upload.bucket, upload.name) != (bucket, name):
             raise NoSuchUpload("The requested upload was not found.")
         return upload
 
     def of_bucket(self, bucket: str) -> list[tuple[str, MultipartUpload]]:
-        """Identities and uploads, by object."""
+        """Ids and uploads, by object."""
         under_way = [
             (upload_id, upload) for upload_id, upload in list(self._uploads.items()) if upload.bucket == bucket
         ]
         return sorted(under_way, key=lambda item: (item[1].name.encode(), item[0]))
 
     def end(self, upload_id: str, upload: MultipartUpload) -> None:
-        """Forgets an upload and its parts."""
         with upload.lock:
             upload.over = True
             for part in upload.parts.values():
@@ -109,11 +103,11 @@ class MultipartUploads:
 
 
 def put_part(upload: MultipartUpload, number: int, pieces: Iterable[bytes], declared: Declared) -> Part:
-    """Takes one part; a later one of the same number replaces it.
+    """Store a part; a later one with the same number replaces it.
 
     Raises:
-        ChecksumMismatch: the bytes are not the declared ones.
-        NoSuchUpload: the upload ended meanwhile.
+        ChecksumMismatch: The bytes do not match the declared checksums.
+        NoSuchUpload: The upload ended meanwhile.
     """
     file = tempfile.TemporaryFile(prefix="bastion-gcs-part-")  # noqa: SIM115
     try:
@@ -164,14 +158,14 @@ def complete(
     preconditions: Preconditions,
     declared: Declared,
 ) -> ObjectResource:
-    """Puts the wanted parts together, in the order of their numbers, and makes the object of them.
+    """Make the object of the wanted parts, in the order of their numbers.
 
     Args:
         wanted: Number and entity tag of every part, as the client has them.
 
     Raises:
-        Refusal: 400, a part is missing, out of order, another than the client means, or too small to be no last one.
-        StorageError: a precondition does not hold, or the whole is not what was declared.
+        Refusal: 400: a part is missing, out of order, different, or too small.
+        StorageError: A precondition does not hold, or a checksum does not match.
     """
     with upload.lock:
         if upload.over:

@@ -1,7 +1,4 @@
-"""The requests of a multipart upload of the XML API.
-
-Layer: emulator. `xml_multipart` keeps the parts.
-"""
+"""The requests of multipart uploads of the XML API."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ MULTIPART_PARAMETERS = ("uploads", "uploadId")
 
 
 def multipart(call: Call, bucket: str, name: str) -> Response:
-    """Answers a request for an object with `uploads` or `uploadId`."""
+    """Answer a request for an object with `uploads` or `uploadId`."""
     if "uploadId" not in call.parameters:
         if call.method != "POST":
             raise not_allowed(call.method, f"{call.request.path}?uploads")
@@ -98,7 +95,7 @@ def _list_parts(call: Call, bucket: str, name: str) -> Response:
 
 
 def list_uploads(call: Call, bucket: str) -> Response:
-    """Answers `GET /BUCKET?uploads`."""
+    """Answer `GET /BUCKET?uploads`."""
     children: list[Element] = [("Bucket", bucket), ("IsTruncated", "false")]
     children += [
         ("Upload", [("Key", upload.name), ("UploadId", upload_id)])

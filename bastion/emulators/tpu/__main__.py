@@ -1,9 +1,8 @@
-"""`python -m bastion.emulators.tpu --state-dir=DIR`: the emulator as the local bastion starts it.
+"""`python -m bastion.emulators.tpu --state-dir=DIR`: the emulator as the local bastion starts it. Users run `bastion
+emulator tpu`, which has all options.
 
-`bastion emulator tpu` is the same for people, with all its knobs.
-
-SIGTERM and SIGINT end every VM and then the emulator; SIGKILL is a crash, after which the VMs live on for
-`--orphan-seconds` and a new emulator on the same folder adopts them.
+SIGTERM and SIGINT end every VM and then the emulator. After SIGKILL the VMs live for `--orphan-seconds`, and a new
+emulator on the same folder adopts them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where a running emulator is found: `emulator.json` in its state folder.
-
-Light on purpose (no grpc, no google): the CLI, the wiring and every emulated VM read it.
-"""
+"""The address of a running emulator: `emulator.json` in its state folder. Imports no grpc or google."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class EmulatorAddress:
 
     Attributes:
         endpoint: `127.0.0.1:port` of its gRPC server.
-        token: What every RPC carries as `authorization: Bearer <token>`.
+        token: Every RPC needs `authorization: Bearer <token>`.
         process: The emulator itself.
     """
 
@@ -30,7 +27,7 @@ class EmulatorAddress:
 
 
 def locate(state_dir: Path) -> EmulatorAddress | None:
-    """The emulator that serves this state folder; None if none is ready (never started, starting, crashed)."""
+    """The emulator that serves this state folder; None if none is ready."""
     found = state_folder.published(state_dir / ADDRESS_FILE)
     if found is None:
         return None
@@ -42,6 +39,6 @@ def locate(state_dir: Path) -> EmulatorAddress | None:
 
 
 def publish(state_dir: Path, address: EmulatorAddress) -> None:
-    """Tells clients where the emulator is; readable by this user only, because it holds the token."""
+    """Publish the address and token, readable by this user only."""
     facts = {"address": address.endpoint, "token": address.token}
     state_folder.publish(state_dir / ADDRESS_FILE, facts, address.process)

@@ -1,9 +1,9 @@
-"""How much there is: the slices that exist in a zone, and the quota that the project has in a region.
+"""Limits: the slices that exist in a zone, and the project's quota in a region.
 
-Two different things, as in the real service. Capacity is physical: a node takes its part when it is placed and gives it
-back when its hosts end; a plain node without it fails with a stock-out inside its operation, a queued resource waits.
-Quota is a promise: whatever exists counts, waiting, FAILED and SUSPENDED queued resources too, until it is deleted; a
-request beyond it is refused at once with RESOURCE_EXHAUSTED. What no limit names has none.
+As in the real service these differ. Capacity is physical: a placed node holds it until its hosts end; without it a
+plain node's operation fails with a stockout, and a queued resource waits. Quota is administrative: everything that
+exists counts until it is deleted, including waiting, FAILED and SUSPENDED queued resources; a request beyond it is
+refused at once with RESOURCE_EXHAUSTED. Anything without a limit is unlimited.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ from bastion.core.model import instance_types
 from bastion.emulators.tpu.ledger import OpenLedger, units
 from bastion.emulators.tpu.records import ApiError, Code, NodeRecord, NodeState, QueuedRecord
 
-# (zone, accelerator type), counted in nodes, or (zone or region, family), counted in units of quota.
+# (zone, accelerator type), counted in nodes, or (zone or region, resource type), counted in units of quota.
 Limits = Mapping[tuple[str, str], int]
 
 
 def parse_limits(texts: Iterable[str]) -> dict[tuple[str, str], int]:
-    """Limits as a shell writes them: `us-central2-b/v4-8=2` (two nodes) or `us-central2-b/v4=64` (64 units).
-
-    Raises:
-        Refused: one is not of that form, or names no accelerator type and no family.
-    """
+    """Parse limits such as `us-central2-b/v4-8=2` (two nodes) or `us-central2-b/v4=64` (64 units). Raises Refused."""
     accelerator_types = {instance_type.accelerator_type for instance_type in instance_types.table().values()}
     resource_types = {instance_type.resource_type for instance_type in instance_types.table().values()}
     limits = {}
@@ -44,11 +40,11 @@ def parse_limits(texts: Iterable[str]) -> dict[tuple[str, str], int]:
 
 @dataclass(slots=True)
 class Capacity:
-    """What is left, worked out from the ledger at each question. The caller holds the ledger's lock.
+    """What is left, computed from the ledger each time. The caller holds the ledger's lock.
 
     Attributes:
-        exists: By zone, and type (in nodes) or family (in units).
-        quota: By region (`us-central2`) and family, in units.
+        exists: By zone, and accelerator type (in nodes) or resource type (in units).
+        quota: By region (`us-central2`) and resource type, in units.
     """
 
     ledger: OpenLedger
@@ -56,7 +52,7 @@ class Capacity:
     quota: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def fits(self, location: str, accelerator_type: str, nodes: int) -> bool:
-        """Whether so many more nodes can be placed now."""
+        """Whether that many more nodes can be placed now."""
         zone = location.rpartition("/")[2]
         instance_type = instance_types.table()[accelerator_type]
         of_type, of_family = (
@@ -67,7 +63,7 @@ class Capacity:
             return True
         types, amount = 0, 0
         for node in self.ledger.nodes:
-            # A pre-empted node was taken away: somebody else has its part.
+            # A preempted node's capacity belongs to somebody else.
             if node.location.rpartition("/")[2] == zone and node.placed and node.state is not NodeState.PREEMPTED:
                 types += node.accelerator_type == accelerator_type
                 other = instance_types.table()[node.accelerator_type]
@@ -77,11 +73,7 @@ class Capacity:
         return of_family is None or amount + nodes * instance_type.amount <= of_family
 
     def require_quota(self, location: str, accelerator_type: str, nodes: int, *, spot: bool) -> None:
-        """Refuses what the project's quota does not cover.
-
-        Raises:
-            ApiError: RESOURCE_EXHAUSTED, with the limit.
-        """
+        """Raise ApiError (RESOURCE_EXHAUSTED) with the limit if the project's quota is too small."""
         region = _region(location)
         instance_type = instance_types.table()[accelerator_type]
         limit = self.quota.get((region, instance_type.resource_type))

@@ -1,10 +1,9 @@
-"""The event log: what happened to each node and queued resource, one JSON object a line in `events.jsonl`.
+"""The event log `events.jsonl`: what happened to each node and queued resource, one JSON object a line.
 
-For whoever checks a run afterwards. A line is `{"at", "event", "name", "type", "units"}`: seconds since 1970, what
-happened, the resource, its accelerator type, and the units of quota that the resource holds from then on. A queued
-resource holds them from `accepted` to `gone`, also while it is FAILED or SUSPENDED, and its nodes hold none of their
-own; so the sum over all names is never counted twice. A line `started` means that what is not listed right after it
-(with the event `known`) is no more: a crash can cost the log its last lines.
+For checks after a run. A line is `{"at", "event", "name", "type", "units"}`: seconds since 1970, the event, the
+resource, its accelerator type, and the units of quota that it holds from then on. A queued resource holds them from
+`accepted` to `gone`, also while FAILED or SUSPENDED; its nodes hold none, so a sum over all names counts nothing twice.
+After a line `started`, resources without a following `known` line no longer exist: a crash can lose the last lines.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 class EventLog:
-    """Appends events; the file before the last change of files has the ending `.1`. Not thread-safe. Never raises."""
+    """Appends events; the previous file ends in `.1`. Not thread-safe. Never raises."""
 
     def __init__(self, path: Path, *, max_bytes: int = _MAX_BYTES) -> None:
         self._path = path
@@ -27,7 +26,7 @@ class EventLog:
 
     def note(self, event: str, name: str = "", accelerator_type: str = "", units: int = 0) -> None:
         line = {"at": round(time.time(), 6), "event": event, "name": name, "type": accelerator_type, "units": units}
-        with contextlib.suppress(OSError):  # a full disk costs lines, never a node
+        with contextlib.suppress(OSError):  # a full disk loses lines, never a node
             if self._path.exists() and self._path.stat().st_size > self._max_bytes:
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
             with open(self._path, "a", encoding="utf-8", opener=_private) as stream:

@@ -1,7 +1,7 @@
-"""Faults by seed: which resources and calls are hit, decided by the seed and their names alone.
+"""Faults by seed: the seed and the names alone decide which resources and calls are hit.
 
-Not by the order of calls and not by a generator's state: two runs that use the same names meet the same faults,
-however their threads take turns and however often the emulator is started anew.
+Call order and generator state do not matter: two runs with the same names have the same faults, whatever their threads
+and restarts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bastion.core.errors import Refused
 
-# What can happen, by the name that `--fault` and `Faults` use for it.
+# All fault types, by the names that `--fault` and `Faults` use.
 FAULT_TYPES: dict[str, str] = {
     "stockout": "a creation fails with a stock-out inside its operation, a queued resource becomes FAILED",
     "hang": "a creation never ends",
@@ -28,12 +28,12 @@ FAULT_TYPES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """What happens by chance.
+    """Random faults.
 
     Attributes:
-        rates: How often each kind happens, from 0 to 1; of creations, of nodes that became READY, or of calls.
+        rates: Probability of each fault type, 0 to 1, per creation, READY node or call.
         seed: Decides which.
-        seconds: What happens to a READY node happens within so many seconds.
+        seconds: Faults of a READY node happen within this time.
     """
 
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -41,12 +41,12 @@ class FaultPlan:
     seconds: float = 30.0
 
     def strikes(self, fault_type: str, name: str) -> bool:
-        """Whether it happens to whatever has that name."""
+        """Whether the fault hits that name."""
         rate = self.rates.get(fault_type, 0.0)
         return rate > 0.0 and self._draw(fault_type, name, "whether") < rate
 
     def delay_seconds(self, fault_type: str, name: str) -> float:
-        """How long after it became READY it happens to a node."""
+        """How long after READY the fault hits a node."""
         return self._draw(fault_type, name, "when") * self.seconds
 
     def _draw(self, fault_type: str, name: str, question: str) -> float:
@@ -56,11 +56,7 @@ class FaultPlan:
 
 
 def parse_rates(texts: Iterable[str]) -> dict[str, float]:
-    """Rates as a shell writes them: `preempt:0.2`.
-
-    Raises:
-        Refused: one is not of that form.
-    """
+    """Parse rates such as `preempt:0.2`. Raises Refused."""
     rates = {}
     for text in texts:
         fault_type, _, rate = text.partition(":")

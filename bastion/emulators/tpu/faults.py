@@ -1,19 +1,19 @@
-"""Faults on demand, for tests and for people who want to see what happens: files in `DIR/faults/`.
+"""Faults on demand, for tests and demonstrations: files in `DIR/faults/`.
 
-* `fail-create.<anything>`: the next creation fails through its operation. The file's text is `CODE message`; empty
-  means a stock-out in the API's own words. One file, one creation.
+* `fail-create.<anything>`: the next creation's operation fails with the file's text `CODE message`; empty means a
+  stockout. One file, one creation.
 * `hang-create.<anything>`: the next creation never ends.
-* `preempt.<node id>`: the node is pre-empted as soon as it is ready.
-* `maintenance.<node id>`: a host maintenance ends the node; with the text `recreate` it comes back on new hosts.
-* `crash.<node id>`, `silent-crash.<node id>`: the node's host 0 dies, or the one whose number the text is; the node is
+* `preempt.<node id>`: the node is preempted as soon as it is ready.
+* `maintenance.<node id>`: host maintenance ends the node; with the text `recreate` it returns on new hosts.
+* `crash.<node id>`, `silent-crash.<node id>`: the node's host 0, or the one numbered in the text, dies; the node is
   TERMINATED, or stays READY.
-* `fail-call.<method>.<anything>`: the next call of that method (`CreateNode`) does nothing and is answered with the
-  text's `CODE message`; empty means 14, UNAVAILABLE.
-* `lose-reply.<method>.<anything>`: the next call of that method is carried out and answered with UNAVAILABLE.
-* `create-delay-seconds`: how much longer every creation takes before its hosts boot; stays until removed.
-* `capacity`: lines `ZONE/TYPE=NUMBER`, which replace those that the emulator was started with; stays until removed.
+* `fail-call.<method>.<anything>`: the next call of that method (`CreateNode`) has no effect and fails with the text's
+  `CODE message`; empty means 14, UNAVAILABLE.
+* `lose-reply.<method>.<anything>`: the next call of that method takes effect and fails with UNAVAILABLE.
+* `create-delay-seconds`: extra time of every creation before its hosts boot; stays until removed.
+* `capacity`: lines `ZONE/TYPE=NUMBER`, which replace the initial limits; stays until removed.
 
-Files, because they work from a shell (`touch`), for a separate process, and across a restart.
+Files work from a shell (`touch`), for a separate process, and across a restart.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NODE_FAULTS = ("preempt", "maintenance", "crash", "silent-crash")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFailure:
-    """How a creation ends: a code of google.rpc.Code and a message."""
+    """How a creation fails: a google.rpc.Code and a message."""
 
     code: int
     message: str
@@ -38,7 +38,7 @@ class CreateFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFault:
-    """What is to happen to a node as soon as it is READY; `kind` as in `fault_plan.KINDS`."""
+    """A fault of a node when it is READY; `fault_type` is one of `fault_plan.FAULT_TYPES`."""
 
     fault_type: str
     node_id: str
@@ -47,7 +47,7 @@ class NodeFault:
 
 
 def stockout(zone: str) -> CreateFailure:
-    """A creation's end in a zone that has nothing left, in the API's own words."""
+    """The API's error for a creation in a zone without capacity."""
     return CreateFailure(
         code=_STOCKOUT_CODE,
         message=f'There is no more capacity in the zone "{zone}"; you can try in another zone where '
@@ -56,7 +56,7 @@ def stockout(zone: str) -> CreateFailure:
 
 
 class Faults:
-    """Reads, and for tests writes, the fault files."""
+    """Reads the fault files, and writes them for tests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,26 +64,26 @@ class Faults:
     # ---- asking for them
 
     def fail_creations(self, count: int, *, code: int = 0, message: str = "") -> None:
-        """Makes the next `count` creations fail; without a code, with a stock-out."""
+        """Make the next `count` creations fail; by default with a stockout."""
         self._ask("fail-create", count, f"{code} {message}" if code else "")
 
     def hang_creations(self, count: int) -> None:
-        """Makes the next `count` creations never end; they can be deleted."""
+        """Make the next `count` creations hang; they can be deleted."""
         self._ask("hang-create", count)
 
     def fail_calls(self, method: str, count: int = 1, *, code: int = 14, message: str = "") -> None:
-        """Makes the next `count` calls of a method do nothing and end with a code of google.rpc.Code."""
+        """Make the next `count` calls of a method fail with a google.rpc.Code, without effect."""
         self._ask(f"fail-call.{method}", count, f"{code} {message}")
 
     def lose_replies(self, method: str, count: int = 1) -> None:
-        """Makes the next `count` calls of a method succeed without their caller's learning of it."""
+        """Make the next `count` calls of a method take effect without a reply."""
         self._ask(f"lose-reply.{method}", count)
 
     def delay_creations(self, seconds: float) -> None:
         self._write("create-delay-seconds", str(seconds))
 
     def set_capacity(self, limits: Iterable[str]) -> None:
-        """Says how much exists from now on, each as `ZONE/TYPE=NUMBER`; the rest is as it was at the start."""
+        """Set limits `ZONE/TYPE=NUMBER`; the others stay as at the start."""
         self._write("capacity", "\n".join(limits))
 
     def preempt(self, node_id: str) -> None:
@@ -98,16 +98,16 @@ class Faults:
     # ---- what the emulator reads
 
     def take(self, fault_type: str) -> str | None:
-        """The text of one file of that kind, used up by this call; None if there is none."""
+        """Consume one file of that fault type and return its text; None if there is none."""
         for path in sorted([*self._folder.glob(fault_type), *self._folder.glob(f"{fault_type}.*")]):
             with contextlib.suppress(OSError):
                 text = path.read_text("utf-8", "replace").strip()
-                path.unlink()  # who removes it has it
+                path.unlink()  # whoever removes it has it
                 return text
         return None
 
     def take_create_failure(self, zone: str) -> CreateFailure | None:
-        """The failure of the creation at hand, used up by this call."""
+        """Consume the failure of the current creation."""
         text = self.take("fail-create")
         if text is None:
             return None
@@ -130,7 +130,7 @@ class Faults:
             return []
 
     def node_faults(self) -> list[NodeFault]:
-        """What is to happen to nodes; each stays listed until `happened` is called."""
+        """Pending faults of nodes; each stays until `happened` is called."""
         found = []
         for fault_type in _NODE_FAULTS:
             for path in self._folder.glob(f"{fault_type}.*"):

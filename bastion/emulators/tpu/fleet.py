@@ -1,13 +1,12 @@
-"""The emulated nodes: created, booted, watched, pre-empted, deleted, and adopted after a restart.
+"""The emulated nodes: created, booted, watched, preempted, deleted, and adopted after a restart.
 
-Speaks neither gRPC nor protobuf; `service.py` translates. Invariants:
+Independent of gRPC and protobuf; `service.py` translates. Invariants:
 
-* A request returns as soon as the ledger on disk says what will happen; booting and ending run in threads of their own.
-* A node leaves the ledger only when no process of it is left.
-* `TERMINATED` means that a host died under a ready node (its supervisor was killed, the machine rebooted). The real
-  service keeps such a node READY or repairs it some time; here it is said at once, because a slice that lost a host is
-  lost. Its other hosts go on until the node is deleted.
-* Nothing is ever restarted but by a reset of its queued resource.
+* A request returns as soon as the ledger on disk records it; booting and ending run in threads.
+* A node leaves the ledger only when none of its processes is left.
+* `TERMINATED` means that a host of a ready node died. The real service keeps such a node READY or repairs it later;
+  here it is visible at once, because the slice is lost. The other hosts run until the node is deleted.
+* Only a reset of its queued resource restarts a node.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ from bastion.emulators.tpu.settings import FleetSettings
 
 _log = logging.getLogger(__name__)
 
-# Of slice 0's first host, for the hosts of all slices; the port is the one that Cloud TPU's launchers use.
+# Of slice 0's first host, for the hosts of all slices; Cloud TPU's launchers use this port.
 _MEGASCALE_PORT = 8080
-# A slice that lost a host is pre-empted with its gang.
+# A slice that lost a host is preempted with its gang.
 _TAKEN_LATE = (NodeState.TERMINATED, NodeState.PREEMPTED)
 
 
 @dataclass(slots=True)
 class _Work:
-    """What runs for one node in the background."""
+    """The background task of one node."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
 
 class Fleet:
-    """All nodes of one emulator. Thread-safe."""
+    """All nodes of one emulator; thread-safe."""
 
     def __init__(self, settings: FleetSettings) -> None:
         self._settings = settings
@@ -80,14 +79,14 @@ class Fleet:
     # ---- the emulator's own life
 
     def open(self) -> None:
-        """Takes over from the emulator before: adopts hosts that live, ends what should not, resumes the rest."""
+        """Take over from the previous emulator: adopt live hosts, end what should not run, resume the rest."""
         self.ledger.load()
         self._hosts.sweep({node.key for node in self.ledger.nodes})
         with self._lock:
             for node in self.ledger.nodes:
                 match node.state:
                     case NodeState.CREATING | NodeState.RESTARTING | NodeState.REPAIRING:
-                        # Its creation was accepted, so it goes on; hosts of the first try, if any, are strangers now.
+                        # Its creation was accepted, so it continues; hosts of the first try are orphans now.
                         self.reboot(node.name)
                     case NodeState.DELETING:
                         self._begin(node.name, self._end)
@@ -101,7 +100,7 @@ class Fleet:
         self._watcher.start()
 
     def close(self) -> None:
-        """Ends all nodes and queued resources and forgets them; returns when no process is left."""
+        """End and forget all nodes and queued resources; return when no process is left."""
         self._closed.set()
         self.ledger.changed.set()
         with self._lock:
@@ -121,7 +120,7 @@ class Fleet:
     # ---- what the API asks
 
     def create(self, new: NewNode) -> OperationRecord:
-        """Accepts a node; it boots in the background.
+        """Accept a node; it boots in the background.
 
         Raises:
             ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
@@ -152,31 +151,25 @@ class Fleet:
             return operation
 
     def get(self, name: str) -> NodeRecord:
-        """The node of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
+        """The node of that name; raises ApiError (NOT_FOUND)."""
         with self._lock:
             return self.ledger.node(name)
 
     def host_problem(self, node: NodeRecord) -> str:
-        """Why a host of a node is not up, as its startup script says; empty if all is well."""
+        """Why a host of a node is not up, from its startup script; empty if all is well."""
         found = ((host.worker, self._hosts.folder(node.key, host.worker).problem) for host in node.hosts)
         return next((f"worker {worker}: {problem}" for worker, problem in found if problem), "")
 
     def nodes(self, location: str) -> list[NodeRecord]:
-        """The nodes of a location in order of their names; the zone `-` means every zone of the project."""
+        """The nodes of a location, sorted by name; the zone `-` means all zones of the project."""
         found = [node for node in self.ledger.nodes if in_location(node.location, location)]
         return sorted(found, key=lambda node: node.name)
 
     def delete(self, name: str) -> OperationRecord:
-        """Accepts the end of a node; one that is being deleted gets the same operation again.
+        """Accept the deletion of a node; repeated requests get the same operation.
 
-        The only node of a queued resource takes that with it: it is SUSPENDED when the node is gone.
-
-        Raises:
-            ApiError: NOT_FOUND; FAILED_PRECONDITION: its queued resource needs it.
+        The only node of a queued resource suspends it: it is SUSPENDED when the node is gone. Raises ApiError:
+        NOT_FOUND, or FAILED_PRECONDITION if the queued resource needs the node.
         """
         with self._lock:
             node = self.ledger.node(name)
@@ -192,9 +185,9 @@ class Fleet:
     # ---- what goes wrong
 
     def preempt(self, name: str) -> None:
-        """Takes the node away as the real service does: told to the hosts, then ended; the node stays until deleted.
+        """Preempt the node like the real service: notify the hosts, then end them; the node stays until deleted.
 
-        All nodes of a queued resource go together; it is SUSPENDING from the notice on, and SUSPENDED at the end.
+        All nodes of a queued resource go together; it is SUSPENDING from the notice on, then SUSPENDED.
         """
         with self._lock:
             node = self.ledger.find_node(name)
@@ -214,7 +207,7 @@ class Fleet:
         self._take_due()
 
     def maintain(self, name: str, *, recreate: bool = False) -> None:
-        """Ends the node's hosts for a maintenance, after the notice; it is TERMINATED, or comes back on new hosts."""
+        """End the node's hosts for maintenance, after the notice; it becomes TERMINATED, or returns on new hosts."""
         with self._lock:
             node = self.ledger.find_node(name)
             if node is None or not self._can_be_taken(node):
@@ -227,7 +220,7 @@ class Fleet:
         self._take_due()
 
     def crash(self, name: str, worker: int = 0, *, silent: bool = False) -> None:
-        """Kills one host of the node at once; it is TERMINATED then, or with `silent` stays READY."""
+        """Kill one host of the node at once; the node becomes TERMINATED, or with `silent` stays READY."""
         with self._lock:
             node = self.ledger.find_node(name)
             if node is None or node.state is not NodeState.READY:
@@ -248,7 +241,7 @@ class Fleet:
 
     def reboot(self, name: str) -> None:
         old = self.ledger.node(name)
-        # A new key: hosts of the old one are strangers from now on, also to the sweep after a crash.
+        # A new key: hosts of the old one are orphans from now on, also for the sweep after a crash.
         self.ledger.change_node(
             name, key=new_key(name), hosts=(), boots=old.boots + 1, ready_at=None, taken_at=None, unwatched=False
         )
@@ -325,10 +318,10 @@ class Fleet:
             if hosts:
                 self.ledger.save()
             else:
-                self.ledger.save_soon()  # nothing runs; a crash that forgets this only makes it ready again
+                self.ledger.save_soon()  # nothing runs; after a crash it just becomes ready again
 
     def _coordinator(self, node: NodeRecord, stop: threading.Event) -> str:
-        """Where slice 0's first host is, as soon as that is known; empty for a node that is no part of a multislice."""
+        """The address of slice 0's first host, once known; empty without multislice."""
         if node.slices == 1:
             return ""
         while not stop.is_set():
@@ -341,7 +334,7 @@ class Fleet:
         return ""  # the node is being ended
 
     def _fail(self, name: str, failure: CreateFailure) -> None:
-        """A creation that fails leaves no node, only its operation's error, or its queued resource's."""
+        """A failed creation leaves no node, only an error in its operation or queued resource."""
         with self._lock:
             node = self.ledger.node(name)
             if node.state in BOOTING:
@@ -377,7 +370,7 @@ class Fleet:
         _log.info("node %s is gone", name)
 
     def _adopt(self, node: NodeRecord) -> None:
-        """A ready node is taken over as it is, but a slice of a gang that is not complete is made anew with it."""
+        """Adopt a ready node; a slice of an incomplete gang is recreated with the gang."""
         queued = self.ledger.find_queued(node.queued)
         if queued is not None and queued.state is QueuedState.PROVISIONING:
             self.ledger.change_node(node.name, state=NodeState.RESTARTING)
@@ -393,7 +386,7 @@ class Fleet:
                 self._take_due()
                 self.queue.step()
             except OSError as error:
-                # Of a fault file; the hosts must be watched on.
+                # From a fault file; the hosts must still be watched.
                 _log.warning("a look at the nodes was cut short: %s", error)
             self.ledger.changed.wait(self._settings.watch_seconds)
             self.ledger.changed.clear()
@@ -413,7 +406,7 @@ class Fleet:
         self._fault_injector.look([node for node in ready if self._can_be_taken(node)])
 
     def _can_be_taken(self, node: NodeRecord) -> bool:
-        """Whether a node is READY, complete with its gang, and not about to be taken already."""
+        """Whether a node is READY, its gang complete, and no preemption pending."""
         queued = self.ledger.find_queued(node.queued)
         complete = queued is None or queued.state is QueuedState.ACTIVE
         return complete and node.state is NodeState.READY and node.taken_at is None
@@ -424,7 +417,7 @@ class Fleet:
         _log.info("node %s will be %s in %g s", node.name, state.name, self._settings.notice_seconds)
 
     def _take_due(self) -> None:
-        """Takes away the nodes whose notice is over."""
+        """End the nodes whose notice has expired."""
         grace = self._settings.grace_seconds
         with self._lock:
             now = time.time()
@@ -465,7 +458,7 @@ class Fleet:
         threading.Thread(target=self._hosts.end, args=(gone,), kwargs={"grace_seconds": 0.0}).start()
 
     def _begin(self, name: str, task: Callable[[str, threading.Event], None]) -> None:
-        """Runs a task for a node after the one before has stopped."""
+        """Run a node's task after its previous one has stopped."""
         before = self._work.get(name)
         work = _Work()
 

@@ -1,7 +1,7 @@
-"""What one emulated host must know about itself: `host.json` in its folder, and the folder's layout.
+"""The description of one emulated host, `host.json`, and the layout of its folder.
 
-Written by the emulator before the host's supervisor starts, read by the supervisor and, after a crash, by the next
-emulator's sweep. Light: a supervisor imports nothing of google, grpc or pydantic.
+The emulator writes it before it starts the host's supervisor; the supervisor, and after a crash the next emulator, read
+it. Imports no google, grpc or pydantic.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from bastion.emulators.state_folder import write_private
 
 # The environment variable that marks every process of one host; `bastion.processes.end_marked` finds them by it.
 MARKER = "BASTION_VM"
-# Marks everything of a whole local bastion; handed on, so that its end finds hosts that lost their emulator, too.
+# Marks everything of a local bastion; inherited, so that its end also finds hosts without an emulator.
 HOME_MARKER = "BASTION_LOCAL_HOME"
-# What a host gets of the emulator's own environment: that marker, and where this machine's Cloud Storage answers (on a
-# real VM its name server knows).
+# What a host inherits from the emulator's environment: that marker, and the endpoint of this machine's Cloud Storage (a
+# real VM has a name server).
 INHERITED = (HOME_MARKER, "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL")
 
 
-# Of a problem that is noted, and of one on a full disk: tmpfs takes no room for 127 bytes, ext4 for 59.
+# Maximum lengths of a noted problem, in general and on a full disk: tmpfs needs no space for 127 bytes, ext4 for 59.
 _PROBLEM_BYTES = (400, 120, 59)
 
 
@@ -34,12 +34,12 @@ class HostSpec:
         vm_id: Unique on this machine and in time; the value of the marker.
         addresses: Loopback address of each host of the node, by worker number.
         port: Of the metadata server, the same on every host.
-        state_dir: The emulator's folder; the host ends itself when no emulator serves it any more.
-        orphan_seconds: For how long it waits for a successor first.
+        state_dir: The emulator's folder; without an emulator the host ends itself.
+        orphan_seconds: How long it waits for a new emulator first.
         grace_seconds: Between SIGTERM and SIGKILL when the host ends.
         metadata: The node's metadata as its creator sent it.
-        slices, slice_index: Of the multislice that the node is a part of.
-        coordinator: Its `address:port`; empty for a node that is no part of one.
+        slices, slice_index: Of the multislice that the node is part of.
+        coordinator: Its `address:port`; empty without multislice.
     """
 
     vm_id: str
@@ -66,14 +66,12 @@ class HostSpec:
 
     @property
     def name(self) -> str:
-        """As Cloud TPU names the VM of a worker."""
+        """The VM's name, like Cloud TPU's for a worker."""
         return f"t1v-n-{self.node_id}-w-{self.worker}"
 
 
 @dataclass(frozen=True, slots=True)
 class HostFolder:
-    """The files of one host."""
-
     path: Path
 
     @property
@@ -94,26 +92,26 @@ class HostFolder:
 
     @property
     def preempted(self) -> Path:
-        """Exists once the host's metadata server must say that it was pre-empted."""
+        """Exists once the metadata server must report a preemption."""
         return self.path / "preempted"
 
     @property
     def maintenance(self) -> Path:
-        """Exists once the host's metadata server must tell of a maintenance; holds the event's name."""
+        """Exists once the metadata server must report maintenance; holds the event's name."""
         return self.path / "maintenance"
 
     @property
     def problem(self) -> str:
-        """The last words of the startup script while the agent is not up; empty: it has none."""
+        """The startup script's last message while the agent is not up; otherwise empty."""
         try:
             return str((self.path / "problem").readlink())
         except OSError:
             return ""
 
     def note_problem(self, text: str) -> None:
-        """Keep the startup script's words, or with an empty text forget them.
+        """Store the startup script's message; an empty text removes it.
 
-        A symbolic link keeps them, because the problem may be that the disk is full; a short one takes no block.
+        Stored in a symbolic link, because the problem may be a full disk; a short link takes no block.
         """
         noted, following = self.path / "problem", self.path / "problem.new"
         with contextlib.suppress(OSError):
@@ -129,7 +127,7 @@ class HostFolder:
 
     @property
     def disk(self) -> Path:
-        """What the VM calls its disk: `BASTION_STATE_DIR`."""
+        """The VM's disk: `BASTION_STATE_DIR`."""
         return self.path / "state"
 
     @property
@@ -137,19 +135,14 @@ class HostFolder:
         return self.path / "home"
 
     def prepare(self, spec: HostSpec) -> None:
-        """Makes the folder of a host that is about to boot."""
+        """Create the folder of a host that is about to boot."""
         for folder in (self.path, self.disk, self.home):
             folder.mkdir(mode=0o700, parents=True)
         write_private(self.startup_script, spec.metadata.get("startup-script", "").encode("utf-8"))
         write_private(self.spec, json.dumps(asdict(spec)).encode())
 
     def read(self) -> HostSpec:
-        """The host's own description.
-
-        Raises:
-            OSError: the folder is gone or was never finished.
-            ValueError: the file is not what `prepare` writes.
-        """
+        """Read the host's description; raises OSError if it is missing, ValueError if malformed."""
         document = json.loads(self.spec.read_bytes())
         try:
             return HostSpec(**{**document, "addresses": tuple(document["addresses"])})

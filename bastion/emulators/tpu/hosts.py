@@ -1,9 +1,8 @@
-"""Hosts as this machine's processes: loopback addresses, starting supervisors, ending everything of a host.
+"""Hosts as processes of this machine: loopback addresses, starting supervisors, ending all processes of a host.
 
-Every node gets a block of loopback addresses, 127.100.N.1 for worker 0 and so on, so that the ports of different
-nodes' programs never meet and peers look like real ones. A block is taken by listening on the metadata port of each
-address; the supervisor inherits that socket, so the block stays taken exactly as long as its hosts live, whatever
-becomes of the emulator and whoever else runs one on this machine.
+Each node gets a block of loopback addresses, 127.100.N.1 for worker 0 and so on: ports of different nodes never
+collide, and peers look real. Listening on the metadata port of each address reserves a block. The supervisor inherits
+that socket, so the block stays reserved exactly as long as its hosts live, whatever happens to the emulator.
 """
 
 from __future__ import annotations
@@ -36,23 +35,19 @@ _SERIAL_LOGS_KEPT = 64
 
 
 class NoAddressesLeft(OSError):
-    """Every block of loopback addresses is taken."""
+    """Every block of loopback addresses is in use."""
 
 
 class AddressBlocks:
-    """Hands out blocks of loopback addresses, the longest unused first."""
+    """Hands out blocks of loopback addresses, least recently used first."""
 
     def __init__(self) -> None:
-        # Emulators of several users or tests begin at different blocks, so that they rarely try the same one.
+        # Emulators of several users or tests start at different blocks, so that they rarely compete.
         self._next = os.getpid() * 31 % _BLOCKS
         self._lock = threading.Lock()
 
     def take(self, hosts: int) -> list[socket.socket]:
-        """Listening sockets, one for each worker in order, all in one block.
-
-        Raises:
-            NoAddressesLeft: no block is free.
-        """
+        """Return listening sockets in one block, one for each worker. Raises NoAddressesLeft."""
         for _ in range(_BLOCKS):
             with self._lock:
                 block = self._next + 1
@@ -76,7 +71,7 @@ class AddressBlocks:
 
 
 class Hosts:
-    """Starts and ends hosts; knows those it started, to reap them."""
+    """Starts and ends hosts; reaps those that it started."""
 
     def __init__(self, state_dir: Path) -> None:
         self._vms = state_dir / "vms"
@@ -91,15 +86,11 @@ class Hosts:
         return HostFolder(self._vms / key / str(worker))
 
     def start(self, key: str, spec: HostSpec, listener: socket.socket) -> ProcessId:
-        """Boots one host; it owns the socket from now on.
-
-        Raises:
-            OSError: the folder could not be written or the process not be started.
-        """
+        """Boot one host, which owns the socket from now on. Raises OSError."""
         folder = self.folder(key, spec.worker)
         folder.prepare(spec)
-        # The package may not be installed in the interpreter (a checkout run in place), and the supervisor's own
-        # environment is otherwise as bare as its host's.
+        # The package may not be installed in the interpreter (a checkout), and the supervisor's environment is as bare
+        # as its host's.
         environment = {
             MARKER: spec.vm_id,
             "PATH": os.defpath,
@@ -126,24 +117,22 @@ class Hosts:
             )
         with self._lock:
             self._children.append(child)
-        # A child that died at once is a zombie until it is reaped: an identity that is never alive.
+        # A child that died at once is a zombie until reaped; this identity is never alive.
         return ProcessId.of(child.pid) or ProcessId(child.pid, 0)
 
     def reap(self) -> None:
-        """Collects supervisors that ended."""
+        """Reap ended supervisors."""
         with self._lock:
             self._children = [child for child in self._children if child.poll() is None]
 
     def end(self, hosts: Sequence[HostRecord], *, grace_seconds: float) -> bool:
-        """Ends all processes of these hosts: asks the supervisors, waits, then kills what is left by its marker.
-
-        Returns:
-            Whether all are gone.
+        """End all processes of these hosts: ask the supervisors, wait, then kill by marker. Return whether all are
+        gone.
         """
         for host in hosts:
             if (supervisor := host.supervisor) is not None:
                 supervisor.signal(signal.SIGTERM)
-        # The supervisor itself kills after the grace period; the slack is for it to notice that all are gone.
+        # The supervisor kills after the grace period; the slack lets it notice that all are gone.
         deadline = time.monotonic() + grace_seconds + 1.0
         while any(host.alive for host in hosts) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -153,15 +142,15 @@ class Hosts:
         return all(gone)
 
     def kill(self, host: HostRecord) -> None:
-        """Ends a host as a power cut does: nothing of it is asked, everything of it is killed."""
+        """End a host like a power cut: kill everything at once."""
         if (supervisor := host.supervisor) is not None:
             supervisor.signal(signal.SIGKILL)
         processes.end_marked(MARKER, host.vm_id, grace_seconds=0)
         self.reap()
 
     def remove(self, key: str) -> None:
-        """Removes a node's folders; the serial logs are kept a while, for whoever wonders why a node never came up."""
-        with contextlib.suppress(OSError):  # no log is worth a node that cannot be removed
+        """Remove a node's folders; serial logs are kept for a while, to diagnose nodes that never came up."""
+        with contextlib.suppress(OSError):  # a log must not prevent the removal
             self._serial.mkdir(mode=0o700, exist_ok=True)
             for path in self.node_folder(key).glob("*/serial.log"):
                 path.replace(self._serial / f"{key}-{path.parent.name}.log")
@@ -171,7 +160,7 @@ class Hosts:
         shutil.rmtree(self.node_folder(key), ignore_errors=True)
 
     def sweep(self, known: set[str]) -> None:
-        """Ends and removes what lies under `vms/` and belongs to no known node."""
+        """End and remove everything under `vms/` that belongs to no known node."""
         if not self._vms.is_dir():
             return
         for node in list(self._vms.iterdir()):
@@ -187,7 +176,7 @@ class Hosts:
 def host_spec(
     node: NodeRecord, host: HostRecord, hosts: tuple[HostRecord, ...], coordinator: str, settings: FleetSettings
 ) -> HostSpec:
-    """What one host of a node is told of itself."""
+    """What one host of a node is told about itself."""
     location = LOCATION.fullmatch(node.location)
     assert location is not None, node.location
     return HostSpec(

@@ -1,7 +1,7 @@
-"""The ledger of a running emulator: guarded by one lock, written at every change, told to the event log.
+"""The ledger of a running emulator: guarded by one lock, written at every change, copied to the event log.
 
-A disk that is full stops nothing: what could not be written is written as soon as there is room. A crash before that
-forgets those changes, which costs a node (its hosts are swept) or brings one back, to be deleted again.
+A full disk stops nothing: changes are written when there is space. A crash before that loses them: a node's hosts are
+swept, or a deleted node returns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Record = TypeVar("_Record")
 
 
 class OpenLedger:
-    """Everything that is remembered, and the only way to change it. Hold `lock` around what belongs together."""
+    """The state, and the only way to change it. Hold `lock` around what belongs together."""
 
     def __init__(self, state_dir: Path) -> None:
         self._file = state_dir / "state.json"
@@ -51,7 +51,7 @@ class OpenLedger:
             self._events.note("known", queued.name, queued.accelerator_type, units(queued))
 
     def save(self) -> None:
-        """Writes everything, or notes that it must be written later."""
+        """Write everything; on failure write later."""
         with self.lock:
             try:
                 self._ledger.save(self._file)
@@ -64,12 +64,12 @@ class OpenLedger:
         self.changed.set()
 
     def save_soon(self) -> None:
-        """Leaves the writing to the next look; for what a crash may forget at no cost."""
+        """Write at the next look; for changes that a crash may lose."""
         self._unsaved = True
         self.changed.set()
 
     def save_what_is_left(self) -> None:
-        """Writes what could not be written before."""
+        """Write what could not be written before."""
         if self._unsaved:
             self.save()
 
@@ -84,15 +84,11 @@ class OpenLedger:
         return self._ledger.nodes.get(name)
 
     def node(self, name: str) -> NodeRecord:
-        """The node of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
+        """The node of that name; raises ApiError (NOT_FOUND)."""
         return _found(self._ledger.nodes.get(name), name)
 
     def nodes_of(self, queued: QueuedRecord) -> list[NodeRecord]:
-        """The nodes of a queued resource that exist, by slice."""
+        """The existing nodes of a queued resource, by slice."""
         with self.lock:
             found = [self._ledger.nodes.get(name) for name in queued.nodes]
             return [node for node in found if node is not None and node.queued == queued.name]
@@ -102,7 +98,7 @@ class OpenLedger:
         self._events.note("accepted", node.name, node.accelerator_type, 0 if node.queued else units(node))
 
     def change_node(self, name: str, **fields: object) -> NodeRecord:
-        """Changes fields of a node; a new state is an event."""
+        """Change fields of a node; a new state is an event."""
         before = self._ledger.nodes[name]
         after = self._ledger.nodes[name] = before.model_copy(update=fields)
         if after.state is not before.state:
@@ -125,11 +121,7 @@ class OpenLedger:
         return self._ledger.queued.get(name)
 
     def queued(self, name: str) -> QueuedRecord:
-        """The queued resource of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
+        """The queued resource of that name; raises ApiError (NOT_FOUND)."""
         return _found(self._ledger.queued.get(name), name)
 
     def add_queued(self, queued: QueuedRecord) -> None:
@@ -137,7 +129,7 @@ class OpenLedger:
         self._events.note("accepted", queued.name, queued.accelerator_type, units(queued))
 
     def change_queued(self, name: str, **fields: object) -> QueuedRecord:
-        """Changes fields of a queued resource; a new state is an event and starts `since` anew."""
+        """Change fields of a queued resource; a new state is an event and resets `since`."""
         before = self._ledger.queued[name]
         after = before.model_copy(update=fields)
         if after.state is not before.state:
@@ -148,7 +140,7 @@ class OpenLedger:
         return after
 
     def suspend_queued(self, name: str, initiator: Initiator) -> None:
-        """An active queued resource begins to lose its nodes; any other keeps its state."""
+        """An active queued resource starts to lose its nodes; any other keeps its state."""
         if self._ledger.queued[name].state is QueuedState.ACTIVE:
             self.change_queued(name, state=QueuedState.SUSPENDING, initiator=initiator)
 
@@ -159,52 +151,44 @@ class OpenLedger:
     # ---- operations
 
     def begin(self, location: str, target: str, verb: str) -> OperationRecord:
-        """A new operation, which runs."""
+        """Start a new operation."""
         now = time.time()
-        # Names in the order of time, so that listing by name is listing by age.
+        # Names sort by time, so listing by name is listing by age.
         name = f"{location}/operations/operation-{int(now * 1e6):016d}-{uuid.uuid4().hex[:8]}"
         operation = OperationRecord(name=name, target=target, verb=verb, created=now)
         self._ledger.operations[name] = operation
         return operation
 
     def finish(self, operation: str, code: int = 0, message: str = "") -> None:
-        """Ends an operation that runs; any other, and none, stays as it is."""
+        """End a running operation; any other stays as it is."""
         found = self._ledger.operations.get(operation)
         if found is not None and found.ended is None:
             self._ledger.operations[operation] = found.finished(code, message)
 
     def operation(self, name: str) -> OperationRecord:
-        """The operation of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
+        """The operation of that name; raises ApiError (NOT_FOUND)."""
         found = self._ledger.operations.get(name)
         if found is None:
             raise ApiError(Code.NOT_FOUND, f"Operation '{name}' was not found")
         return found
 
     def operations(self, location: str) -> list[OperationRecord]:
-        """The operations of a location in order of their names, which is the order of their beginning."""
+        """The operations of a location, sorted by name and thus by age."""
         with self.lock:
             prefix = f"{location}/operations/"
             return [found for name, found in sorted(self._ledger.operations.items()) if name.startswith(prefix)]
 
     def cancel(self, name: str) -> None:
-        """Notes the wish; as the API says, cancelling is best effort, and here nothing comes of it.
-
-        Raises:
-            ApiError: NOT_FOUND.
+        """Accept the request; as in the API, canceling is best effort, and has no effect here. Raises ApiError
+        (NOT_FOUND).
         """
         with self.lock:
             self._ledger.operations[name] = self.operation(name).model_copy(update={"cancel_requested": True})
             self.save()
 
     def forget(self, name: str) -> None:
-        """Drops a finished operation; one that runs is kept, because its node still speaks of it.
-
-        Raises:
-            ApiError: NOT_FOUND.
+        """Drop a finished operation; a running one is kept, because its node refers to it. Raises ApiError
+        (NOT_FOUND).
         """
         with self.lock:
             if self.operation(name).ended is not None:
@@ -219,7 +203,7 @@ def units(record: NodeRecord | QueuedRecord) -> int:
 
 
 def in_location(location: str, asked: str) -> bool:
-    """Whether a location is the one that a list asks for; the zone `-` means every zone of the project."""
+    """Whether a location matches a list request; the zone `-` means all zones of the project."""
     project, _, zone = asked.rpartition("/")
     return location == asked or (zone == "-" and location.startswith(project + "/"))
 

@@ -1,4 +1,4 @@
-"""Pieces of the API's messages that nodes and queued resources share: pages, instants, stored messages, node lists."""
+"""Parts of API messages that nodes and queued resources share: pages, times, stored messages, node lists."""
 
 from __future__ import annotations
 
@@ -19,21 +19,17 @@ _T = TypeVar("_T")
 
 
 def stored(message: Any) -> str:
-    """A proto-plus message as records keep it."""
+    """A proto-plus message in the form of the records."""
     return base64.b64encode(type(message).serialize(message)).decode()
 
 
 def restored(message_type: Any, text: str) -> Any:
-    """Undoes `stored`."""
+    """The inverse of `stored`."""
     return message_type.deserialize(base64.b64decode(text))
 
 
 def new_node(location: str, node_id: str, sent: tpu_v2.Node, *, spot: bool, reserved: bool) -> NewNode:
-    """What a Node message asks for.
-
-    Raises:
-        ApiError: INVALID_ARGUMENT.
-    """
+    """The node that a Node message asks for. Raises ApiError (INVALID_ARGUMENT)."""
     if sent.accelerator_config.topology:
         raise ApiError(Code.INVALID_ARGUMENT, "this emulator wants accelerator_type instead of accelerator_config")
     without_metadata = tpu_v2.Node(sent)
@@ -52,7 +48,7 @@ def new_node(location: str, node_id: str, sent: tpu_v2.Node, *, spot: bool, rese
 
 
 def page(found: Sequence[_T], name_of: Callable[[_T], str], request: Any) -> tuple[Iterable[_T], str]:
-    """The page a request asks for, of things sorted by name, and the next page's token ("" at the end)."""
+    """The requested page of things sorted by name, and the next page's token ("" at the end)."""
     try:
         after = base64.b64decode(request.page_token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:

@@ -1,11 +1,11 @@
-"""The metadata server of one emulated host, as Compute Engine serves it under `/computeMetadata/v1/`.
+"""The metadata server of one emulated host, like Compute Engine's under `/computeMetadata/v1/`.
 
-Runs inside the host's supervisor, on the host's own loopback address. Light: the standard library only.
+Runs in the host's supervisor, on the host's own loopback address. Standard library only.
 
-Who may ask: the metadata holds the node's startup script and run token, and any local user can connect to a loopback
-address. So a request must carry `Metadata-Flavor: Google` and no `X-Forwarded-For` (as on a real VM, where that keeps
-browsers and naive proxies out), and the peer must belong to this user or root (`bastion.net.peers`). A page whose
-name resolves to a loopback address can send any header, so the request's host must be a name of the metadata server.
+The metadata holds the node's startup script and run token, and any local user can connect. So a request must have
+`Metadata-Flavor: Google` and no `X-Forwarded-For`, as on a real VM, where that stops browsers and naive proxies. The
+peer must belong to this user or root (`bastion.net.peers`). A page whose name resolves to a loopback address can send
+any header, so the request's host must be a name of the metadata server.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _GUEST_ATTRIBUTES = "instance/guest-attributes/"
 _VALUE_MAX_BYTES = 256 * 1024
 _GUEST_ATTRIBUTES_MAX = 1000
 _WAIT_MAX_SECONDS = 60.0
-# The names of the real server, which a client may send whatever address it connects to.
+# The real server's names, which clients may send whatever address they connect to.
 _HOSTS = frozenset(("metadata", "metadata.google.internal", "169.254.169.254"))
 
-# A leaf is a value or what computes it; a folder holds more of both.
+# A leaf is a value or a function; a folder holds both.
 Leaf = str | Callable[[], str]
 Tree = dict[str, Any]
 
 
 def worker_network_endpoints(addresses: tuple[str, ...]) -> str:
-    """As Cloud TPU writes it: `unused:<worker>:<address>` for every host, joined by commas."""
+    """Cloud TPU's format: `unused:<worker>:<address>` for every host, joined by commas."""
     return ",".join(f"unused:{worker}:{address}" for worker, address in enumerate(addresses))
 
 
 def tree(spec: HostSpec, folder: HostFolder) -> Tree:
-    """Everything a host can ask about itself; the node's own metadata cannot hide what the platform says."""
+    """Everything that a host can ask about itself; the node's own metadata cannot override the platform's."""
     tpu_env = {
         "ACCELERATOR_TYPE": spec.accelerator_type,
         "CONSUMER_PROJECT_ID": spec.project,
@@ -98,7 +98,7 @@ def _text(path: Path) -> str:
 
 
 def find(root: Tree, path: str) -> Tree | Leaf | None:
-    """What lies at a path like `instance/attributes/`; None if nothing does."""
+    """The entry at a path like `instance/attributes/`; None if there is none."""
     found: Any = root
     for piece in path.strip("/").split("/") if path.strip("/") else []:
         if not isinstance(found, dict) or piece not in found:
@@ -120,14 +120,14 @@ def render(found: Tree | Leaf, *, recursive: bool) -> tuple[str, str]:
 
 def _as_json(found: Tree | Leaf, name: str = "") -> Any:
     if isinstance(found, dict):
-        # The token is never part of a recursive answer, and lists are lists there; google-auth relies on both.
+        # Recursive answers omit the token, and lists are JSON lists; google-auth relies on both.
         return {child: _as_json(value, child) for child, value in found.items() if child != "token"}
     text = found() if callable(found) else found
     return text.split() if name in ("aliases", "scopes") else text
 
 
 class MetadataServer:
-    """Serves one host's metadata on a socket that already listens."""
+    """Serves one host's metadata on a listening socket."""
 
     def __init__(self, spec: HostSpec, folder: HostFolder, listener: socket.socket) -> None:
         root = tree(spec, folder)
@@ -136,14 +136,14 @@ class MetadataServer:
             metadata = root
             changed = threading.Lock()
 
-        # Not bound by the server itself: the emulator bound the address, and binding would look the host's name up.
+        # Already bound by the emulator; binding here would look up the host's name.
         self._server = ThreadingHTTPServer(listener.getsockname()[:2], Handler, bind_and_activate=False)
         self._server.socket.close()
         self._server.socket = listener
         self._server.daemon_threads = True
 
     def start(self, *, stop_poll_seconds: float = 5.0) -> None:
-        """Serves in a thread, which looks for `stop` only so often: an idle host should not wake up for it."""
+        """Serve in a thread, which checks for `stop` at this interval: an idle host should rarely wake up."""
         serve = self._server.serve_forever
         threading.Thread(target=serve, args=(stop_poll_seconds,), name="metadata", daemon=True).start()
 
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
     metadata: ClassVar[Tree]
     changed: ClassVar[threading.Lock]
     protocol_version = "HTTP/1.1"
-    # A peer that says nothing must not hold a thread for ever.
+    # A silent peer must not hold a thread forever.
     timeout = 90
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urllib.parse.urlsplit(self.path)
         if url.path == "/":
-            # google-auth asks here whether this is a metadata server at all, before it sends any flavour.
+            # google-auth first asks here whether this is a metadata server, without a flavor.
             return self._answer(HTTPStatus.OK, "computeMetadata/\n")
         if not self._allowed():
             return None
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.changed:
             content_type, body = render(found, recursive=recursive)
         if url.path.endswith("/token"):
-            content_type = "application/json"  # google-auth takes it for a text otherwise
+            content_type = "application/json"  # otherwise google-auth treats it as text
         return self._answer(HTTPStatus.OK, body, content_type, etag=_etag(body))
 
     def do_PUT(self) -> None:
@@ -232,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _wait_for_change(self, found: Tree | Leaf, timeout: str, *, recursive: bool, last: str) -> None:
-        """Returns when the value differs from the one with the tag `last`; without a tag, from the one there is now."""
+        """Return when the value differs from the one with the tag `last`, by default the current one."""
         deadline = time.monotonic() + min(float(timeout) if timeout.isdigit() else _WAIT_MAX_SECONDS, _WAIT_MAX_SECONDS)
         before = last or _etag(render(found, recursive=recursive)[1])
         while time.monotonic() < deadline and _etag(render(found, recursive=recursive)[1]) == before:

@@ -1,7 +1,7 @@
-"""The methods of the Cloud TPU API v2 that the emulator serves, with their messages, as a literal table.
+"""The table of the Cloud TPU API v2 methods that the emulator serves, with their messages.
 
-The client library registers messages but no service descriptors, so the table is written by hand;
-`tests/unit/emulators/tpu/test_methods.py` pins it against the stubs of the installed client.
+The client library registers messages but no service descriptors; `tests/unit/emulators/tpu/test_methods.py` compares the
+table with the installed client.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LOCATIONS = "google.cloud.location.Locations"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method's message classes: proto-plus ones of the TPU client, or plain protobuf."""
+    """A method's message classes: proto-plus, or plain protobuf."""
 
     request: Any
     response: Any
 
     @property
     def read(self) -> Callable[[bytes], Any]:
-        """Bytes to a request."""
+        """Parse a request."""
         return _either(self.request, "deserialize", "FromString")
 
     @property
     def write(self) -> Callable[[Any], bytes]:
-        """A response to bytes."""
+        """Serializes a response."""
         return _either(self.response, "serialize", "SerializeToString")
 
 
@@ -64,7 +64,7 @@ METHODS: dict[str, dict[str, Method]] = {
     },
 }
 
-# What the client can ask and the emulator answers with UNIMPLEMENTED.
+# Methods of the client that the emulator answers with UNIMPLEMENTED.
 UNIMPLEMENTED: dict[str, tuple[str, ...]] = {
     TPU: (
         "StopNode",

@@ -1,7 +1,7 @@
-"""What goes wrong with nodes, on demand (`faults.py`) or by seed (`fault_plan.py`).
+"""Decide which faults hit nodes, on demand (`faults.py`) or by seed (`fault_plan.py`); the fleet applies them.
 
-Decides only; the fleet does it. A seeded fault names a creation by its node or queued resource, so that a gang has one
-fate, and a fault of a READY node by the node and the number of its boots, so that a node made anew has a new one.
+A seeded fault of a creation depends on the name of the node or queued resource, so a gang shares it. A fault of a READY
+node depends on its name and boot count, so a recreated node draws again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bastion.emulators.tpu.records import NodeRecord
 
 
 class Victims(Protocol):
-    """What can be done to nodes. A node that is gone or not complete is left alone."""
+    """What can be done to nodes. Missing or incomplete nodes are ignored."""
 
     def preempt(self, name: str) -> None: ...
 
@@ -33,20 +33,16 @@ class FaultInjector:
         self._victims = victims
 
     def creation_hangs(self, node: NodeRecord) -> bool:
-        """Whether the creation at hand never ends."""
+        """Whether the current creation never ends."""
         return self._faults.take("hang-create") is not None or self._strikes_creation("hang", node)
 
     def creation_fails(self, node: NodeRecord, zone: str) -> CreateFailure | None:
-        """How the creation at hand fails, if it does."""
+        """How the current creation fails, if at all."""
         failure = self._faults.take_create_failure(zone)
         return stockout(zone) if failure is None and self._strikes_creation("stockout", node) else failure
 
     def look(self, ready: list[NodeRecord]) -> None:
-        """Does to READY nodes what is due.
-
-        Raises:
-            OSError: a fault's file cannot be removed.
-        """
+        """Apply due faults to READY nodes. Raises OSError if a fault's file cannot be removed."""
         asked = self._faults.node_faults()
         now = time.time()
         for node in ready:

@@ -2,13 +2,13 @@
 
     ACCEPTED > WAITING_FOR_RESOURCES > PROVISIONING > ACTIVE > SUSPENDING > SUSPENDED, or FAILED; then DELETING
 
-Speaks neither gRPC nor protobuf; `queue_service.py` translates. Invariants:
+Independent of gRPC and protobuf; `queue_service.py` translates. Invariants:
 
-* `step` alone moves a queued resource on, from what the ledger says, so a restart needs nothing but a step.
-* A queued resource is served when its whole capacity is there: all its nodes or none. The oldest is asked first; one
-  that does not fit holds nobody up.
-* FAILED and SUSPENDED are ends: they keep their quota, and their name, until somebody deletes them.
-* It leaves the ledger only after the last of its nodes did.
+* Only `step` advances a queued resource, from the ledger's state, so a restart needs only a step.
+* A queued resource is served when capacity for all its nodes is there. The oldest comes first; one that does not fit
+  blocks nobody.
+* FAILED and SUSPENDED are final: they keep their quota and name until deleted.
+* It leaves the ledger after its last node.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from bastion.emulators.tpu.records import (
 )
 from bastion.emulators.tpu.requests import NewQueuedResource, check_queued
 
-# What may be deleted without `force`. The client's documentation names ACCEPTED, FAILED and SUSPENDED; the service's
-# own says that WAITING_FOR_RESOURCES took ACCEPTED's place.
+# States that can be deleted without `force`. The client's documentation names ACCEPTED, FAILED and SUSPENDED; the
+# service's says that WAITING_FOR_RESOURCES replaced ACCEPTED.
 _DELETABLE = {
     QueuedState.ACCEPTED,
     QueuedState.WAITING_FOR_RESOURCES,
@@ -40,23 +40,23 @@ _DELETABLE = {
 
 
 class NodeKeeper(Protocol):
-    """What the queue needs of whoever keeps the nodes. Called under the ledger's lock; returns at once."""
+    """What the queue needs of the owner of the nodes. Called under the ledger's lock; returns at once."""
 
     def boot(self, name: str) -> None:
-        """Begins to bring up a node that is in the ledger."""
+        """Start to boot a node that is in the ledger."""
 
     def reboot(self, name: str) -> None:
-        """Ends a node's hosts and brings up new ones."""
+        """End a node's hosts and boot new ones."""
 
     def end(self, name: str) -> None:
-        """Begins the end of a node; it leaves the ledger when it is gone."""
+        """Start to end a node; it leaves the ledger when it is gone."""
 
 
 class Queue:
-    """All queued resources of one emulator. Thread-safe.
+    """All queued resources of one emulator; thread-safe.
 
     Args:
-        wait_seconds: How long each waits for resources at least.
+        wait_seconds: Minimum wait of each for resources.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Queue:
     # ---- what the API asks
 
     def create(self, new: NewQueuedResource) -> OperationRecord:
-        """Accepts a queued resource; its operation ends when it waits for resources.
+        """Accept a queued resource; its operation ends when it waits for resources.
 
         Raises:
             ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
@@ -109,24 +109,20 @@ class Queue:
             return operation
 
     def get(self, name: str) -> QueuedRecord:
-        """The queued resource of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
+        """The queued resource of that name; raises ApiError (NOT_FOUND)."""
         with self._ledger.lock:
             return self._ledger.queued(name)
 
     def list(self, location: str) -> list[QueuedRecord]:
-        """Those of a location in order of their names; the zone `-` means every zone of the project."""
+        """The queued resources of a location, sorted by name; the zone `-` means all zones of the project."""
         found = [queued for queued in self._ledger.queued_resources if in_location(queued.location, location)]
         return sorted(found, key=lambda queued: queued.name)
 
     def delete(self, name: str, *, force: bool) -> OperationRecord:
-        """Accepts the end of a queued resource and its nodes; one that is being deleted gets the same operation again.
+        """Accept the deletion of a queued resource and its nodes; repeated requests get the same operation.
 
         Raises:
-            ApiError: NOT_FOUND; FAILED_PRECONDITION: it has nodes and `force` is not set, or it is being suspended.
+            ApiError: NOT_FOUND; FAILED_PRECONDITION if it has nodes and `force` is not set, or it is being suspended.
         """
         with self._ledger.lock:
             queued = self._ledger.queued(name)
@@ -147,10 +143,10 @@ class Queue:
             return self._begin_delete(queued)
 
     def reset(self, name: str) -> OperationRecord:
-        """Accepts a new start of all nodes of an active queued resource: same names, new hosts.
+        """Accept a restart of all nodes of an active queued resource: same names, new hosts.
 
         Raises:
-            ApiError: NOT_FOUND; FAILED_PRECONDITION: it is not active.
+            ApiError: NOT_FOUND; FAILED_PRECONDITION if it is not active.
         """
         with self._ledger.lock:
             queued = self._ledger.queued(name)
@@ -168,11 +164,7 @@ class Queue:
             return operation
 
     def check_node_delete(self, node: NodeRecord) -> None:
-        """Refuses to delete one node of several, or one whose queued resource is on its way to something.
-
-        Raises:
-            ApiError: FAILED_PRECONDITION.
-        """
+        """Raise ApiError (FAILED_PRECONDITION) for one node of several, or a queued resource in transition."""
         queued = self._ledger.find_queued(node.queued)
         if queued is None:
             return
@@ -191,7 +183,7 @@ class Queue:
     # ---- what happens to it
 
     def fail(self, name: str, code: int, message: str) -> None:
-        """A node of it could not be made: it fails, and its other nodes end. The caller holds the ledger's lock."""
+        """Fail after one of its nodes could not be made, and end the others. The caller holds the ledger's lock."""
         queued = self._ledger.find_queued(name)
         if queued is None or queued.state in (QueuedState.FAILED, QueuedState.DELETING):
             return
@@ -202,14 +194,14 @@ class Queue:
             self._keeper.end(node.name)
 
     def delete_all(self) -> None:
-        """The emulator's orderly end: everything goes, whatever state it is in."""
+        """Delete everything, in any state, at the emulator's orderly end."""
         with self._ledger.lock:
             for queued in self._ledger.queued_resources:
                 if queued.state is not QueuedState.DELETING:
                     self._begin_delete(queued)
 
     def step(self) -> None:
-        """Moves everything on that can move."""
+        """Advance everything that can advance."""
         with self._ledger.lock:
             before = self._ledger.queued_resources
             for queued in sorted(before, key=lambda queued: queued.created):
@@ -229,11 +221,11 @@ class Queue:
             case QueuedState.PROVISIONING:
                 nodes = self._ledger.nodes_of(queued)
                 if len(nodes) == len(queued.nodes) and all(node.state is NodeState.READY for node in nodes):
-                    # In this order: who sees the operation done sees the state, too.
+                    # In this order: whoever sees the operation done also sees the state.
                     self._ledger.change_queued(queued.name, state=QueuedState.ACTIVE)
                     self._ledger.finish(queued.reset_operation)
             case QueuedState.SUSPENDING:
-                # A pre-empted node stays in sight; it is over when its hosts are.
+                # A preempted node stays visible; it is over when its hosts are.
                 nodes = self._ledger.nodes_of(queued)
                 taken = all(node.state is NodeState.PREEMPTED for node in nodes)
                 if taken and not any(host.alive for node in nodes for host in node.hosts):
@@ -243,10 +235,10 @@ class Queue:
                     self._ledger.drop_queued(queued.name)
                     self._ledger.finish(queued.delete_operation)
             case _:
-                pass  # ACTIVE, FAILED and SUSPENDED last until something happens to them
+                pass  # ACTIVE, FAILED and SUSPENDED last until an event
 
     def _serve(self, queued: QueuedRecord, now: float) -> None:
-        """Gives a waiting queued resource its nodes, if its time has come and they are there."""
+        """Give a waiting queued resource its nodes, if its time has come and there is capacity."""
         if queued.valid_until is not None and now >= queued.valid_until:
             message = "The queued resource's 'valid until' start timing constraint expired before it was provisioned"
             return self.fail(queued.name, Code.DEADLINE_EXCEEDED, message)

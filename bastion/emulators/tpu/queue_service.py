@@ -1,4 +1,4 @@
-"""The queued resources of the Cloud TPU API in terms of the queue: messages in, messages out."""
+"""The API of queued resources: translates between messages and the queue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class QueueMethods:
 
 
 def queued_message(record: QueuedRecord) -> tpu_v2.QueuedResource:
-    """The queued resource as the API shows it."""
+    """The queued resource in the API's form."""
     message: tpu_v2.QueuedResource = restored(tpu_v2.QueuedResource, record.sent)
     message.name = record.name
     message.create_time = instant(record.created)
@@ -82,11 +82,7 @@ def queued_message(record: QueuedRecord) -> tpu_v2.QueuedResource:
 
 
 def _new(request: tpu_v2.CreateQueuedResourceRequest) -> NewQueuedResource:
-    """What a request asks for.
-
-    Raises:
-        ApiError: INVALID_ARGUMENT.
-    """
+    """The queued resource that a request asks for. Raises ApiError (INVALID_ARGUMENT)."""
     sent = request.queued_resource
     if len(sent.tpu.node_spec) != 1:
         raise _invalid(f"a queued resource has exactly one node_spec, not {len(sent.tpu.node_spec)}")
@@ -118,7 +114,7 @@ def _new(request: tpu_v2.CreateQueuedResourceRequest) -> NewQueuedResource:
 
 
 def _node_ids(spec: tpu_v2.QueuedResource.Tpu.NodeSpec, queued_id: str) -> list[str]:
-    """The ids of the nodes; the message itself cannot hold both a node id and multislice parameters."""
+    """The ids of the nodes; the message cannot hold both a node id and multislice parameters."""
     if "multislice_params" not in spec:
         if not spec.node_id:
             raise _invalid("a node_spec needs a node_id or multislice_params")
@@ -130,7 +126,7 @@ def _node_ids(spec: tpu_v2.QueuedResource.Tpu.NodeSpec, queued_id: str) -> list[
 
 
 def _window(policy: tpu_v2.QueuedResource.QueueingPolicy, now: float) -> tuple[float | None, float | None]:
-    """When provisioning may begin, from and until, in seconds since 1970; None for any time."""
+    """The time window for provisioning, seconds since 1970; None: any time."""
     after: float | None = None
     until: float | None = None
     if "valid_until_duration" in policy:

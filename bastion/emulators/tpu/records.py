@@ -1,8 +1,8 @@
-"""What the emulator remembers across a restart: nodes, queued resources and operations, in one file `state.json`.
+"""The emulator's persistent state in one file, `state.json`: nodes, queued resources and operations.
 
-One file, replaced atomically, so that a node and the operation that speaks of it never disagree after a crash. It
-holds startup scripts and run tokens and is readable by this user only. A long metadata value (a startup script) is
-written once, whoever has it: the file is written at every change, and all nodes have the same script.
+The file is replaced atomically, so that a node and its operation agree after a crash. It contains startup scripts and
+run tokens, and only this user can read it. Long metadata values (startup scripts) are stored once: the file is written
+at every change, and all nodes have the same script.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from bastion.processes import ProcessId, host_identity
 
 _log = logging.getLogger(__name__)
 
-# Finished operations that are kept for whoever asks; the real service keeps them for a while, too.
+# Finished operations are kept for a while, like in the real service.
 _FINISHED_OPERATIONS_MAX = 500
-# Format 1 knew neither queued resources nor shared texts; it is still read.
+# Format 1 had no queued resources and no shared texts; it is still readable.
 _FORMAT = 2
 _LONG_TEXT = 512
 
 
 class ApiError(BastionError):
-    """The API's refusal of a request: a code of google.rpc.Code and its words."""
+    """An error of the API: a google.rpc.Code and a message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class ApiError(BastionError):
 
 
 class Code(IntEnum):
-    """google.rpc.Code, as far as the emulator uses it."""
+    """The codes of google.rpc.Code that the emulator uses."""
 
     CANCELLED = 1
     INVALID_ARGUMENT = 3
@@ -56,7 +56,7 @@ class Code(IntEnum):
 
 
 class NodeState(IntEnum):
-    """google.cloud.tpu.v2.Node.State, as far as a node of the emulator gets into it."""
+    """The states of google.cloud.tpu.v2.Node.State that the emulator uses."""
 
     CREATING = 1
     READY = 2
@@ -67,12 +67,12 @@ class NodeState(IntEnum):
     TERMINATED = 12
 
 
-# A node in one of these has hosts that are being made.
+# States in which a node's hosts are being made.
 BOOTING = frozenset({NodeState.CREATING, NodeState.RESTARTING, NodeState.REPAIRING})
 
 
 class QueuedState(IntEnum):
-    """google.cloud.tpu.v2.QueuedResourceState.State, as far as a queued resource of the emulator gets into it."""
+    """The states of google.cloud.tpu.v2.QueuedResourceState.State that the emulator uses."""
 
     ACCEPTED = 2
     PROVISIONING = 3
@@ -85,7 +85,7 @@ class QueuedState(IntEnum):
 
 
 class Initiator(IntEnum):
-    """google.cloud.tpu.v2.QueuedResourceState.StateInitiator: who began a suspension."""
+    """google.cloud.tpu.v2.QueuedResourceState.StateInitiator: who started a suspension."""
 
     NOBODY = 0
     USER = 1
@@ -97,7 +97,7 @@ class _Record(BaseModel):
 
 
 class HostRecord(_Record):
-    """One host. Its id is on disk before its process exists, so that a crash between the two leaves nothing unknown."""
+    """One host. Its id is on disk before its process exists, so that a crash in between leaves nothing unknown."""
 
     worker: int
     vm_id: str = Field(min_length=1)
@@ -121,17 +121,17 @@ class NodeRecord(_Record):
     Attributes:
         name: `projects/P/locations/Z/nodes/ID`.
         key: Unique in time; names its folder under `vms/` and its hosts.
-        sent: The Node message as its creator sent it, without metadata, in base64.
-        health_description: Why it is unhealthy; empty while it is healthy.
+        sent: The creator's Node message without metadata, in base64.
+        health_description: Why it is unhealthy; empty if healthy.
         create_operation: Empty for a node of a queued resource; so is `delete_operation`.
-        queued: Name of the queued resource that made it; empty for a node of its own.
+        queued: Name of the queued resource that made it, or empty.
         slice_index, slices: Its place in a multislice.
-        placed: Whether it has been given a part of its zone's capacity.
+        placed: Whether it holds capacity of its zone.
         hangs: Whether its creation never ends.
         boots: How often its hosts were made.
         ready_at: When it became READY.
-        taken_at: When its hosts end; set from the moment that they are told. `taken_as` is its state from then on.
-        unwatched: Whether it stays READY though a host is dead.
+        taken_at: When its hosts end; set with their notice. `taken_as` is its state from then on.
+        unwatched: Whether it stays READY with a dead host.
     """
 
     name: str
@@ -189,7 +189,7 @@ class NodeRecord(_Record):
 
 
 def new_key(name: str) -> str:
-    """A key for a node of that name."""
+    """A unique key for a node of that name."""
     return f"{name.rpartition('/')[2]}-{uuid.uuid4().hex[:8]}"
 
 
@@ -198,12 +198,12 @@ class QueuedRecord(_Record):
 
     Attributes:
         name: `projects/P/locations/Z/queuedResources/ID`.
-        nodes: Names of the nodes it makes, by slice.
-        metadata: Of each node; one for all.
-        sent: The QueuedResource message as its creator sent it, without metadata, in base64.
+        nodes: Names of its nodes, by slice.
+        metadata: Of every node.
+        sent: The creator's QueuedResource message without metadata, in base64.
         node_sent: The Node message in it, likewise.
-        since: When it got into its state.
-        valid_after, valid_until: When it may begin to be provisioned; None for any time.
+        since: When it entered its state.
+        valid_after, valid_until: When provisioning may start; None: any time.
         initiator: Who suspended it.
         error_code, error_message: Why it is FAILED.
     """
@@ -239,7 +239,7 @@ class QueuedRecord(_Record):
 
 
 class OperationRecord(_Record):
-    """One long-running operation; it is done once `ended` is set, and failed if `error_code` is not 0."""
+    """One long-running operation; done once `ended` is set, failed if `error_code` is not 0."""
 
     name: str
     target: str
@@ -255,12 +255,12 @@ class OperationRecord(_Record):
 
 
 class Ledger(BaseModel):
-    """Everything that is remembered. Mutable; `ledger.OpenLedger` guards it."""
+    """The whole state. Mutable; `ledger.OpenLedger` guards it."""
 
     model_config = ConfigDict(extra="forbid")
 
     format: int = Field(default=_FORMAT, ge=1, le=_FORMAT)
-    # Process ids mean nothing on another boot of this machine or in another container.
+    # Process ids mean nothing after a reboot or in another container.
     machine: str = ""
     nodes: dict[str, NodeRecord] = Field(default_factory=dict)
     queued: dict[str, QueuedRecord] = Field(default_factory=dict)
@@ -268,7 +268,7 @@ class Ledger(BaseModel):
 
     @staticmethod
     def load(path: Path) -> Ledger:
-        """The ledger of the last run; an empty one if there is none, or if it cannot be read (it is put aside)."""
+        """The ledger of the last run; empty if missing or unreadable (then it is moved aside)."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -296,7 +296,7 @@ class Ledger(BaseModel):
 
 
 def _without_texts(document: dict[str, Any]) -> dict[str, Any]:
-    """Moves long metadata values to `texts`, by their hash."""
+    """Move long metadata values to `texts`, by their hash."""
     texts: dict[str, str] = {}
     for record in (*document["nodes"].values(), *document["queued"].values()):
         long = {key: value for key, value in record["metadata"].items() if len(value) > _LONG_TEXT}
@@ -307,7 +307,7 @@ def _without_texts(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_texts(document: dict[str, Any]) -> dict[str, Any]:
-    """Undoes `_without_texts`; a document of format 1 stays as it is."""
+    """The inverse of `_without_texts`; format 1 stays unchanged."""
     texts = document.pop("texts", {})
     for record in (*document.get("nodes", {}).values(), *document.get("queued", {}).values()):
         record["metadata"].update({key: texts[digest] for key, digest in record.pop("texts", {}).items()})

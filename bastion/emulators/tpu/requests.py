@@ -1,7 +1,4 @@
-"""What a creation asks for, and the API's refusals of a wrong one.
-
-Knows neither the messages of the API nor what exists already.
-"""
+"""Creation requests, and the API's errors for invalid ones. Independent of messages and state."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class NewQueuedResource:
     """A queued resource.
 
     Attributes:
-        nodes: One for each slice; alike but for the id.
+        nodes: One for each slice; equal except for the id.
         sent: As in `QueuedRecord`.
         reservation: Name of a reservation, or empty.
         valid_after, valid_until: As in `QueuedRecord`.
@@ -64,11 +61,7 @@ class NewQueuedResource:
 
 
 def check_node(new: NewNode, *, hosts_max: int) -> None:
-    """Refuses what the API, or this machine, cannot do.
-
-    Raises:
-        ApiError: INVALID_ARGUMENT.
-    """
+    """Raise ApiError (INVALID_ARGUMENT) for what the API or this machine cannot do."""
     instance_type = instance_types.table().get(new.accelerator_type)
     location = LOCATION.fullmatch(new.location)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in new.metadata.items())
@@ -103,11 +96,7 @@ def check_node(new: NewNode, *, hosts_max: int) -> None:
 
 
 def check_queued(new: NewQueuedResource, *, hosts_max: int) -> None:
-    """Refuses what the API, or this machine, cannot do.
-
-    Raises:
-        ApiError: INVALID_ARGUMENT.
-    """
+    """Raise ApiError (INVALID_ARGUMENT) for what the API or this machine cannot do."""
     if not QUEUED_ID.fullmatch(new.queued_id):
         raise _invalid(f"'{new.queued_id}' is not a queued resource id; it must match {QUEUED_ID.pattern}")
     for node in new.nodes:

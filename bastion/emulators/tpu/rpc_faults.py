@@ -1,6 +1,6 @@
-"""Calls that go wrong: refused for a while, throttled, or carried out with the answer lost.
+"""Faults of calls: refused for a while, throttled, or carried out with the answer lost.
 
-A seeded fault names a call by its method, its resource and how often that was called before.
+A seeded fault depends on method, resource and the number of earlier calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _THROTTLED = (8, "Quota exceeded for quota metric 'Read requests' and limit 'Rea
 
 
 class RpcFaults(grpc.ServerInterceptor):  # type: ignore[misc] # grpc has no types
-    """Stands between the calls and the service; behind the guard of the token."""
+    """Intercepts calls after the token guard."""
 
     def __init__(self, faults: Faults, plan: FaultPlan) -> None:
         self._faults = faults

@@ -1,10 +1,10 @@
-"""The emulator as a whole: its state folder, its lock, its token, its gRPC server.
+"""The emulator: its state folder, its lock, its token, its gRPC server.
 
 Invariants:
 
-* One emulator per state folder (`flock`), listening on 127.0.0.1 only; every call carries the folder's token.
-* `emulator.json` exists only after the server answers, and is removed at an orderly end.
-* A restart keeps port and token, so that clients that were connected go on working.
+* One emulator per state folder (`flock`), on 127.0.0.1; every call needs the folder's token.
+* `emulator.json` exists only while the server answers.
+* A restart keeps port and token, so that connected clients continue.
 * `close` (SIGTERM) ends every VM; a crash (SIGKILL) ends none, and the next start adopts them.
 """
 
@@ -37,17 +37,17 @@ _RPC_THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorSettings(FleetSettings):
-    """What one emulator is told; `port` 0 means the last run's port if it is free, else any."""
+    """Settings of one emulator; `port` 0 means the last run's port if free, else any."""
 
     port: int = 0
 
 
 class Emulator:
-    """A Cloud TPU API on this machine. `open` it, use `address`, `close` it.
+    """A Cloud TPU API on this machine. Call `open`, use `address`, call `close`.
 
     Raises:
-        EmulatorRunning: from `open`, if the state folder is served already.
-        Refused: from `open`, if the folder cannot be made private or the port is taken.
+        EmulatorRunning: From `open`: the state folder is already served.
+        Refused: From `open`: the folder cannot be made private, or the port is in use.
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
@@ -66,7 +66,7 @@ class Emulator:
         return self._address
 
     def open(self) -> EmulatorAddress:
-        """Serves, and returns once it does."""
+        """Start serving."""
         make_private(self._folder)
         make_private(self._folder / "vms")
         self._lock = hold(self._folder)
@@ -75,7 +75,7 @@ class Emulator:
             ThreadPoolExecutor(_RPC_THREADS, thread_name_prefix="rpc"),
             handlers=TpuService(self.fleet).handlers(),
             interceptors=[TokenGuard(token), RpcFaults(self.fleet.faults, self._settings.plan)],
-            # Without this a second emulator could listen on the same port and take half of the calls.
+            # Otherwise a second emulator could listen on the same port and get half of the calls.
             options=[("grpc.so_reuseport", 0)],
         )
         port = self._listen(self._settings.port, last_port)
@@ -88,7 +88,7 @@ class Emulator:
         return self._address
 
     def close(self) -> None:
-        """Stops serving, ends every VM, leaves the folder to the next one."""
+        """Stop serving, end every VM, release the folder."""
         if self._server is not None:
             self._server.stop(grace=1.0).wait()
         if self._address is not None:
@@ -101,14 +101,14 @@ class Emulator:
 
     def _listen(self, port: int, last_port: int) -> int:
         for wanted in [port] if port else [last_port, 0]:
-            with contextlib.suppress(RuntimeError):  # what grpc raises for a port that is taken
+            with contextlib.suppress(RuntimeError):  # grpc's error for a port in use
                 if bound := self._server.add_insecure_port(f"127.0.0.1:{wanted}"):
                     return int(bound)
         raise Refused(f"port {port} of 127.0.0.1 is taken; choose another, or leave --port out")
 
 
 def _read_identity(path: Path) -> tuple[str, int]:
-    """Token and port of the last run; a new token and no port if there was none."""
+    """Token and port of the last run; a new token and port 0 if there was none."""
     document = read_document(path)
     token, port = document.get("token"), document.get("port")
     if isinstance(token, str) and isinstance(port, int):

@@ -1,7 +1,7 @@
-"""The Cloud TPU API in terms of the fleet: messages in, messages out, refusals as gRPC statuses.
+"""The Cloud TPU API: translates between messages and the fleet, and errors to gRPC statuses.
 
-Differences from the real service are few and on purpose: every accelerator type is offered in every zone, and a node
-is READY when its hosts' supervisors run (the real one says READY when its VMs do).
+Intended differences from the real service: every zone offers every accelerator type, and a node is READY when its
+hosts' supervisors run (the real one: when its VMs run).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TokenGuard(grpc.ServerInterceptor):  # type: ignore[misc] # grpc has no ty
 
 
 class TpuService:
-    """Each public method is the RPC of that name; the tables in `methods.py` say which there are."""
+    """Each public method is the RPC of that name; `methods.py` has the tables."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -81,7 +81,7 @@ class TpuService:
     def _node(self, record: NodeRecord) -> tpu_v2.Node:
         node = _node(record)
         if record.state is NodeState.READY and not record.health_description:
-            # The real service does not see what a startup script says; here nobody can log in and look.
+            # The real service does not see a startup script's output; here nobody can log in to look.
             node.health_description = self._fleet.host_problem(record)
         return node
 
@@ -150,7 +150,7 @@ class TpuService:
         return message
 
     def _target(self, name: str) -> Any:
-        """What an operation has made, as plain protobuf."""
+        """The result of an operation as plain protobuf."""
         if "/queuedResources/" in name:
             queued = self._ledger.find_queued(name)
             found = tpu_v2.QueuedResource(name=name) if queued is None else queued_message(queued)

@@ -1,7 +1,4 @@
-"""The emulator as a program: serves until SIGTERM or SIGINT, and says how a client is pointed at it.
-
-Layer: emulator. `python -m bastion.emulators.tpu` and `bastion emulator tpu` are two spellings of it.
-"""
+"""Run the emulator until SIGTERM or SIGINT; shared by `python -m bastion.emulators.tpu` and `bastion emulator tpu`."""
 
 from __future__ import annotations
 
@@ -15,15 +12,10 @@ from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 
 
 def serve(settings: EmulatorSettings, *, say: Callable[[str], None]) -> None:
-    """Opens an emulator, waits for the signal that ends it, and closes it with all its VMs.
+    """Open an emulator, wait for the signal, close it with all its VMs. Raises EmulatorRunning or Refused from `open`.
 
     Args:
-        settings: Of the emulator.
-        say: Told the lines for a person who started it.
-
-    Raises:
-        EmulatorRunning: the state folder is served already.
-        Refused: the folder cannot be made private, or the port is taken.
+        say: Called with the lines for the user.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     ended = threading.Event()
@@ -34,8 +26,7 @@ def serve(settings: EmulatorSettings, *, say: Callable[[str], None]) -> None:
         address = emulator.open()
         for line in instructions(address.endpoint, str(settings.state_dir.absolute())):
             say(line)
-        # A process that is stopped (Ctrl-Z) when it is told to end may get the signal in another thread, which wakes
-        # this one not.
+        # A stopped process (Ctrl-Z) may get the signal in another thread, which does not wake this one.
         while not ended.wait(1.0):
             pass
     finally:
@@ -43,8 +34,7 @@ def serve(settings: EmulatorSettings, *, say: Callable[[str], None]) -> None:
 
 
 def instructions(endpoint: str, state_dir: str) -> list[str]:
-    """How google-cloud-tpu is pointed at an emulator, in Python: lines that run as they are. It has no
-    environment variable for that."""
+    """How to use an emulator with google-cloud-tpu, which has no environment variable for it: runnable Python lines."""
     return [
         f"serving the Cloud TPU API (v2) at {endpoint}, state in {state_dir}",
         "",

@@ -1,4 +1,4 @@
-"""How this machine plays Cloud TPU: the knobs of one emulator."""
+"""The settings of one TPU emulator."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pathlib import Path
 
 from bastion.emulators.tpu.fault_plan import FaultPlan
 
-# A block of loopback addresses ends there.
+# Limit of a block of loopback addresses.
 HOSTS_MAX = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """How this machine plays Cloud TPU.
+    """Settings of the emulated fleet.
 
     Attributes:
-        hosts_max: The largest node; a host costs about 0.3 s and 160 MB once JAX runs on it.
-        grace_seconds: Between SIGTERM and SIGKILL when a node is deleted or pre-empted.
-        orphan_seconds: How long hosts outlive an emulator that has no successor.
-        watch_seconds: How often dead hosts and fault files are looked for.
-        create_seconds: How long every creation of a node takes before its hosts boot.
-        wait_seconds: How long every queued resource waits for resources at least.
-        notice_seconds: Between the hosts' notice of a pre-emption or a maintenance and their end.
-        boot: Whether nodes have hosts at all; without, they are READY and nothing runs.
+        hosts_max: Hosts of the largest node; a host costs about 0.3 s and 160 MB with JAX.
+        grace_seconds: Between SIGTERM and SIGKILL of a deleted or preempted node.
+        orphan_seconds: How long hosts outlive their emulator.
+        watch_seconds: Interval of checks for dead hosts and fault files.
+        create_seconds: Time of every node creation before its hosts boot.
+        wait_seconds: Minimum wait of every queued resource.
+        notice_seconds: Between the notice of a preemption or maintenance and the end.
+        boot: Whether nodes have hosts; without, they are READY and nothing runs.
         exists, quota: As in `Capacity`.
-        plan: What goes wrong by chance.
+        plan: Random faults.
     """
 
     state_dir: Path

@@ -1,15 +1,13 @@
 """One emulated host: `python -m bastion.emulators.tpu.vm --folder=DIR --listen-fd=N`, started by the emulator.
 
-The supervisor serves the host's metadata, runs the node's startup script under bash, and ends everything that belongs
-to the host when the host ends. Its imports are light, because a slice of sixteen hosts starts sixteen of it.
+The supervisor serves the host's metadata, runs the node's startup script under bash, and ends all processes of the host
+at its end. It imports little, because a slice of sixteen hosts runs sixteen of it.
 
 Invariants:
 
-* Every process of the host carries the marker `BASTION_VM=<vm id>`, so that it is found however it detached itself;
-  one that dropped the marker is found as the supervisor's descendant.
-* The supervisor leaves last: it exits only when no other marked process is left.
-* Without an emulator it lives on for `orphan_seconds`, so that a restart adopts it, and no longer, so that a crash
-  leaves nothing behind.
+* Every process of the host has the marker `BASTION_VM=<vm id>`; one that dropped it is found as a descendant.
+* The supervisor exits only when no other marked process is left.
+* Without an emulator it lives for `orphan_seconds`, so that a restart adopts it and a crash leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -37,15 +35,15 @@ from bastion.emulators.tpu.metadata import MetadataServer
 
 _SERIAL_MAX_BYTES = 1024 * 1024
 _LINE_MAX_BYTES = 4096
-# How the startup script begins what it says, and what it says before the agent.
+# The prefix of the startup script's messages, and its message before the agent.
 _SAYS = b"bastion: "
 _BEGINS = "starting the agent"
 
 
 class SerialLog:
-    """What the startup script printed: at most two files of `max_bytes`, the older one with the ending `.1`.
+    """The startup script's output: at most two files of `max_bytes`, the older one ending in `.1`.
 
-    On a full disk output is lost. It never raises and never stops reading: a full pipe would stop the whole host.
+    A full disk loses output. Never raises or stops reading: a full pipe would stop the whole host.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = _SERIAL_MAX_BYTES) -> None:
@@ -67,10 +65,10 @@ class SerialLog:
 
 
 class ScriptMessages:
-    """The lines by which the startup script says what it is at; see `agent/startup.sh`.
+    """Finds the startup script's messages in its output; see `agent/startup.sh`.
 
     Args:
-        note: Told each problem; told the empty text when the agent is started.
+        note: Called with each problem; with "" when the agent starts.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -78,7 +76,7 @@ class ScriptMessages:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Look at what the script printed."""
+        """Process output of the script."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:_LINE_MAX_BYTES]
         said = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
@@ -89,7 +87,7 @@ class ScriptMessages:
 
 
 class Supervisor:
-    """The life of one host, from its boot to the end of its last process."""
+    """Runs one host, from its boot to the end of its last process."""
 
     def __init__(self, spec: HostSpec, folder: HostFolder, listener: socket.socket) -> None:
         self._spec = spec
@@ -103,7 +101,7 @@ class Supervisor:
         self._wakeup, self._waker = socket.socketpair()
 
     def run(self) -> None:
-        """Boots, waits until the host must end, ends it."""
+        """Boot, wait until the host must end, end it."""
         self._listen_to_signals()
         self._metadata.start()
         self._start_script()
@@ -114,7 +112,7 @@ class Supervisor:
             self._pump.join(timeout=1.0)
 
     def _listen_to_signals(self) -> None:
-        """A signal wakes the waiting loop at once: a terminated host must not sit out its period."""
+        """Let a signal wake the waiting loop at once."""
         self._wakeup.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -143,14 +141,14 @@ class Supervisor:
         self._pump.start()
 
     def _copy(self, descriptor: int) -> None:
-        # Ends when the last process that inherited the pipe is gone; a daemon started by the script keeps it open.
+        # Ends with the last process that inherited the pipe; a daemon started by the script keeps it open.
         messages = ScriptMessages(self._folder.note_problem)
         while data := os.read(descriptor, 65536):
             messages.feed(data)
             self._serial.write(data)
 
     def _wait(self) -> None:
-        """Returns when the host was told to end, or has had no emulator for too long."""
+        """Return when told to end, or without an emulator for too long."""
         period = min(2.0, self._spec.orphan_seconds / 4)
         alone_since: float | None = None
         while not self._ending:
@@ -170,7 +168,7 @@ class Supervisor:
         return self._folder.spec.exists() and locate(Path(self._spec.state_dir)) is not None
 
     def _reap(self) -> None:
-        """Collects dead children, also those that a startup script left to us as their new parent."""
+        """Reap dead children, including adopted ones."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -183,13 +181,13 @@ class Supervisor:
 
 
 def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, str]:
-    """What a startup script finds: nothing of this user's own environment, and the emulator's Python first on PATH.
+    """A startup script's environment: nothing of this user's, and the emulator's Python first on PATH.
 
-    HOME is the host's own folder: no credentials or settings of this user leak in, as on a real VM.
+    HOME is the host's folder: as on a real VM, none of this user's credentials or settings are visible.
     """
     metadata = f"{spec.address}:{spec.port}"
     return {
-        # One for all hosts: sixteen of them should not each unpack the same agent.
+        # Shared by all hosts, so that the agent is unpacked once.
         "BASTION_AGENT_DIR": str(Path(spec.state_dir) / "agents"),
         "BASTION_EMULATED_BOOT_ID": boot_id,
         "BASTION_EMULATED_TPU": "1",

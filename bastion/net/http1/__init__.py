@@ -1,7 +1,7 @@
-"""An HTTP/1.1 server for programs that storage clients talk to: the storage endpoint, and whoever stands in their way.
+"""HTTP/1.1 for storage clients and proxies: a server, and a client (`client`).
 
-Layer: beside `bastion.processes`; the standard library only. Lenient where real clients are odd, strict where leniency
-would let two readers see two different requests. A thread per connection, because a handler reads bodies and files.
+Lenient where real clients are odd, strict where two readers could see two different requests. A thread per connection,
+because handlers read bodies and files.
 """
 
 from bastion.net.http1.messages import (

@@ -1,12 +1,12 @@
-"""One connection from its first byte to its last: request, handler, response, and again.
+"""Serve one connection: request, handler, response, repeat.
 
-Layer: http1. Invariants:
+Invariants:
 
-* Responses go out in the order of the requests, each after its request's body was read or given up.
-* A connection ends with FIN, after the peer had time to read the last response, unless the handler asked for a reset:
-  closing a socket with unread bytes in it would make the kernel send RST, and the peer would lose that response.
-* After anything that leaves the position in the stream unknown the connection ends.
-* What takes a connection over is told when it ends, by a shutdown of the socket, and closed in any case.
+* Responses go out in request order, each after its request's body was read or given up.
+* A connection ends with FIN after the peer could read the last response, unless the handler asks for a reset: closing a
+  socket with unread bytes makes the kernel send RST, and the peer would lose that response.
+* A connection with an unknown position in the stream ends.
+* A takeover is told when its connection ends, by a shutdown of the socket, and is always closed.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[Request], Response]
 Admit = Callable[[tuple[str, int], tuple[str, int]], bool]
 
-# What a handler left unread of a body is read for it up to here, so that the connection can go on.
+# Up to this size the unread rest of a body is read, so that the connection can continue.
 _DRAIN_MAX_BYTES = 1024 * 1024
-# After the last response: how long the peer may go on sending, in all and between two pieces.
+# After the last response: how long the peer may keep sending, in total and between two pieces.
 _LINGER_SECONDS = 10.0
 _LINGER_SILENCE_SECONDS = 1.0
 _RESET = struct.pack("@ii", 1, 0)
@@ -52,7 +52,7 @@ _RESET = struct.pack("@ii", 1, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one connection may take; see `HttpServer`."""
+    """Limits of one connection; see `HttpServer`."""
 
     idle_seconds: float
     head_seconds: float
@@ -63,8 +63,7 @@ class Connection:
     """Serves one accepted socket in the thread that calls `run`.
 
     Attributes:
-        idle_since: When it began to wait for a request, or for the peer's end, on the monotonic clock; None while it
-            is busy.
+        idle_since: Since when it waits for a request or the peer's end (monotonic); None while busy.
     """
 
     def __init__(
@@ -87,36 +86,36 @@ class Connection:
         self.idle_since: float | None = None
 
     def announce_end(self) -> None:
-        """The response to the request at hand says that it is the last; called by another thread."""
+        """Mark the current response as the last; called by another thread."""
         self._ending = True
 
     def finish(self) -> None:
-        """Ends it after the request at hand; called by another thread.
+        """End after the current request; called by another thread.
 
-        A peer that has its last response and still sends may go on: to read no more of it would be a reset.
+        A peer that has its last response may keep sending: to stop reading would cause a reset.
         """
         self._ending = True
         if self.idle_since is not None and not self._lingers:
             self._shut(socket.SHUT_RD)
 
     def make_way(self) -> None:
-        """Ends it after the request at hand, whatever its peer still sends; called by another thread."""
+        """End after the current request, whatever the peer still sends; called by another thread."""
         self.finish()
         if self._lingers:
             self.abort()
 
     def abort(self) -> None:
-        """Ends it now; called by another thread."""
+        """End now; called by another thread."""
         self._ending = True
         self._shut(socket.SHUT_RDWR)
 
     def _shut(self, how: int) -> None:
         with contextlib.suppress(OSError):
-            # Not the method of SSLSocket: that one would pull the TLS state from under the serving thread.
+            # Not SSLSocket's method, which would remove the TLS state under the serving thread.
             socket.socket.shutdown(self._socket, how)
 
     def run(self) -> None:
-        """Serves until either side ends."""
+        """Serve until either side ends."""
         try:
             if self._admit is None or self._admit(self._socket.getpeername(), self._socket.getsockname()):
                 self._prepare()
@@ -129,15 +128,15 @@ class Connection:
                 with contextlib.suppress(OSError):
                     self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         except (OSError, BodyTruncated):
-            # The peer is gone; there is nobody to tell.
+            # The peer is gone.
             pass
         finally:
             self._socket.close()
 
     def _peer_has_left(self) -> bool:
-        """Whether the peer closed its side without a byte, as a check whether a port is open does.
+        """Whether the peer closed without sending a byte, like a port check.
 
-        Nobody was refused anything then, and of a closed socket the kernel does not tell whose it was.
+        It was refused nothing, and the kernel does not tell the owner of a closed socket.
         """
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -156,7 +155,7 @@ class Connection:
 
     def _secure(self, context: ssl.SSLContext) -> None:
         self._socket.settimeout(self._limits.head_seconds)
-        # The handshake comes after the assignment: wrapping empties the old socket, and `abort` must find the new one.
+        # Assign before the handshake: wrapping empties the old socket, and `abort` must find the new one.
         self._socket = secured = context.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         secured.do_handshake()
         set_receive_timeout(secured, self._limits.idle_seconds)
@@ -194,7 +193,7 @@ class Connection:
             return
         if isinstance(takeover, Secured):
             if unread:
-                # TLS that began before its answer: it cannot be put back into the socket, and no client does so.
+                # TLS bytes before our answer cannot be put back into the socket; no client sends them.
                 return
             self._handler, self._tls = takeover.handler, takeover.context
             self._secure(takeover.context)
@@ -207,7 +206,7 @@ class Connection:
         self.idle_since = time.monotonic()
 
     def _next_request(self, incoming: Incoming, outgoing: Outgoing) -> Request | None:
-        """The next request; None: there is none."""
+        """The next request; None if there is none."""
         self.idle_since = time.monotonic() if incoming.empty else None
         if self._ending:
             return None
@@ -224,7 +223,7 @@ class Connection:
         else:
             body = SizedBody(incoming, length) if length else BytesBody()
         expecting = head.headers.get("expect").lower() == "100-continue" and not body.finished
-        # A client whose body is on its way already asks for nothing.
+        # A client that already sends its body does not wait.
         incoming.before_waiting = outgoing.send_continue if expecting and incoming.empty else None
         return Request(
             method=head.method,
@@ -239,10 +238,10 @@ class Connection:
         )
 
     def _serve_one(self, request: Request, incoming: Incoming, outgoing: Outgoing) -> bool:
-        """Answers; returns whether the connection can go on."""
+        """Answer one request; return whether the connection can continue."""
         body = request.body
         response, sound = self._answer(request)
-        # A client that still waits for `100 Continue` will send its body, or not: nobody can know.
+        # A client that still waits for `100 Continue` may or may not send its body.
         waiting = incoming.before_waiting is not None
         incoming.before_waiting = None
         keep = sound and not self._ending and not waiting and _wants_more(request) and _can_drain(body)
@@ -254,26 +253,26 @@ class Connection:
         except BodyFailed as error:
             _log.exception("the answer to %s %s could not be sent", request.method, plain(request.path))
             if outgoing.begun:
-                # A reset, because an end could pass for the end of a body without a length.
+                # A reset, because an end could look like the end of a body without a length.
                 raise Disconnect(reset=True) from error
             outgoing.send(_failure(), method=request.method, version=request.version, keep=False)
             return False
         return keep and _drain(body)
 
     def _answer(self, request: Request) -> tuple[Response, bool]:
-        """The handler's response, and whether the request was sound."""
+        """The handler's response, and whether the request was valid."""
         try:
             return self._handler(request), True
         except (Disconnect, BodyTruncated):
             raise
         except BadRequest as error:
             return _refusal(error), False
-        except Exception:  # noqa: BLE001 - one request that hits a mistake of ours must not end the server for all
+        except Exception:  # noqa: BLE001 - a bug in one request must not end the server
             _log.exception("%s %s failed", request.method, plain(request.path))
             return _failure(), True
 
     def _linger(self) -> None:
-        """Ends our direction, then reads what the peer still sends until it ends its own."""
+        """End our direction, then read until the peer ends its own."""
         self._lingers = True
         self.idle_since = time.monotonic()
         set_receive_timeout(self._socket, _LINGER_SILENCE_SECONDS)
@@ -282,7 +281,7 @@ class Connection:
                 self._socket.unwrap()
         self._shut(socket.SHUT_WR)
         deadline = time.monotonic() + _LINGER_SECONDS
-        # What is still encrypted need not be decrypted: it is thrown away.
+        # No need to decrypt what is dropped.
         while time.monotonic() < deadline and socket.socket.recv(self._socket, PIECE_BYTES):
             pass
 
@@ -293,12 +292,12 @@ def _wants_more(request: Request) -> bool:
 
 
 def _can_drain(body: Body) -> bool:
-    """Whether it is likely that the rest of the body is short."""
+    """Whether the rest of the body is probably short."""
     return not isinstance(body, SizedBody) or body.missing <= _DRAIN_MAX_BYTES
 
 
 def _drain(body: Body) -> bool:
-    """Reads the rest of a body; False if there is too much of it."""
+    """Read the rest of a body; False if it is too long."""
     read = 0
     while not body.finished:
         try:

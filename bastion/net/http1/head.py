@@ -1,9 +1,9 @@
-"""The head of a request or of an answer, from bytes to fields, and what it says about the body that follows.
+"""Parse the head of a request or an answer, and determine the length of its body.
 
-Layer: http1. Pure. Lenient as real storage clients need it: bare line feeds, any bytes in values, absolute targets,
-`Transfer-Encoding: identity`, chunked together with a Content-Length (chunked wins). What could make two readers see
-different requests is refused: contradicting lengths, names that are none, bare carriage returns, transfer codings
-nobody here can undo, several `Host` fields, different values for another field that has one value.
+Pure. Lenient as real storage clients need it: bare line feeds, any bytes in values, absolute targets,
+`Transfer-Encoding: identity`, chunked with a Content-Length (chunked wins). Refuses what two readers could read
+differently: contradicting lengths, invalid names, bare carriage returns, unknown transfer codings, several `Host`
+fields, different values of a single-valued field.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from bastion.net.http1.messages import BadRequest, Headers
 
-# What may stand around a value. `strip` alone would also take bytes that end a word in UTF-8, as C3 A0 does.
+# Blanks around a value. `strip` would also remove bytes that end a UTF-8 character, as in C3 A0.
 BLANKS = " \t\r"
 
-# Larger than any object, and far from where sizes stop fitting into 64 bits.
+# Larger than any object, far from 64-bit overflow.
 LENGTH_MAX_BYTES = 1 << 50
 
-# Fields that have one value. Two readers of different values could take a request for two different ones.
+# Single-valued fields. With different values, two readers could see two different requests.
 _SINGLETONS = frozenset(
     (
         *("authorization", "content-range", "content-type", "host", "if-modified-since", "if-range"),
@@ -38,10 +38,10 @@ HOP_BY_HOP = frozenset(
 )
 
 _STATUS_LINE = re.compile(r"(HTTP/1\.[01]) +([1-9][0-9][0-9])(?: (.*))?")
-# What RFC 9110 calls a token. Some readers trim, others do not; of such a name nothing can be trimmed.
+# A token of RFC 9110. Some readers trim names, others do not; a token cannot be trimmed.
 FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Some readers end a line at a carriage return alone, and a string at a zero byte.
+# Some readers end a line at a bare carriage return, and a string at a zero byte.
 _LINE_ENDS = re.compile(r"[\r\x00]")
 
 
@@ -66,7 +66,7 @@ class AnswerHead:
 
 
 def end_of_head(data: bytes, start: int) -> int:
-    """Where the body begins in `data`, whose head begins at `start`; -1 if the head's empty line is not there yet."""
+    """Offset of the body in `data`, whose head begins at `start`; -1 if the head is incomplete."""
     strict = data.find(b"\n\r\n", start)
     bare = data.find(b"\n\n", start, strict if strict >= 0 else len(data))
     if bare >= 0:
@@ -75,11 +75,7 @@ def end_of_head(data: bytes, start: int) -> int:
 
 
 def parse_head(data: bytes) -> Head:
-    """Reads a whole head, without or with the empty line at its end.
-
-    Raises:
-        BadRequest: it is none.
-    """
+    """Parse a complete request head, with or without its final empty line; raises BadRequest."""
     lines = data.decode("latin-1").rstrip("\r\n").split("\n")
     method, _, rest = lines[0].rstrip("\r").partition(" ")
     target, _, version = rest.rstrip(" ").rpartition(" ")
@@ -97,11 +93,7 @@ def parse_head(data: bytes) -> Head:
 
 
 def parse_answer(data: bytes) -> AnswerHead:
-    """Reads the whole head of an answer, without or with the empty line at its end.
-
-    Raises:
-        BadRequest: it is none.
-    """
+    """Parse a complete answer head, with or without its final empty line; raises BadRequest."""
     lines = data.decode("latin-1").rstrip("\r\n").split("\n")
     first = _STATUS_LINE.fullmatch(lines[0].rstrip("\r"))
     if first is None:
@@ -115,7 +107,7 @@ def _fields(lines: list[str]) -> Headers:
     for line in lines:
         name, colon, value = line.partition(":")
         if line[:1] in (" ", "\t") and fields:
-            # A folded line, which nobody should send any more: it belongs to the one before.
+            # An obsolete folded line continues the one before.
             before, begun = fields.pop()
             name, value = before, f"{begun} {line.strip(BLANKS)}"
         elif not colon or not FIELD_NAME.fullmatch(name):
@@ -128,10 +120,7 @@ def _fields(lines: list[str]) -> Headers:
 
 
 def _check_singletons(headers: Headers) -> None:
-    """
-    Raises:
-        BadRequest: the request has several hosts, or a field that has one value comes with several.
-    """
+    """Raise BadRequest for several hosts, or several values of a single-valued field."""
     found: dict[str, str] = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -143,10 +132,8 @@ def _check_singletons(headers: Headers) -> None:
 
 
 def split_target(target: str, host: str) -> tuple[str, str, str]:
-    """Path, query and authority of a request target; `host` is the Host header.
-
-    Raises:
-        BadRequest: it is an absolute URL of no host.
+    """Path, query and authority of a request target; `host` is the Host header. Raises BadRequest for a URL without a
+    host.
     """
     if target.startswith("/"):
         path, _, query = target.partition("?")
@@ -162,11 +149,7 @@ def split_target(target: str, host: str) -> tuple[str, str, str]:
 
 
 def body_length(headers: Headers) -> int | None:
-    """Bytes of the body that follows; None: it comes in chunks.
-
-    Raises:
-        BadRequest: the lengths contradict each other, or are none.
-    """
+    """Bytes of the body; None if chunked. Raises BadRequest for contradicting or invalid lengths."""
     codings = ",".join(headers.get_all("transfer-encoding")).lower().split(",")
     named = [coding.strip(BLANKS) for coding in codings if coding.strip(BLANKS) not in ("", "identity")]
     if named == ["chunked"]:
@@ -185,11 +168,7 @@ def body_length(headers: Headers) -> int | None:
 
 
 def chunk_length(line: bytes) -> int:
-    """Bytes of the chunk that a size line announces.
-
-    Raises:
-        BadRequest: it is not a hexadecimal number.
-    """
+    """The size in a chunk's size line. Raises BadRequest if it is not hexadecimal."""
     text = line.partition(b";")[0].strip(b" \t\r\n")
     if not 1 <= len(text) <= 16 or text.strip(b"0123456789abcdefABCDEF"):
         raise BadRequest("a chunk's size is not a hexadecimal number")

@@ -1,7 +1,7 @@
-"""What comes in on a connection: heads, and the bodies between them.
+"""The receiving side of a connection: heads and bodies.
 
-Layer: http1. Nothing is read past what was asked for unless it stays in the buffer for the next request, so clients may
-pipeline. A peer that is gone, broken or silent for too long is all the same here: nothing more comes.
+Bytes read ahead stay in the buffer for the next request, so clients may pipeline. A peer that is gone, broken or silent
+for too long looks the same: nothing more comes.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from bastion.net.http1.head import chunk_length, end_of_head
 from bastion.net.http1.messages import PIECE_BYTES, BadRequest, Body, BodyTruncated
 
 _RECEIVE_BYTES = 64 * 1024
-# What one call can yield of TLS. Room for more would only be made and given back each time.
+# What one TLS read can return. A larger buffer would only be allocated and freed each time.
 _RECORD_BYTES = 16 * 1024
-# From here on a reader's own memory is filled directly; below, reading ahead saves system calls.
+# From this size the reader's memory is filled directly; below, reading ahead saves system calls.
 _DIRECT_BYTES = 4 * 1024
 _LINE_MAX_BYTES = 1024
 
 
 class Incoming:
-    """A connection's receiving side.
+    """The receiving side of a connection.
 
     Args:
-        connection: Open; its timeouts are set from here.
+        connection: Open; its timeouts are set here.
         idle_seconds: How long the peer may be silent between requests or within a body.
 
     Attributes:
-        before_waiting: Called once, before the peer is waited for the next time; where `100 Continue` is sent.
+        before_waiting: Called once, before the next wait for the peer; sends `100 Continue`.
     """
 
     def __init__(self, connection: socket.socket, *, idle_seconds: float) -> None:
@@ -44,22 +44,22 @@ class Incoming:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has come that was not read."""
+        """Whether all received bytes were read."""
         return self._at == len(self._data)
 
     def head(self, *, max_bytes: int, seconds: float) -> bytes | None:
-        """The next request's head with its empty line; None: nothing more comes.
+        """The next head with its empty line; None if nothing more comes.
 
         Args:
-            max_bytes: Longest head.
-            seconds: From its first byte to its last; a client that trickles must not hold a thread for long.
+            max_bytes: Limit of the head.
+            seconds: Time limit from first to last byte; a slow client must not hold a thread.
 
         Raises:
-            BadRequest: it is too long (431) or too slow (408).
+            BadRequest: It is too long (431) or too slow (408).
         """
         deadline = 0.0
         while True:
-            # Empty lines before a request are ignored: old clients send one after a body.
+            # Ignore empty lines before a request: old clients send one after a body.
             while self._at < len(self._data) and self._data[self._at] in b"\r\n":
                 self._at += 1
             end = -1 if self.empty else end_of_head(self._data, self._at)
@@ -81,12 +81,12 @@ class Incoming:
                 return None
 
     def rest(self) -> bytes:
-        """What has come and was not read; from now on it is the caller's."""
+        """Return, and give away, all unread bytes."""
         rest, self._data, self._at = self._data[self._at :], b"", 0
         return rest
 
     def take(self, max_bytes: int) -> bytes:
-        """The next 1 to `max_bytes` bytes; empty: nothing more comes."""
+        """The next 1 to `max_bytes` bytes; empty if nothing more comes."""
         if self.empty:
             if max_bytes >= self._piece_bytes:
                 return self._receive(self._piece_bytes)
@@ -97,7 +97,7 @@ class Incoming:
         return piece
 
     def take_into(self, view: memoryview) -> int:
-        """The next bytes into a reader's memory, as many as there are; 0: nothing more comes."""
+        """Read the available bytes into a view; 0 if nothing more comes."""
         if self.empty:
             if len(view) >= _DIRECT_BYTES:
                 try:
@@ -113,10 +113,9 @@ class Incoming:
         return count
 
     def fill(self, view: memoryview) -> int:
-        """Fills a reader's memory, fewer bytes only where nothing more comes; returns how many.
+        """Fill a view, with fewer bytes only at the end; return how many.
 
-        A loop of its own, because TLS gives 16 KiB at a time: of what Python does between two of them, the other
-        threads' share is lost to all connections.
+        A tight loop, because TLS returns 16 KiB at a time: Python work between two reads delays all connections.
         """
         wanted, filled = len(view), 0
         if not self.empty:
@@ -129,7 +128,7 @@ class Incoming:
                 self._before_waiting()
             while filled < wanted:
                 if isinstance(connection, ssl.SSLSocket):
-                    # What `recv_into` of TLS ends up in; every call less between two records is a wait less for others.
+                    # What TLS's `recv_into` calls; fewer Python calls between two records mean less waiting for others.
                     count: int = connection.read(wanted - filled, view[filled:])  # type: ignore[assignment]
                 else:
                     count = connection.recv_into(view[filled:])
@@ -137,12 +136,12 @@ class Incoming:
                     break
                 filled += count
         except OSError:
-            # Reset, timed out, or not TLS at all.
+            # Reset, timed out, or not TLS.
             pass
         return filled
 
     def gather(self) -> bool:
-        """Takes in what has come already, without waiting; whether there is something to read, be it the end."""
+        """Receive without waiting; return whether there is something to read, or the end."""
         if not self.empty:
             return True
         before = self._connection.gettimeout()
@@ -150,7 +149,7 @@ class Incoming:
         try:
             self._data, self._at = self._connection.recv(min(self._piece_bytes, _RECEIVE_BYTES)), 0
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            # Of TLS, something may have come that is no data.
+            # TLS may have received something other than data.
             return False
         except OSError:
             return True
@@ -159,12 +158,7 @@ class Incoming:
         return True
 
     def line(self) -> bytes:
-        """The next line with its end.
-
-        Raises:
-            BadRequest: it is too long.
-            BodyTruncated: nothing more comes.
-        """
+        """The next line with its end. Raises BadRequest if too long, BodyTruncated at the end."""
         while True:
             end = self._data.find(b"\n", self._at) + 1
             if (end or len(self._data)) - self._at > _LINE_MAX_BYTES:
@@ -177,7 +171,7 @@ class Incoming:
                 raise BodyTruncated
 
     def _fill(self) -> bool:
-        """Waits for more; False: nothing more comes."""
+        """Wait for more; False if nothing more comes."""
         piece = self._receive(min(self._piece_bytes, _RECEIVE_BYTES))
         self._data = self._data[self._at :] + piece
         self._at = 0
@@ -188,7 +182,7 @@ class Incoming:
             self._before_waiting()
             return self._connection.recv(max_bytes)
         except OSError:
-            # Reset, timed out, or not TLS at all.
+            # Reset, timed out, or not TLS.
             return b""
 
     def _before_waiting(self) -> None:
@@ -198,9 +192,9 @@ class Incoming:
 
 
 def set_receive_timeout(connection: socket.socket, seconds: float) -> None:
-    """How long a receiving call waits.
+    """Set how long a receive waits.
 
-    Python's own timeout polls before each call; the kernel's costs nothing. TLS does not know the kernel's.
+    Python's timeout polls before each call; the kernel's is free, but TLS ignores it.
     """
     if isinstance(connection, ssl.SSLSocket):
         connection.settimeout(seconds)
@@ -209,13 +203,13 @@ def set_receive_timeout(connection: socket.socket, seconds: float) -> None:
 
 
 def timeval(seconds: float) -> bytes:
-    """A span of time as the socket options take it; never zero, which would mean forever."""
+    """A duration for socket options; never zero, which means forever."""
     micros = max(1, round(seconds * 1_000_000))
     return struct.pack("@ll", micros // 1_000_000, micros % 1_000_000)
 
 
 class SizedBody(Body):
-    """A body whose length was announced."""
+    """A body with an announced length."""
 
     def __init__(self, incoming: Incoming, length: int) -> None:
         super().__init__(length)
@@ -254,7 +248,7 @@ class SizedBody(Body):
 
 
 class ChunkedBody(Body):
-    """A body in chunks; extensions and trailers are read and forgotten."""
+    """A chunked body; extensions and trailers are ignored."""
 
     def __init__(self, incoming: Incoming, *, trailers_max_bytes: int) -> None:
         super().__init__(None)

@@ -1,7 +1,6 @@
-"""What a handler gets and gives: requests, responses, their headers and bodies.
+"""Requests, responses, headers and bodies of handlers.
 
-Layer: http1. No I/O of its own but for `FileSlice.close`. Header values are text of one character per byte (Latin-1),
-so that any byte a client sends survives.
+No I/O except `FileSlice.close`. Header values have one character per byte (Latin-1), so that any byte survives.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class BadRequest(Exception):
-    """The client broke the protocol; answered with `status`, after which the connection ends."""
+    """The client broke the protocol; answered with `status`, then the connection ends."""
 
     def __init__(self, message: str, *, status: int = 400) -> None:
         super().__init__(message)
@@ -24,14 +23,14 @@ class BadRequest(Exception):
 
 
 class BodyTruncated(Exception):
-    """The peer went away, or fell silent for too long, in the middle of a body; nobody waits for an answer."""
+    """The peer left, or was silent for too long, in the middle of a body; nobody waits for an answer."""
 
 
 class Disconnect(Exception):
-    """Raised by a handler, or by the iterator of a response's body: the connection is dropped without another byte.
+    """Raised by a handler or a response's body: drop the connection at once.
 
     Attributes:
-        reset: Whether the peer sees a reset (RST) rather than an end (FIN).
+        reset: Whether the peer sees a reset (RST) instead of an end (FIN).
     """
 
     def __init__(self, *, reset: bool = False) -> None:
@@ -40,7 +39,7 @@ class Disconnect(Exception):
 
 
 class Headers:
-    """Header fields in their order; names compare without regard to case and may repeat."""
+    """Header fields in order; names ignore case and may repeat."""
 
     __slots__ = ("_items",)
 
@@ -63,21 +62,21 @@ class Headers:
         return isinstance(name, str) and any(present.lower() == name.lower() for present, _ in self._items)
 
     def add(self, name: str, value: str) -> None:
-        """One more field, whether or not there is one of that name."""
+        """Add a field, also if the name exists."""
         self._items.append((name, value))
 
     def set(self, name: str, value: str) -> None:
-        """The only field of that name from now on."""
+        """Replace all fields of that name."""
         self.remove(name)
         self._items.append((name, value))
 
     def remove(self, name: str) -> None:
-        """Removes every field of that name, if there is any."""
+        """Remove all fields of that name."""
         wanted = name.lower()
         self._items = [item for item in self._items if item[0].lower() != wanted]
 
     def items(self) -> list[tuple[str, str]]:
-        """Names as they were written, and values."""
+        """Names as written, and values."""
         return list(self._items)
 
     def __len__(self) -> int:
@@ -91,11 +90,11 @@ class Body:
     """The bytes of a request's body, once, in order.
 
     Attributes:
-        length: Of the whole body in bytes; None: the client does not say (chunked).
+        length: Bytes of the whole body; None if chunked.
 
-    Every reading method raises:
-        BodyTruncated: the peer went away, or did not send for too long.
-        BadRequest: the chunks are not chunks; the server answers that.
+    All reading methods raise:
+        BodyTruncated: The peer left, or was silent for too long.
+        BadRequest: Invalid chunks; the server answers that.
     """
 
     def __init__(self, length: int | None) -> None:
@@ -103,21 +102,21 @@ class Body:
 
     @property
     def finished(self) -> bool:
-        """Whether the last byte has been read; an empty body is finished from the beginning."""
+        """Whether the last byte has been read; always true for an empty body."""
         raise NotImplementedError
 
     def receive(self, max_bytes: int) -> bytes:
-        """The next 1 to `max_bytes` bytes, as soon as there are any; empty only at the end."""
+        """The next 1 to `max_bytes` bytes as soon as there are any; empty only at the end."""
         raise NotImplementedError
 
     def receive_into(self, view: memoryview) -> int:
-        """The next bytes into a reader's memory, as soon as there are any; 0 only at the end."""
+        """Read the next bytes into a view as soon as there are any; 0 only at the end."""
         piece = self.receive(len(view))
         view[: len(piece)] = piece
         return len(piece)
 
     def readinto(self, view: memoryview) -> int:
-        """Fills the whole view, fewer bytes only at the end; returns how many. Large bodies are read fastest so."""
+        """Fill the view, with fewer bytes only at the end; return how many. The fastest way for large bodies."""
         filled = 0
         while filled < len(view):
             count = self.receive_into(view[filled:])
@@ -127,7 +126,7 @@ class Body:
         return filled
 
     def read(self, size: int = -1) -> bytes:
-        """Exactly `size` bytes, fewer only at the end; without `size`, all that is left."""
+        """Exactly `size` bytes, fewer only at the end; by default the rest."""
         pieces = []
         missing = size
         while size < 0 or missing > 0:
@@ -139,13 +138,13 @@ class Body:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def pieces(self, max_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-        """All that is left, in pieces of 1 to `max_bytes` bytes, each as soon as it is there."""
+        """The rest in pieces of 1 to `max_bytes` bytes, as they come."""
         while piece := self.receive(max_bytes):
             yield piece
 
 
 class BytesBody(Body):
-    """A body that is here already: of a part of a batch, or of a test's request."""
+    """A body in memory: of a batch part, or a test."""
 
     def __init__(self, data: bytes = b"") -> None:
         super().__init__(len(data))
@@ -167,10 +166,10 @@ class Request:
     """A request whose head has been read.
 
     Attributes:
-        target: As it was sent: `/path?query`, or `http://host/path?query`.
-        path: Before the `?`, still percent-encoded; of an absolute target without scheme and host.
+        target: As sent: `/path?query`, or `http://host/path?query`.
+        path: Before the `?`, percent-encoded, without scheme and host.
         query: After the `?`, raw.
-        authority: The host (and port) that is meant: of an absolute target, else of the Host header.
+        authority: Host and optional port: of an absolute target, else of the Host header.
         secure: Whether it came over TLS.
         version: `HTTP/1.1` or `HTTP/1.0`.
     """
@@ -188,12 +187,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlice:
-    """Part of an open file as a body; it owns the descriptor, which is closed after sending.
+    """Part of an open file as a body; owns the descriptor and closes it after sending.
 
     Attributes:
         descriptor: Readable; its position is neither used nor moved.
         start: Offset of the first byte.
-        length: Bytes; a file that turns out shorter ends the connection.
+        length: Bytes; a shorter file ends the connection.
     """
 
     descriptor: int
@@ -206,15 +205,15 @@ class FileSlice:
 
 @dataclass(slots=True, kw_only=True)
 class Response:
-    """What a handler answers.
+    """A handler's answer.
 
-    Content-Length is added where the length is known; an iterable without a Content-Length of its own is sent in
-    chunks. To HEAD, and with 204 and 304, no body is sent; a Content-Length that the handler set stays in an answer to
-    HEAD. Values are Latin-1: a handler that means UTF-8 writes `text.encode().decode("latin-1")`.
+    Content-Length is added if known; an iterable without one is sent in chunks. HEAD, 204 and 304 have no body; a
+    handler's Content-Length stays in an answer to HEAD. Values are Latin-1: for UTF-8 use
+    `text.encode().decode("latin-1")`.
 
     Attributes:
-        reason: The words after the status; empty: the usual ones.
-        takeover: What the connection becomes after this answer, to CONNECT; such an answer has no body.
+        reason: The status text; empty: the standard one.
+        takeover: What the connection becomes after this answer to CONNECT, which has no body.
     """
 
     status: int
@@ -225,11 +224,7 @@ class Response:
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body: what the handler's Content-Length says, or what the body has; None: nobody knows.
-
-        Raises:
-            ValueError: the Content-Length is not a number.
-        """
+        """Bytes of the body, from the handler's Content-Length or the body; None if unknown. Raises ValueError."""
         if text := self.headers.get("content-length"):
             return int(text)
         if isinstance(self.body, FileSlice):
@@ -237,7 +232,7 @@ class Response:
         return len(self.body) if isinstance(self.body, bytes) else None
 
     def close(self) -> None:
-        """Gives back what the body holds; for a response that is not sent. The server closes what it sends."""
+        """Release the body of a response that is not sent. The server closes what it sends."""
         close = getattr(self.body, "close", None)
         if close is not None:
             close()

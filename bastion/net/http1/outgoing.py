@@ -1,7 +1,7 @@
-"""What goes out on a connection: status line, headers and one of three kinds of bodies.
+"""The sending side of a connection: status line, headers and one of three types of bodies.
 
-Layer: http1. A response that fits goes out in one system call. A file goes from the kernel to the socket, unless TLS is
-in between. Whatever happens, the body's descriptor or iterator is closed.
+A small response takes one system call. A file goes from the kernel to the socket, except over TLS. The body's
+descriptor or iterator is always closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from bastion.net.http1.messages import PIECE_BYTES, BodyTruncated, Disconnect, FileSlice, Response
 
-# Up to here copying is cheaper than one more system call.
+# Up to this size copying is cheaper than another system call.
 _SMALL_BYTES = 64 * 1024
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
 _LINE_BREAKS = str.maketrans("\r\n", "  ")
@@ -26,7 +26,7 @@ _date = (0, "")
 
 
 def _now_as_header() -> str:
-    """The Date header's value; made once a second."""
+    """The Date header's value, cached for a second."""
     global _date
     second = int(time.time())
     if _date[0] != second:
@@ -35,17 +35,14 @@ def _now_as_header() -> str:
 
 
 class BodyFailed(Exception):
-    """The response is not one: its iterator raised, its file cannot be read, its lengths contradict each other."""
+    """The response is invalid: its iterator raised, its file cannot be read, or its lengths contradict each other."""
 
 
 class Outgoing:
-    """A connection's sending side.
+    """The sending side of a connection. Methods raise OSError if the peer is gone, or accepts nothing for too long.
 
     Attributes:
-        begun: Whether a byte of the response at hand may be out; from then on no other one can be sent instead.
-
-    Every method raises:
-        OSError: the peer is gone, or took nothing for too long.
+        begun: Whether a byte of the current response may be out, so that it can no longer be replaced.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -57,19 +54,16 @@ class Outgoing:
         self._connection.sendall(CONTINUE)
 
     def send(self, response: Response, *, method: str, version: str, keep: bool) -> bool:
-        """Sends a response and closes its body.
+        """Send a response and close its body; return whether another response can follow.
 
         Args:
             method: Of the request.
             version: Of the request.
             keep: Whether the connection can stay open.
 
-        Returns:
-            Whether the peer can expect another response on this connection.
-
         Raises:
-            BodyFailed: by the handler's mistake, before or (`begun`) after something was sent.
-            Disconnect: the body's iterator wants that.
+            BodyFailed: The handler's fault, before or (`begun`) after something was sent.
+            Disconnect: From the body's iterator.
         """
         self.begun = False
         with contextlib.closing(response):
@@ -95,7 +89,7 @@ class Outgoing:
             return keep
 
     def _send(self, *parts: bytes) -> None:
-        """Sends all of the parts, in one system call if the socket takes them."""
+        """Send all parts, in one system call if possible."""
         self.begun = True
         if self._plain:
             total = sum(map(len, parts))
@@ -109,7 +103,7 @@ class Outgoing:
                 self._connection.sendall(part)
 
     def _send_chunks(self, head: bytes, pieces: Iterator[bytes]) -> None:
-        """The head goes with the first piece, so that an iterator that fails at once can still become a proper 500."""
+        """Send the head with the first piece, so that an iterator that fails at once becomes a proper 500."""
         for piece in pieces:
             if piece:
                 self._send(head, b"%x\r\n" % len(piece), piece, b"\r\n")
@@ -117,7 +111,7 @@ class Outgoing:
         self._send(head, b"0\r\n\r\n")
 
     def _send_pieces(self, head: bytes, pieces: Iterator[bytes], length: int | None) -> None:
-        """As `_send_chunks`; without a length the end of the connection is the end of the body."""
+        """Like `_send_chunks`; without a length the connection's end ends the body."""
         sent = 0
         for piece in pieces:
             sent += len(piece)
@@ -151,7 +145,7 @@ class Outgoing:
 
 
 def _guarded(body: Iterable[bytes]) -> Iterator[bytes]:
-    """The pieces; what goes wrong in making them cannot be taken for a failure of the connection."""
+    """Yield the pieces, with their errors kept apart from errors of the connection."""
     try:
         yield from body
     except (Disconnect, BodyTruncated):
@@ -161,7 +155,6 @@ def _guarded(body: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _read(piece: FileSlice, start: int, length: int) -> bytes:
-    """Exactly so many bytes."""
     try:
         data = os.pread(piece.descriptor, length, start)
     except OSError as error:
@@ -192,7 +185,7 @@ def _head(response: Response, *, length: int | None, chunked: bool, keep: bool, 
         lines.append("Connection: close")
     elif version == "HTTP/1.0":
         lines.append("Connection: keep-alive")
-    # A line break in a value would let an object's metadata write headers of its own.
+    # A line break in a value would let an object's metadata add headers.
     text = "\r\n".join(lines)
     if text.count("\n") + text.count("\r") != 2 * (len(lines) - 1):
         text = "\r\n".join([line.translate(_LINE_BREAKS) for line in lines])

@@ -1,8 +1,7 @@
 """The server: a listener, a thread per connection, an orderly end.
 
-Layer: http1. Invariants: at most `connections_max` connections are served; when one more comes, the one that has
-been idle the longest ends. After `close` returns, no thread of the server runs but one whose handler does not come
-back.
+Invariants: at most `connections_max` connections; one more ends the connection that was idle the longest. After
+`close`, no thread of the server runs, except in a handler that does not return.
 """
 
 from __future__ import annotations
@@ -23,26 +22,22 @@ __all__ = ["Admit", "Handler", "HttpServer"]
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 512
-# After connections were torn off, their threads need a moment to notice.
+# Threads of aborted connections need a moment to notice.
 _ABORT_SECONDS = 2.0
-# Out of file descriptors, accepting fails at once, and would go on failing at full speed.
+# Without descriptors, accepting fails at once, in a busy loop.
 _ACCEPT_PAUSE_SECONDS = 0.05
-# Of all that the process may have, for each connection: its own, and those that its request takes.
+# Descriptors for each connection, of all that the process may have: its own, and those of its request.
 _DESCRIPTORS_EACH = 4
 
 
 class Listener(Protocol):
-    """Where connections come from: a listening socket, or what behaves as one."""
+    """The source of connections: a listening socket, or an equivalent."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Waits for the next connection.
-
-        Raises:
-            OSError: there is none; after `shutdown` there will be none.
-        """
+        """Wait for the next connection; raises OSError, also after `shutdown`."""
 
     def shutdown(self, how: int, /) -> None:
-        """Wakes who waits in `accept`."""
+        """Wake `accept`."""
 
     def close(self) -> None: ...
 
@@ -51,18 +46,17 @@ class HttpServer:
     """Serves a handler over HTTP/1.1, plain or with TLS.
 
     Args:
-        handler: Called in the connection's thread, by many threads at once. May raise `Disconnect`; what else it
-            raises is logged and answered with 500.
+        handler: Called concurrently, in the connection's thread. May raise `Disconnect`; other exceptions are logged
+            and answered with 500.
         host: Address to listen on.
         port: 0: any.
-        tls: Serves HTTPS with it.
-        idle_seconds: How long a connection may be silent, or take nothing of what is sent.
-        head_seconds: How long a request's head, or the TLS handshake, may take from its first byte.
-        head_max_bytes: Longest head.
-        connections_max: Most connections at once; fewer where the process may open few files (`ulimit -n`).
-        listener: Where connections come from, in place of an address; it is shut down with the server.
-        admit: Asked about each connection, with the address of the peer's end and of ours, before a byte of it is
-            read; a connection that is not admitted ends at once. None: all are.
+        tls: For HTTPS.
+        idle_seconds: How long a connection may be silent, or accept nothing.
+        head_seconds: Time limit of a request's head, or of the TLS handshake.
+        head_max_bytes: Size limit of a head.
+        connections_max: Limit of connections; lower if the process may open few files (`ulimit -n`).
+        listener: Replaces the address; shut down with the server.
+        admit: Called with both addresses of each connection before reading; False ends it. None: admit all.
     """
 
     def __init__(
@@ -88,7 +82,7 @@ class HttpServer:
         self._limits = ConnectionLimits(
             idle_seconds=idle_seconds, head_seconds=head_seconds, head_max_bytes=head_max_bytes
         )
-        # Whoever may have a connection must be able to get an answer, which takes descriptors, too.
+        # An admitted client must get an answer, which takes descriptors too.
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections_max = max(1, min(connections_max, descriptors // _DESCRIPTORS_EACH))
         self._listener: Listener | None = None
@@ -98,11 +92,7 @@ class HttpServer:
         self._connections: dict[Connection, threading.Thread] = {}
 
     def open(self) -> None:
-        """Listens and serves.
-
-        Raises:
-            OSError: the port is taken.
-        """
+        """Listen and serve; raises OSError if the port is in use."""
         self._closing = False
         listener = self._listener = self._given_listener or socket.create_server(
             (self._host, self._wanted_port), backlog=_BACKLOG
@@ -112,12 +102,11 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is served."""
         assert isinstance(self._listener, socket.socket), "the server is not open at a port"
         return int(self._listener.getsockname()[1])
 
     def close(self, grace_seconds: float = 5.0) -> None:
-        """Ends: no new connections, idle ones at once, busy ones after their request or the grace period."""
+        """Stop: close idle connections at once, busy ones after their request or the grace period."""
         if self._listener is None:
             return
         self._closing = True
@@ -132,7 +121,7 @@ class HttpServer:
         self._listener = None
         connections = self._open_connections()
         for connection in connections:
-            # All of them first: whoever sees an idle one end may let a busy one go on.
+            # All of them first: whoever sees an idle one end may release a busy one.
             connection.announce_end()
         for connection in connections:
             connection.finish()
@@ -177,7 +166,7 @@ class HttpServer:
                 self._forget(connection)
 
     def _make_room(self) -> bool:
-        """Waits until one more connection can be served; False: the server closes."""
+        """Wait until one more connection can be served; False if the server closes."""
         with self._changed:
             while len(self._connections) >= self._connections_max and not self._closing:
                 self._end_idlest()
@@ -185,7 +174,7 @@ class HttpServer:
         return not self._closing
 
     def _end_idlest(self) -> None:
-        """Ends the connection that has been idle the longest, if one is idle."""
+        """End the connection that has been idle the longest, if any."""
         idle = [connection for connection in self._connections if connection.idle_since is not None]
         if idle:
             min(idle, key=lambda connection: connection.idle_since or 0.0).make_way()

@@ -1,7 +1,7 @@
-"""What may become of a connection after the answer to CONNECT: another protocol, or TLS and another handler.
+"""What a connection becomes after the answer to CONNECT: another protocol, or TLS with another handler.
 
-Layer: http1. A response that has a takeover is sent without a body and is the last of its protocol on the connection;
-the server goes on counting the connection, and ends it as any other.
+Such a response has no body, and is the last of its protocol. The server keeps counting the connection, and ends it like
+any other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """The client begins TLS, and its requests go to another handler.
+    """The client starts TLS, and another handler gets its requests.
 
     Attributes:
-        context: A server's settings.
-        handler: As `HttpServer` takes it; its requests are `secure`.
+        context: TLS settings.
+        handler: As in `HttpServer`; its requests are `secure`.
     """
 
     context: ssl.SSLContext
@@ -34,12 +34,12 @@ class Secured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """A connection in the hands of who took it over.
+    """A connection in the hands of a takeover.
 
     Attributes:
         connection: The server closes it afterwards, and may shut it down before, from another thread.
         unread: What the client sent too early.
-        touch: To be called when something passes: the server ends those first that have been still for longest.
+        touch: Call it on activity: the server ends idle connections first.
     """
 
     connection: socket.socket
@@ -48,13 +48,13 @@ class Channel:
 
 
 class Raw(Protocol):
-    """Somebody who takes the bytes of a connection over."""
+    """Takes over the bytes of a connection."""
 
     def run(self, channel: Channel, /) -> None:
-        """Until it ends; in the connection's thread. May raise `Disconnect`, or OSError when a peer is gone."""
+        """Run in the connection's thread until the end. May raise `Disconnect`, or OSError if a peer is gone."""
 
     def close(self) -> None:
-        """Gives back what is held; called in any case, after `run` or instead of it."""
+        """Release everything; always called, after `run` or instead of it."""
 
 
 Takeover = Secured | Raw
