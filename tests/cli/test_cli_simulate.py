@@ -229,7 +229,7 @@ def test_an_elastic_job_gets_what_is_idle_and_gives_it_back_before_anybody_is_st
     assert (told["x"]["verdict"], told["x"]["run"], told["x"]["evicted_for"]) == ("resize", True, "y")
     assert (told["x"]["replicas"], told["x"]["extra_replicas"]) == ([3], [2])
     assert told["r"]["verdict"] == "keep"
-    assert "gives extra replicas back for y of project b; extra replicas: 2" in decide(active).out
+    assert "returns extra replicas for y of project b; extra replicas: 2" in decide(active).out
 
 
 def test_the_replicas_of_a_decision_are_those_of_the_next_file(decide) -> None:

@@ -210,7 +210,7 @@ def test_projects_of_different_case_are_different_and_looked_at_twice() -> None:
         (b"", "empty"),
         (b"  \n\n", "empty"),
         (b"# nothing\n", "missing"),
-        (b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
+        (b"x" * (1024 * 1024 + 1), "larger than 1048576 bytes"),
         (b"a = " + b"[" * 100_000, "nest"),
         (b"a = " + b"{a=" * 100_000, "nest"),
         (b".".join([b"a"] * 50_000) + b" = 1", "nest"),
@@ -266,8 +266,8 @@ project_resources = 7
     [
         ('[toml-schema]\nversion = "1"', "toml-schema = 3", 1, "[toml-schema] must be a table, not 3"),
         ('version = "1"', "", 1, "the version in [toml-schema] is missing"),
-        ("v4 = 1024", 'v4 = 1024\n"a b" = 1', 6, "the resource type 'a b' is not allowed"),
-        ("[project_resources.project2]", '[project_resources."a/b"]', 14, "the project id 'a/b' is not allowed"),
+        ("v4 = 1024", 'v4 = 1024\n"a b" = 1', 6, "'a b' is not a valid resource type"),
+        ("[project_resources.project2]", '[project_resources."a/b"]', 14, "'a/b' is not a valid project id"),
         ("[project_resources.project2]", "[project_resources]\nproject2 = 3\n[other]", 15, "must be a table, not 3"),
         ('["user1", "user3"]', '"user1"', 9, "write a list like"),
     ],
@@ -293,7 +293,7 @@ def test_a_type_that_has_left_the_pool_gives_nothing_and_is_warned_of() -> None:
     whole = quota.load(GOOD.encode())
     policy = quota.load(GOOD.replace("v4 = 1024", "v5p = 64").encode())
     assert {(line.line, line.message.partition(" ")[2]) for line in policy.warnings} == {
-        (found, "has 'v4', which total_resources lacks, so it gives nothing; add it there or delete it here")
+        (found, "has 'v4', which is not in total_resources; it is ignored; add it there or delete it here")
         for found, line in enumerate(GOOD.splitlines(), start=1)
         if line.startswith("v4 = 0")
     }
@@ -339,8 +339,8 @@ def test_where_the_text_goes_on_as_no_toml_does_what_stands_before_has_its_line(
 
 
 def test_a_syntax_error_is_told_with_its_column_unless_the_text_ends() -> None:
-    assert problems("a = 1\nb = ?\n") == [(2, "this is not TOML: Invalid value (column 5); correct the syntax")]
-    assert problems("a = 1\n\nb = [\n\n") == [(3, "this is not TOML: Invalid value; correct the syntax")]
+    assert problems("a = 1\nb = ?\n") == [(2, "not valid TOML: Invalid value (column 5); correct the syntax")]
+    assert problems("a = 1\n\nb = [\n\n") == [(3, "not valid TOML: Invalid value; correct the syntax")]
 
 
 def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.Monk
         raise tomli.TOMLDecodeError("this is odd")
 
     monkeypatch.setattr(tomli, "loads", complain)
-    assert problems(GOOD) == [(None, "this is not TOML: this is odd")]
+    assert problems(GOOD) == [(None, "not valid TOML: this is odd")]
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_of_very_many_problems_and_warnings_the_first_are_told() -> None:
     found = problems(GOOD + many)
     assert len(found) == 201
     assert [line for line, _ in found[:-1]] == list(range(17, 17 + 400, 2))
-    assert found[-1] == (None, "and more, of which nothing is told here; correct these 200 first")
+    assert found[-1] == (None, "more are not shown; correct these 200 first")
     assert len(quota.load((GOOD + many.replace('"x"', "1")).encode()).warnings) == 201
 
 
@@ -471,11 +471,11 @@ Total resources
 
 Entitlements
   project    v4  members
-  idle      512  (nobody)
+  idle      512  (none)
   project1  307  user1, user2, team-.*
   project2  204  user1, user3
 
 Warnings
-  line 18: the project idle has no members; add it to [project_membership]
+  line 18: project idle has no members; add it to [project_membership]
 """
     )
