@@ -85,7 +85,7 @@ def _parse(text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise _refuse(None, "brackets or dotted keys nest too deeply; a quota file needs two levels") from error
     except ValueError as error:  # integers of over 4300 digits
-        raise _refuse(None, f"a number is not valid ({error}); the maximum amount is {AMOUNT_MAX}") from error
+        raise _refuse(None, f"a number is too long; the maximum amount is {AMOUNT_MAX}") from error
 
 
 def _sorted(problems: Sequence[Problem]) -> tuple[Problem, ...]:

@@ -160,12 +160,12 @@ def test_any_text_is_a_pattern_or_refused(pattern: str) -> None:
     try:
         matcher = Matcher(pattern)
     except NotMatchable as refusal:
-        assert str(refusal).startswith("it")
+        assert str(refusal).startswith(("is ", "has ", "takes ", "refers "))
     else:
         re.compile(pattern)
         matcher.matches(Text("a" * TEXT_MAX_CHARS))
 
 
 def test_texts_that_are_too_long_are_not_taken() -> None:
-    with pytest.raises(ValueError, match="128 are the most"):
+    with pytest.raises(ValueError, match="the maximum is 128"):
         Text("a" * 129)

@@ -144,7 +144,8 @@ def test_weights_are_finite_numbers_of_at_least_zero(weight: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "part"), [("-0.1", "is -0.1; write a number"), ("nan", "is nan; write a number"), ("inf", "is over")]
+    ("weight", "part"),
+    [("-0.1", "is -0.1; write a number"), ("nan", "is nan; write a number"), ("inf", "must be at most")],
 )
 def test_a_weight_that_cannot_be_is_told_what_it_may_be(weight: str, part: str) -> None:
     ((_, message),) = problems(GOOD.replace("v4 = 0.4", f"v4 = {weight}"))
@@ -237,7 +238,7 @@ def test_bytes_that_are_not_utf_8_are_found_on_their_line() -> None:
 def test_syntax_errors_carry_their_line(text: str, line: int) -> None:
     ((found, message),) = problems(text)
     assert found == line
-    assert "not TOML" in message
+    assert "not valid TOML" in message
 
 
 def test_lines_are_found_in_inline_tables_dotted_keys_and_after_multi_line_strings() -> None:
@@ -308,7 +309,7 @@ def test_a_project_with_an_empty_list_of_members_is_looked_at_twice() -> None:
         for warning in quota.load(GOOD.replace('["user1", "user3"]', "[]").encode()).warnings
     ]
     assert line == 9
-    assert "project2 has an empty list" in message
+    assert "project2 has an empty member list" in message
 
 
 def test_a_header_below_a_list_of_tables_is_about_the_lists_last_one() -> None:
@@ -354,17 +355,17 @@ def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("pattern", "part"),
     [
-        ("((a+)+)+", "in '((a+)+)+' a repetition (* + or { }) stands inside a repetition"),
-        ("(?:(?:a?){99}){99}", "the time grows exponentially with their number. Repeat once"),
+        ("((a+)+)+", "'((a+)+)+' repeats a repetition (* + or { })"),
+        ("(?:(?:a?){99}){99}", "Repeat once, like a+ instead of (a+)+"),
         ("(.*)\\\\1", "refers back"),
         ("(?P<x>a)(?(x)b|c)", "refers back"),
         ("(?<=a|bc)d", "fixed length"),
-        ("a*+", "cannot be a pattern"),
-        ("[", "not a regular expression"),
-        ("a{99999999999}", "not a regular expression"),
+        ("a*+", "'a*+' "),
+        ("[", "is not a valid regular expression"),
+        ("a{99999999999}", "is not a valid regular expression"),
         ("(?i)[\\\\x00-\\\\U0010ffff]", "too many or too large"),
-        ("x" * 257, "256 are the most"),
-        ("", "matches nobody"),
+        ("x" * 257, "257 characters long; the maximum is 256"),
+        ("", "the pattern is empty"),
     ],
 )
 def test_patterns_that_could_take_long_or_are_none_are_refused(pattern: str, part: str) -> None:
@@ -377,18 +378,18 @@ def test_patterns_that_could_take_long_or_are_none_are_refused(pattern: str, par
 @pytest.mark.parametrize(
     ("pattern", "part"),
     [
-        ("team-((a+)+)+(bc)*@example", "in '((a+)+)+' a repetition"),
-        ("(?P<x>(?:[a-z)(]+[]*]*)+)+", "in '(?P<x>(?:[a-z)(]+[]*]*)+)+' a repetition"),
-        ("(?#a+)(a?[(]((bc)*?d){2,}){9}(?i:x+)", "in '(a?[(]((bc)*?d){2,}){9}' a repetition"),
-        ("(ab)*" * 51, "it has too many repetitions, like '(ab)*': split it"),
-        ("(?i)" + "".join(map(chr, range(0x4E00, 0x4E00 + 99))), "it has too many parts: split it"),
+        ("team-((a+)+)+(bc)*@example", "'((a+)+)+' repeats a repetition"),
+        ("(?P<x>(?:[a-z)(]+[]*]*)+)+", "'(?P<x>(?:[a-z)(]+[]*]*)+)+' repeats a repetition"),
+        ("(?#a+)(a?[(]((bc)*?d){2,}){9}(?i:x+)", "'(a?[(]((bc)*?d){2,}){9}' repeats a repetition"),
+        ("(ab)*" * 51, "it has too many repetitions, like '(ab)*'. Split it"),
+        ("(?i)" + "".join(map(chr, range(0x4E00, 0x4E00 + 99))), "it has too many parts. Split it"),
     ],
     ids=["in the middle", "a class", "a comment", "side by side", "no repetition"],
 )
 def test_the_part_of_a_pattern_that_takes_too_long_is_named(pattern: str, part: str) -> None:
     ((_, message),) = [p for p in problems(GOOD.replace("user2", pattern)) if "member" in p[1]]
-    assert f"it takes too long to match, because {part}" in message
-    assert "name the users" in message
+    assert f"takes too long to match: {part}" in message
+    assert "list the users" in message
 
 
 @pytest.mark.parametrize(
@@ -408,7 +409,7 @@ def test_plain_user_ids_may_be_many_and_patterns_are_bounded_all_together() -> N
     assert not policy.is_member("user20000", "project1")
     ((line, message),) = problems(members([f".*[{number % 9}-9]{number}" for number in range(4_000)]))
     assert line == 8
-    assert "all together" in message
+    assert "in total" in message
 
 
 @pytest.mark.parametrize(

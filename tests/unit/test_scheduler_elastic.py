@@ -146,7 +146,9 @@ def test_an_owner_takes_extra_replicas_back_before_anybody_is_stopped() -> None:
     reason = on(plan, "y").reason
     assert reason is not None and reason.code is ReasonCode.WAITING_FOR_PREEMPTED
     assert reason.holders == ("x",)
-    assert reason.message.startswith("capacity is being freed for it by taking back extra replicas of 1 job; needs 12 v4")
+    assert reason.message.startswith(
+        "capacity is being freed for it by taking back extra replicas of 1 job; needs 12 v4"
+    )
     assert reason.unblock == "extra replicas of x are gone"
 
 

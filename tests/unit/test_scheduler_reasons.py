@@ -31,9 +31,9 @@ def test_a_user_outside_the_project_is_told_where_it_belongs() -> None:
     for name in ("x", "y", "z"):
         assert code(plan, name) is ReasonCode.NOT_MEMBER
     reasons = {name: decision(plan, name).reason for name in ("x", "y", "z")}
-    assert reasons["x"] is not None and reasons["x"].message.endswith("u belongs to a")
+    assert reasons["x"] is not None and reasons["x"].message.endswith("u is a member of a")
     assert reasons["y"] is not None and "the quota file has no project nowhere" in reasons["y"].message
-    assert reasons["z"] is not None and reasons["z"].message.endswith("w belongs to no project")
+    assert reasons["z"] is not None and reasons["z"].message.endswith("w is a member of no project")
     assert reasons["x"].unblock == "an admin adds u to b in the quota file, or the job is submitted under a"
     assert reasons["y"].unblock == (
         "an admin adds project nowhere to the quota file, with u among its members, or the job is submitted under a"
@@ -103,7 +103,7 @@ def test_a_job_is_not_started_before_its_backoff_is_over(stockout: bool, expecte
 def test_a_backoff_beyond_the_calendar_is_said_to_be_one() -> None:
     reason = decision(pass_over(policy(), pending("x", "a", 32, not_before=1e18)), "x").reason
     assert reason is not None
-    assert reason.unblock == "the clock reaches a time beyond the calendar"
+    assert reason.unblock == "the backoff ends at a time beyond the calendar"
 
 
 def test_a_backoff_is_no_headline_while_something_else_is_missing_too() -> None:
@@ -136,9 +136,7 @@ def test_what_is_missing_counts_whom_so_much_more_would_start_first(units: int, 
     reason = decision(pass_over(quota, *jobs, pending("y", "c", units, queued_at=NOW - 60)), "y").reason
     assert reason is not None
     assert reason.missing == {"v4": missing}
-    assert (
-        "0 of them" not in reason.message and "8 of them reserved for jobs that start soon" in reason.message
-    )
+    assert "0 of them" not in reason.message and "8 of them reserved for jobs that start soon" in reason.message
 
 
 @pytest.mark.parametrize(("count", "told"), [(1, ""), (10, ""), (11, " and 1 other"), (12, " and 2 others")])
@@ -159,8 +157,8 @@ def test_a_single_unit_that_is_kept_for_somebody_is_told() -> None:
     reason = decision(pass_over(quota, *own, pending("x", "c", 2, queued_at=NOW - 60)), "x").reason
     assert reason is not None
     assert reason.message == (
-        "needs 2 v4; project c is using 0 and its share is 0; 2 of 64 are free, 1 of them for other projects, which do not lend "
-        "them (lending_limit)"
+        "needs 2 v4; project c is using 0 and its share is 0; 2 of 64 are free, 1 of them not lent "
+        "by other projects (lending_limit)"
     )
     assert reason.missing == {"v4": 1}
     claim = [stopping("v", "a", 31, evicted_for="y"), pending("y", "a", 32, promised=True, queued_at=NOW - 60)]

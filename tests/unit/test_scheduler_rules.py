@@ -72,7 +72,7 @@ def test_a_job_that_the_settings_hold_takes_no_room_and_stops_nobody() -> None:
 def test_who_is_held_by_more_than_the_settings_is_told_of_that_first() -> None:
     job = pending("x", "a", 8, hold="no zone has v4")
     assert "hold = true" in waits(pass_over(policy(a=ProjectRules(hold=True)), job), "x")[1]
-    assert "held by an operator" in waits(pass_over(policy(), job, held=True), "x")[1]
+    assert "an operator holds the pool" in waits(pass_over(policy(), job, held=True), "x")[1]
     reason = decision(pass_over(policy(), replace(job, demand={"v9": 1})), "x").reason
     assert reason is not None
     assert (reason.code, reason.also) == (ReasonCode.UNKNOWN_TYPE, (ReasonCode.HELD,))
@@ -219,7 +219,7 @@ def test_a_job_larger_than_what_others_lend_says_so() -> None:
     plan = pass_over(policy(a=ProjectRules(lending_limit={"v4": 8})), pending("x", "b", 48))
     code, message, unblock = waits(plan, "x")
     assert code is ReasonCode.EXCEEDS_PROJECT_MAX
-    assert "project b never holds more than 40: its share of 32 and what other projects lend of their 32" in message
+    assert "project b can use at most 40: its share of 32 and what other projects lend of their 32" in message
     assert unblock == "an admin raises the lending_limit of other projects for v4 by 8, or the job asks for less"
 
 
@@ -255,7 +255,7 @@ def test_where_nobody_passes_the_jobs_behind_name_the_one_in_front(fifo: bool) -
         reason = decision(plan, name).reason
         assert reason is not None
         assert (reason.code, reason.holders) == (ReasonCode.BEHIND_HIGHER_PRIORITY, ("front",))
-        assert "nobody passes the job in front (fifo)" in reason.message
+        assert "starts its jobs in order (fifo)" in reason.message
     # So much is missing that the one in front starts as well.
     small = decision(plan, "small").reason
     assert small is not None
@@ -372,7 +372,7 @@ def test_a_forecast_tells_whom_new_rules_stop_and_bar() -> None:
     )
     effect = effect_of(Snapshot(policy=policy(), jobs=jobs, check_membership=False), after, NOW)
     assert [(stop.job.name, stop.claimant) for stop in effect.stopped] == [("old", "")]
-    assert "maximum runtime of project a, 2 h" in effect.stopped[0].message
+    assert "maximum runtime of project a is 2 h" in effect.stopped[0].message
     assert [bar.job.name for bar in effect.barred_waiting] == ["x"]
     held = effect_of(
         Snapshot(policy=policy(), jobs=jobs, check_membership=False), policy(b=ProjectRules(hold=True)), NOW

@@ -72,6 +72,23 @@ def passes() -> Iterator[tuple[str, Snapshot]]:
     yield one("within the share, and borrowed", policy(), pending("j", "a", 8), pending("k", "c", 8))
     yield one("an owner comes back", policy(), running("r", "a", 64), pending("j", "b", 8), pending("k", "b", 32))
     yield one("a claim is free", policy(), running("r", "a", 32), pending("j", "b", 32, promised=True))
+    yield one("behind a job of its project", policy(), *awaiting(), pending("k", "a", 16, queued_at=NOW - 60))
+    yield one(
+        "behind a claim of its project",
+        policy(),
+        *(stopping("v", "b", 8, evicted_for="j"), running("r", "b", 32)),
+        *(pending("j", "a", 32, promised=True, priority=1), pending("k", "a", 8, priority=5)),
+    )
+    yield one(
+        "a long queue", policy(total=32), running("r", "a", 32), *(pending(name, "a", 32) for name in ("j", "k", "l"))
+    )
+    yield one(
+        "a user's slot and units",
+        policy(total=72),
+        *(running("s", "a", 0, charged={}, **host), running("r", "a", 30), running("q", "b", 30)),
+        *(pending("j", "a", 6, queued_at=100.0), pending("k", "a", 8, queued_at=200.0, **host)),
+        bastion_slots=1,
+    )
     yield one("behind a claim", policy(), *claim(), pending("k", "b", 16, priority=5))
     yield one("victims of several", policy(), running("r", "a", 64), pending("j", "b", 32), pending("k", "a", 8))
     yield one("what ends is enough", policy(), stopping("s", "a", 40), running("r", "a", 24), pending("j", "b", 32))
@@ -101,12 +118,13 @@ def passes() -> Iterator[tuple[str, Snapshot]]:
         bastion_slots=3,
     )
     yield one(
-        "a user's one slot", policy(), running("r", "a", 0, charged={}, **host), pending("j", "a", 0, **host),
+        "a user's one slot",
+        policy(),
+        running("r", "a", 0, charged={}, **host),
+        pending("j", "a", 0, **host),
         bastion_slots=2,
     )
-    yield one(
-        "a slot and units", policy(), running("r", "b", 64), pending("j", "c", 8, **host), bastion_slots=0
-    )
+    yield one("a slot and units", policy(), running("r", "b", 64), pending("j", "c", 8, **host), bastion_slots=0)
     fifo = policy(ProjectRules(fifo=True))
     yield one("in order", fifo, running("r", "b", 40), pending("j", "c", 32, queued_at=NOW - 90), pending("k", "c", 8))
     yield one(
@@ -115,20 +133,27 @@ def passes() -> Iterator[tuple[str, Snapshot]]:
         *(running("r", "a", 24), running("s", "b", 32)),
         *(pending("j", "a", 32, priority=1, **late), pending("k", "a", 16, priority=5)),
     )
-    yield one("the limit of a project", policy(limited), running("r", "a", 40), pending("j", "a", 8), pending("k", "a", 8))
+    yield one(
+        "the limit of a project", policy(limited), running("r", "a", 40), pending("j", "a", 8), pending("k", "a", 8)
+    )
     yield one("an overdue job starts", policy(), running("r", "a", 24), pending("j", "c", 16, **late))
-    yield one("a recall", policy(), running("r", "a", 64), pending("j", "c", 32, **late))
+    loans = (running(f"r{number}", "a", 16) for number in range(4))
+    yield one("a recall", policy(), *loans, pending("j", "c", 16, **late))
     short = policy(ProjectRules(minimum_runtime_seconds=60))
     lower = running("r", "a", 32, priority=5)
     yield one("a higher priority", short, lower, running("s", "b", 32), pending("j", "a", 32, priority=1))
     yield one("a higher priority, and free units", short, lower, pending("j", "a", 32, priority=1, demand={"v4": 32}))
+    bound = policy(ProjectRules(minimum_runtime_seconds=60, borrowing_limit={"v4": 0}))
+    yield one("a higher priority at the limit", bound, lower, pending("j", "a", 8, priority=1))
     yield one("extra replicas", policy(), elastic("e", "a", 8, 0), pending("j", "c", 8))
     yield one("extra replicas go back", policy(), elastic("e", "a", 8, 7), pending("j", "b", 16))
-    yield one(
-        "replicas and jobs go", policy(), elastic("e", "a", 8, 2), running("r", "a", 40), pending("j", "b", 32)
-    )
+    yield one("replicas and jobs go", policy(), elastic("e", "a", 8, 2), running("r", "a", 40), pending("j", "b", 32))
     shrinking = elastic("e", "a", 8, 2, charged={"v4": 40}, shrinking_for="gone")
     yield one("replicas on their way", policy(), shrinking, running("r", "b", 16), pending("j", "b", 16))
+
+
+def awaiting() -> tuple[Job, ...]:
+    return stopping("s", "a", 24), running("r", "b", 24), pending("j", "a", 24, queued_at=NOW - 90)
 
 
 def claim() -> tuple[Job, ...]:

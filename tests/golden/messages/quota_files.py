@@ -35,7 +35,7 @@ def files() -> Iterator[tuple[str, str | bytes]]:
     yield "deep brackets", f"a = {'[' * 10_000}{']' * 10_000}"
     yield "no tables", "[other]\n"
     yield "a misspelled table", changed("[total_resources]", "[total_resource]")
-    yield "a misspelled table beside the right one", BASE + "[project_rule]\n"
+    yield "a misspelled table beside the right one", BASE + "[project_rules]\n[project_rule]\n"
     yield "another version", changed('"1"', '"2"')
     yield "no version", changed('version = "1"', "")
     yield "no table", "project_rules = 3\n" + BASE
@@ -52,10 +52,21 @@ def files() -> Iterator[tuple[str, str | bytes]]:
     yield "an empty project", changed('["alice", "team-.*"]', "[]")
     yield "no weights", changed("[project_resources.research]\nv4 = 0.6", "[project_resources]")
     yield "many problems", changed("100", "100\n" + "".join(f"t{n} = -1\n" for n in range(300)))
-    for pattern in ("", "a" * 300, "[", "(a+)+b", "(a)\\1", "a*+", "(?<=a*)b", "(?:\\w{1,100}){100}", "(?:a?){99}" * 99):
+    for pattern in (
+        "",
+        "a" * 300,
+        "[",
+        "(a+)+b",
+        "(a)\\1",
+        "a*+",
+        "(?<=a*)b",
+        "(?:\\w{1,100}){100}",
+        "(?:a?){99}" * 99,
+    ):
         yield f"the pattern {pattern[:20]}", changed("team-.*", pattern.replace("\\", "\\\\"))
     yield "large classes", changed("team-.*", "".join(f"[{chr(n)}-\\U0010ffff]" for n in range(65, 90)))
-    yield "many branches", changed("team-.*", "|".join(f"x{n}\\\\+a" for n in range(2000))[:256])
+    yield "many repetitions", changed("team-.*", "(ab)*" * 51)
+    yield "many parts", changed("team-.*", "(?i)" + "".join(map(chr, range(0x4E00, 0x4E00 + 99))))
     yield "many patterns", changed('"team-.*"', ", ".join(f'"t{n}-(?:a|b|.*c){{9}}"' for n in range(2000)))
     for rules in (
         "fifo = 1",
