@@ -99,7 +99,7 @@ def forecast(
     if not left:
         return answers
     if ahead > JOBS_AHEAD_MAX:
-        why = f"no estimate: {ahead} jobs are ahead of it; the maximum is {JOBS_AHEAD_MAX}"
+        why = f"{ahead} jobs are ahead of it; the maximum is {JOBS_AHEAD_MAX}"
         return answers | dict.fromkeys(left, Eta(why=why))
     names = {*queue[: ahead + 1 + JOBS_BEHIND_MAX], *left}
     jobs = [job for job in snapshot.jobs if job.status is not JobStatus.PENDING or job.name in names]
@@ -207,7 +207,7 @@ def _affordable_at(decisions: float) -> float:
 
 def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: float, *, decisions_max: int) -> Eta:
     if tried < DRAWS_MIN:
-        return Eta(why=f"no estimate: it needs more than {decisions_max} steps", draws=tried, unknown=unknown)
+        return Eta(why=f"the forecast needs more than {decisions_max} steps", draws=tried, unknown=unknown)
     ordered = sorted(starts)
     # One more start drawn would be at or before the k-th of n with probability k / (n + 1).
     p10 = ordered[math.floor(0.1 * (tried + 1)) - 1]
@@ -217,7 +217,7 @@ def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: flo
     if p90 == NEVER:
         late = f"it may not start within {horizon_seconds / 86_400.0:.0f} days"
         jobs = "a job ahead" if unknown == 1 else f"{unknown} jobs ahead"
-        why = f"unknown: no duration estimate for {jobs}" if unknown else late
+        why = f"no duration estimate for {jobs}" if unknown else late
     return Eta(
         p10=None if p10 == NEVER else p10,
         p50=None if p50 == NEVER else p50,

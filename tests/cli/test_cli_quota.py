@@ -129,7 +129,7 @@ def test_a_smaller_pool_tells_what_does_not_start_any_more(run, busy, tmp_path) 
     small.write_bytes(shares(1, 1).replace(b"v4 = 64", b"v4 = 16").replace(b'"alice"', b'"carol"'))
     done = run("quota", "upload", str(small))
     assert done.code == 0
-    assert "Waiting jobs that could not start any more: 1\n  b-1: asks for more than the whole pool" in done.out
+    assert "Waiting jobs that could not start any more: 1\n  b-1: needs more than the whole pool" in done.out
     assert "Running jobs that go on, and could not start again: 2\n  a-1: user alice is not a member" in done.out
     assert "64 v4 of 16 are in use" in done.out
 

@@ -74,6 +74,11 @@ def texts(path: Path) -> Iterator[str]:
     }
     asserted = {id(node.msg) for node in ast.walk(tree) if isinstance(node, ast.Assert)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings | asserted:
-            if re.search(r"[a-z]+ [a-z]+", node.value) and "\n" not in node.value:
-                yield node.value
+        text = node.value if isinstance(node, ast.Constant) else None
+        if (
+            isinstance(text, str)
+            and id(node) not in docstrings | asserted
+            and re.search(r"[a-z] [a-z]", text)
+            and "\n" not in text
+        ):
+            yield text
