@@ -59,20 +59,12 @@ class NotMatchable(ValueError):
 
 
 class Matcher:
-    """One pattern.
-
-    Attributes:
-        cost: The most steps to compile and match; a step is well under a microsecond.
-    """
+    """A pattern; `cost` is the most steps to compile and match it. A step is well under a microsecond."""
 
     __slots__ = ("_part", "cost")
 
     def __init__(self, pattern: str) -> None:
-        """Parse the pattern.
-
-        Raises:
-            NotMatchable: it is invalid, not supported, or too expensive.
-        """
+        """Raises NotMatchable for a pattern that is invalid, not supported, or too expensive."""
         try:
             tree = _parser.parse(pattern)
             builder = _Builder()
@@ -123,7 +115,6 @@ class Text:
         return found
 
     def reversed(self, places: int) -> int:
-        """The same positions, counted from the end."""
         return int(f"{places:0{len(self._text) + 1}b}"[::-1], 2)
 
 
@@ -256,8 +247,6 @@ def _run(through: int, places: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A look-ahead or look-behind condition."""
-
     body: _Part
     behind: bool
     wanted: bool

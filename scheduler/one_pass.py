@@ -41,8 +41,6 @@ from scheduler.model import Decision, Job, Plan, ProjectUsage, Snapshot, Verdict
 
 
 class Pass:
-    """One pass over a snapshot whose jobs `remembered` has taken over."""
-
     def __init__(self, remembered: Remembered, snapshot: Snapshot, now: float) -> None:
         self._now = now
         self._snapshot = snapshot
@@ -380,7 +378,6 @@ class Pass:
         ]
 
     def _changed_decision(self, before: Decision) -> Decision:
-        """The decision for an evicted or resized job."""
         ledger, name = self._ledger, before.name
         resized = name in ledger.resized
         return Decision(

@@ -39,13 +39,9 @@ _COARSEST = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eta:
-    """When a job starts; instants in seconds since the epoch.
+    """When a job starts: percentiles in seconds since the epoch; None: unknown, for the reason `why`.
 
-    Attributes:
-        p10, p50, p90: Percentiles of its start over the draws; None: unknown.
-        why: Why one of them is unknown; else empty.
-        draws: Number of draws.
-        unknown: Number of jobs of unknown duration that may have to end first.
+    `unknown` counts jobs of unknown duration that may have to end first.
     """
 
     p10: float | None = None
@@ -188,7 +184,6 @@ class _Drawing:
 
 
 def _run(future: Future, until: float, decisions_max: int, coarseness: float) -> bool:
-    """Continue until the watched jobs have started or never will; False: out of decisions."""
     began = future.now
     while future.decisions < decisions_max:
         future.decide()

@@ -120,7 +120,7 @@ def test_the_same_file_changes_nothing(run, busy, tmp_path) -> None:
     assert told["past"]["total"]["before"] == told["past"]["total"]["after"]
     assert all(one["before"] == one["after"] for one in told["queue"]["jobs"])
     done = run("quota", "whatif", str(same))
-    assert "nothing changes" in done.out
+    assert "no changes" in done.out
     assert "->" not in done.out
 
 
