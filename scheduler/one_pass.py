@@ -403,7 +403,7 @@ class Pass:
 
     def _priority_message(self, victim: Job, claimant: Job) -> str:
         return (
-            f"evicted for {claimant.name} of the same project, which has a higher priority "
+            f"frees capacity for {claimant.name} of the same project, which has a higher priority "
             f"({claimant.priority}, this job has {victim.priority})"
         )
 
@@ -415,6 +415,6 @@ class Pass:
             if resource in lacking
         ]
         return (
-            f"evicted for {claimant.name} of project {claimant.project_id}, which is within its share; "
+            f"frees capacity for {claimant.name} of project {claimant.project_id}, which is within its share; "
             f"project {victim.project_id} {' and '.join(parts)}"
         )

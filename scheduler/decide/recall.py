@@ -144,7 +144,7 @@ class Recall:
         take_back(self._ledger, replicas, victims, job, lacking)
         for victim in victims:
             message = (
-                f"evicted for {job.name} of project {job.project_id}, which has waited for {TOO_LONG}; "
+                f"frees capacity for {job.name} of project {job.project_id}, which has waited for {TOO_LONG}; "
                 f"project {victim.project_id} is using more than its share"
             )
             self._victims.evict(self._ledger, victim, job, message)

@@ -135,7 +135,7 @@ def test_without_json_a_table_tells_the_same(decide) -> None:
     assert "ExceedsPool: needs 65 v4" in done.out
     assert "PROJECT  TYPE  USAGE  ENTITLEMENT  DEMAND" in done.out
     evicting = decide([job("x", status="ACTIVE", units=64), job("y", "b")])
-    assert "evicted for y" in evicting.out
+    assert "frees capacity for y" in evicting.out
 
 
 def test_the_order_of_the_file_changes_nothing(decide) -> None:
