@@ -67,7 +67,7 @@ def forecast(
 
     Args:
         asked: Job names; those not waiting in the snapshot get no answer.
-        draws: Number of draws, as far as `decisions_max` allows; below `DRAWS_MIN` there is no estimate.
+        draws: Number of draws, limited by `decisions_max`; below `DRAWS_MIN` there is no estimate.
         draw: Uniform numbers in [0, 1), seeded from the snapshot.
         horizon_seconds: Later counts as never.
         decisions_max: Decisions of the scheduler over all draws.
