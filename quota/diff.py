@@ -23,8 +23,6 @@ RULES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmountChange:
-    """A change of a tier's or project's units of a resource type."""
-
     resource_type: str
     before: int
     after: int
@@ -36,7 +34,7 @@ class AmountChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
-    """A change of one rule, by its key (limits and weights as `borrowing_limit.v4`); None: no limit."""
+    """A rule's change, by its key (limits and weights as `borrowing_limit.v4`); None: no limit."""
 
     key: str
     before: RuleValue
@@ -65,24 +63,20 @@ class ProjectChange:
 
     @property
     def loses(self) -> bool:
-        """Whether it is removed, or entitled to less of something."""
         return not self.exists or any(change.gain < 0 for change in self.entitlements)
 
     @property
     def gains(self) -> bool:
-        """Whether it is new, or entitled to more of something."""
         return not self.existed or any(change.gain > 0 for change in self.entitlements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """From one policy to another.
+    """From one policy to another; everything sorted.
 
     Attributes:
-        types_added, types_removed: Sorted.
-        tiers: Number and changes of each changed tier, by type.
+        tiers: Number and changes of each changed tier.
         totals: Changes over all tiers.
-        projects: Changed projects, by name.
         rules: Changes of the default rules.
     """
 

@@ -69,7 +69,6 @@ class _Scanner:
         return self._counted_line
 
     def located_keys(self) -> Iterator[tuple[Path, int]]:
-        """Every key in text order, with its position."""
         table: Path = ()
         while self._skip(_BLANK) < len(self._text):
             start = self._position

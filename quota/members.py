@@ -49,7 +49,6 @@ class Members:
     __slots__ = ("_ids", "_matchers", "cost")
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        """Raises UnsafePattern for a pattern that cannot be used."""
         costs = {pattern: check_pattern(pattern) for pattern in patterns}
         self._ids = _UserIds(pattern for pattern, cost in costs.items() if not cost)
         self._matchers = tuple(_matcher(pattern) for pattern, cost in costs.items() if cost)

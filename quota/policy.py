@@ -141,12 +141,10 @@ class Policy:
         return most if limit is None else min(most, own + limit)
 
     def _own_only(self, project: str, resource_type: str, entitlement: int) -> int:
-        """Units of its entitlement that it does not lend."""
         limit = self.rules(project).lending_limit.get(resource_type)
         return 0 if limit is None else max(0, entitlement - limit)
 
     def rules(self, project: str) -> ProjectRules:
-        """The project's rules, else the default ones."""
         return self.project_rules.get(project, self.default_rules)
 
     def is_member(self, user: str, project: str) -> bool:
@@ -154,7 +152,6 @@ class Policy:
         return self._is_member(user, project)
 
     def projects_of(self, user: str) -> tuple[str, ...]:
-        """The user's projects, sorted."""
         return self._projects_of(user)
 
 

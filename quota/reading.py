@@ -36,11 +36,7 @@ _USER_CHECKS_COST_MAX = 2_000_000
 
 
 def load(data: bytes) -> Policy:
-    """Read and check a quota file.
-
-    Raises:
-        QuotaFileError: with every problem found.
-    """
+    """Read and check a quota file; raises QuotaFileError with every problem found."""
     text = _decode(data)
     document = _parse(text)
     reader = _Reader(document, Lines(text))
@@ -85,7 +81,7 @@ def _parse(text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise _refuse(None, "brackets or dotted keys nest too deeply; a quota file needs two levels") from error
     except ValueError as error:  # integers of over 4300 digits
-        raise _refuse(None, f"a number is not valid ({error}); the maximum amount is {AMOUNT_MAX}") from error
+        raise _refuse(None, f"a number is too long; the maximum amount is {AMOUNT_MAX}") from error
 
 
 def _sorted(problems: Sequence[Problem]) -> tuple[Problem, ...]:
@@ -96,8 +92,6 @@ def _sorted(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 
 
 class _Reader:
-    """Walks one parsed document and collects problems and warnings."""
-
     def __init__(self, document: Mapping[str, Any], lines: Lines) -> None:
         self._document = document
         self._lines = lines
@@ -107,7 +101,6 @@ class _Reader:
         self.guesses = Guesses()
 
     def policy(self) -> Policy | None:
-        """The policy; None if there are problems."""
         missing = self._check_table_names()
         self._check_version("toml-schema" in missing)
         tiers = self._tiers()

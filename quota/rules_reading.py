@@ -61,7 +61,6 @@ class RulesReader:
     def __init__(
         self, document: Mapping[str, Any], resource_types: set[str], projects: set[str], findings: Findings
     ) -> None:
-        """Read and check the table of `document`, given the pool's types and the file's projects."""
         self.default = DEFAULT_RULES
         self.projects: dict[str, ProjectRules] = {}
         self._resource_types = resource_types
@@ -120,7 +119,6 @@ class RulesReader:
         return base.evolve(**changes)
 
     def _problem(self, message: str, *path: str) -> None:
-        """Report the rule at the end of the path."""
         *table, key = path
         self._findings.problem(f"{key} in [{'.'.join(table)}] {message}", *path)
 

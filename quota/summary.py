@@ -40,7 +40,6 @@ def render_check(policy: Policy) -> str:
 
 
 def _rules(whose: str, rules: ProjectRules, usual: ProjectRules) -> str:
-    """Rules that differ from `usual`; empty if none."""
     now, before = rule_values(rules), rule_values(usual)
     lines = [
         f"    {rule_label(key)} {format_value(key, rule_value(now, key))}\n"
@@ -51,7 +50,6 @@ def _rules(whose: str, rules: ProjectRules, usual: ProjectRules) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart; numbers right-aligned, the first column and members left-aligned."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = []
     for row in (header, *rows):

@@ -11,7 +11,6 @@ _COMPARISONS_MAX = 20_000
 
 
 def shown(value: object) -> str:
-    """The value as source text, shortened."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -23,7 +22,6 @@ class Guesses:
         self._comparisons_left = _COMPARISONS_MAX
 
     def meant(self, word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | None:
-        """The closest known word; None if none is close."""
         if len(word) > _WORD_MAX_CHARS or len(known) > self._comparisons_left:
             return None
         self._comparisons_left -= len(known)

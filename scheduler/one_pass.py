@@ -41,8 +41,6 @@ from scheduler.model import Decision, Job, Plan, ProjectUsage, Snapshot, Verdict
 
 
 class Pass:
-    """One pass over a snapshot whose jobs `remembered` has taken over."""
-
     def __init__(self, remembered: Remembered, snapshot: Snapshot, now: float) -> None:
         self._now = now
         self._snapshot = snapshot
@@ -380,7 +378,6 @@ class Pass:
         ]
 
     def _changed_decision(self, before: Decision) -> Decision:
-        """The decision for an evicted or resized job."""
         ledger, name = self._ledger, before.name
         resized = name in ledger.resized
         return Decision(
@@ -406,7 +403,7 @@ class Pass:
 
     def _priority_message(self, victim: Job, claimant: Job) -> str:
         return (
-            f"evicted for {claimant.name} of the same project, which has a higher priority "
+            f"frees capacity for {claimant.name} of the same project, which has a higher priority "
             f"({claimant.priority}, this job has {victim.priority})"
         )
 
@@ -418,6 +415,6 @@ class Pass:
             if resource in lacking
         ]
         return (
-            f"evicted for {claimant.name} of project {claimant.project_id}, which is within its share; "
+            f"frees capacity for {claimant.name} of project {claimant.project_id}, which is within its share; "
             f"project {victim.project_id} {' and '.join(parts)}"
         )

@@ -32,7 +32,6 @@ class Scheduler:
         self._last: tuple[Pass, Plan] | None = None
 
     def schedule(self, snapshot: Snapshot, now: float) -> Plan:
-        """See the function."""
         jobs = dict(zip(map(attrgetter("name"), snapshot.jobs), snapshot.jobs, strict=True))
         if len(jobs) != len(snapshot.jobs):
             raise ValueError("two jobs of the snapshot have the same name; names identify jobs")

@@ -37,12 +37,10 @@ class _Project:
         return math.pow(2.0, -(now - self.reference) / self.half_life)
 
     def add(self, user: str, units: int, start: float, now: float) -> None:
-        """Add `units` held from `start` to `now`."""
         seconds = -math.expm1(-(now - start) / self.half_life * math.log(2.0)) * self.half_life / math.log(2.0)
         self.used[user] = self.used.get(user, 0.0) + units * seconds / self.worth(now)
 
     def move(self, reference: float, half_life: float) -> None:
-        """Change the reference instant and the half-life."""
         worth = self.worth(reference)
         kept = sorted(((used * worth, user) for user, used in self.used.items()), reverse=True)[:_USERS_MAX]
         self.used = {user: used for used, user in kept if used >= _NOTHING_BELOW}

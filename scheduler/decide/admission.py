@@ -42,7 +42,6 @@ class Admission:
         )
 
     def refusal(self, job: Job, now: float) -> Reason:
-        """Why it is refused."""
         since, policy = waiting_since(job), self.policy
         if self._given is None:
             return Reason(
@@ -156,7 +155,6 @@ class Admission:
 
 
 def backs_off(job: Job, now: float) -> bool:
-    """Whether the job's backoff is not over."""
     return job.not_before is not None and job.not_before > now
 
 
@@ -194,7 +192,6 @@ def _cooldown_reason(job: Job, until: str) -> Reason:
 
 
 def time_of_day(seconds: float) -> str:
-    """An instant at most hours away."""
     return _instant(seconds, "%H:%M:%S UTC")
 
 

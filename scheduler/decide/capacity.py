@@ -56,7 +56,6 @@ class Capacity:
             self._add(resource, amount, tier)
 
     def give_back(self, amounts: Amounts, tier: int) -> None:
-        """Undo `take`."""
         for resource, amount in amounts:
             self._add(resource, -amount, tier)
 
@@ -67,11 +66,9 @@ class Capacity:
         return (limits[-1] if limits else 0) - (taken[-1] if taken else 0)
 
     def fits(self, amounts: Amounts) -> bool:
-        """Whether a job of that demand fits on some tier."""
         return all(amount <= self.free(resource) for resource, amount in amounts)
 
     def lacking(self, amounts: Amounts) -> dict[str, int]:
-        """Units that a job of that demand lacks, per type that lacks any."""
         return {resource: amount - self.free(resource) for resource, amount in amounts if amount > self.free(resource)}
 
     def available(self, resource_type: str, tier: int) -> int:

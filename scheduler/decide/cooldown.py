@@ -18,10 +18,10 @@ _DOUBLINGS_MAX = 20
 
 
 def cooldown_seconds(job: Job) -> float:
-    """How long after its last eviction a job does not borrow.
+    """How long a job does not borrow after an eviction: the mean duration of its evicted attempts, start and stop
+    included.
 
-    The mean duration of its evicted attempts, start and stop included; doubled for each eviction in a row after the
-    second that saved nothing.
+    Doubled for each eviction in a row after the second that saved nothing.
     """
     first = min(job.evicted_seconds / max(1, job.evictions), _FIRST_MAX_SECONDS)
     doublings = min(max(0, job.futile_evictions - FUTILE_MAX), _DOUBLINGS_MAX)
@@ -34,6 +34,5 @@ def cooldown_until(job: Job) -> float | None:
 
 
 def in_cooldown(job: Job, now: float) -> bool:
-    """Whether the cooldown is not over."""
     until = cooldown_until(job)
     return until is not None and now < until

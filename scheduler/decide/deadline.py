@@ -36,7 +36,6 @@ def is_overdue(job: Job, shares: Shares, now: float) -> bool:
 
 
 def _pause_seconds(job: Job) -> float:
-    """How long after its last eviction no job is evicted for it."""
     pause: float = _PAUSE_SECONDS * 2 ** min(job.futile_evictions, _DOUBLINGS_MAX)
     return min(pause, DEADLINE_SECONDS)
 

@@ -54,11 +54,7 @@ def drop_unneeded(replicas: Sequence[Replica], freed: Mapping[str, int], lacking
 
 
 def reclaimable(ledger: Ledger, elastic: Mapping[str, Job]) -> Iterator[Replica]:
-    """The extra replicas that a claim may take back, in that order.
-
-    Args:
-        elastic: The running elastic jobs by name. Those already giving replicas back are left out.
-    """
+    """The extra replicas that a claim may take back, in that order, except of jobs already giving some back."""
     jobs = [job for job in elastic.values() if job.shrinking_for is None]
     ranks = {project: ledger.shares.rank(project) for project in {job.project_id for job in jobs}}
     jobs.sort(key=lambda job: (ranks[job.project_id], job.started_at or 0.0, job.name), reverse=True)
@@ -82,11 +78,7 @@ def take_back(
 
 
 def lend_replicas(ledger: Ledger, jobs: Mapping[str, Job]) -> None:
-    """Lend what is left to elastic jobs that run or start, one replica at a time, the least served project first.
-
-    Args:
-        jobs: All jobs by name.
-    """
+    """Lend what is left to elastic jobs that run or start, one replica at a time, the least served project first."""
     awaiting = ledger.awaiting_projects()
     elastic = [jobs[name] for name in ledger.extra if name not in ledger.resized]
     held = {job.project_id: Counter[str]() for job in elastic}

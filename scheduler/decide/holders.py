@@ -117,7 +117,6 @@ def _extra(job: Job) -> Counter[str]:
 
 
 def _leaving(job: Job) -> Job | None:
-    """The replicas that an elastic job gives back."""
     leaving = Counter(job.charged)
     leaving.subtract(dict(_lasting(job)))
     units = amounts_of(leaving)

@@ -48,8 +48,6 @@ class Promise:
 
 @dataclass(slots=True)
 class Ledger:
-    """The pool during one pass."""
-
     physical: Capacity
     now: Capacity
     later: Capacity
@@ -85,7 +83,6 @@ class Ledger:
 
     @staticmethod
     def of(incumbents: Incumbents, policy: Policy, bastion_slots: int | None, shares: Shares) -> Ledger:
-        """The pool before any decision."""
         return Ledger(
             physical=incumbents.holding.copy(),
             now=incumbents.holding.copy(),
@@ -101,11 +98,7 @@ class Ledger:
         )
 
     def settle_claims(self, claimants: Mapping[str, Job]) -> None:
-        """Assign the snapshot's stopping jobs to their claimants; those of other claimants become unclaimed.
-
-        Args:
-            claimants: The competing jobs with an older claim, by name.
-        """
+        """Assign stopping jobs to `claimants` (competing jobs by name); those of other claimants become unclaimed."""
         for name in [name for name in self.leaving_for if name not in claimants]:
             for job in self.leaving_for.pop(name):
                 self.unclaimed.update(dict(amounts_of(job.charged)))
@@ -126,11 +119,7 @@ class Ledger:
         self.spare[claimant.name] = spare
 
     def hold_back(self, kept: Mapping[tuple[str, str], KeptBack]) -> None:
-        """Keep free units from all later starts of this pass.
-
-        Args:
-            kept: By the project they are kept for, and type.
-        """
+        """Keep free units, by project and type, from all later starts of this pass."""
         self.kept_back = dict(kept)
         sums: Counter[str] = Counter()
         for (_, resource), back in kept.items():
@@ -169,7 +158,6 @@ class Ledger:
         return not request.on_bastion or self.slots is None or self.slots > self.slots_of[request.user]
 
     def fits_now(self, request: Request) -> bool:
-        """Whether a job with that request can start in this pass."""
         return self.has_slot(request) and self.now.fits(request.amounts) and self.later.fits(request.amounts)
 
     def claim_fits_now(self, job: Job, request: Request) -> bool:
@@ -189,11 +177,7 @@ class Ledger:
         return self.has_slot(request) and self.later.fits(request.amounts)
 
     def start(self, job: Job, request: Request, message: str, *, claimed: bool = False) -> None:
-        """Start a job that fits, on its best tier; `claimed` after `claim_fits_now`.
-
-        Args:
-            message: Why; what its project then uses is appended.
-        """
+        """Start a job that fits, on its best tier; `claimed` after `claim_fits_now`. `message`: why."""
         tier = (self.physical if claimed else self.now).best_tier(request.amounts, self.later)
         self.physical.take(request.amounts, tier)
         self.now.take(request.amounts, tier)

@@ -45,11 +45,7 @@ class RecentHoldings:
     ) -> Mapping[str, Mapping[str, RecentUnits]]:
         """Record what runs now and return `Snapshot.held_recently`.
 
-        Args:
-            jobs: All jobs.
-            now: Seconds, on the same clock as the snapshot's instants.
-            policy: The quota file in force.
-            restart_seconds: Cost of a restart by type, for projects without `keep_idle_seconds`.
+        `restart_seconds`: by type, for projects without `keep_idle_seconds`. `now`: on the clock of the snapshot.
         """
         held: dict[tuple[str, str], int] = {}
         for job in jobs:
@@ -94,10 +90,7 @@ def first_borrower(
     """The project's job that borrows first, with its place among those of other projects.
 
     Of the jobs that fit: those of the highest priority; of these the least served user's; of these the smallest.
-
-    Args:
-        fits: Whether the project can borrow that request now; None: always.
-        standing: The project's.
+    `fits`: whether the project can borrow that request now; None: always.
     """
     best: tuple[BorrowKey, Request, Job] | None = None
     for request, job in queue.heads():
@@ -145,12 +138,7 @@ def held_back(
 ) -> dict[tuple[str, str], KeptBack]:
     """What each project gave back recently and is entitled to, by project and type; it is not lent yet.
 
-    Args:
-        policy: The quota file in force.
-        shares: What the projects hold, with the starts of this pass.
-        recently: `Snapshot.held_recently`.
-        now: The instant of the pass.
-        could_use: Whether a job of the project, waiting or yet to come, could start on units of the type.
+    `could_use(project, type)`: whether a job of the project, waiting or yet to come, could start on such units.
     """
     held: dict[tuple[str, str], KeptBack] = {}
     for project, resource_types in recently.items():

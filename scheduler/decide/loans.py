@@ -48,7 +48,6 @@ def _sums(limit: int, loans: Sequence[int]) -> list[int]:
 
 
 def _all_pairs(some: int, others: int) -> int:
-    """The sums of one of each."""
     pairs = 0
     for part in _bits(others):
         pairs |= some << part

@@ -49,7 +49,6 @@ class Backlog:
         self._come: dict[tuple[str, Request], dict[str, Job]] = {}
 
     def add(self, job: Job) -> None:
-        """Add a pending job."""
         admission = self._admission
         if admission.refuses(job):
             self.refused[job.name] = job
@@ -77,11 +76,7 @@ class Backlog:
     ) -> None:
         """Bring everything up to `now`, after all jobs were added and removed.
 
-        Args:
-            order: The order inside the projects.
-            leaving_for: Names of the jobs that others are being evicted for.
-            jobs: All jobs by name.
-            shares: What running jobs hold.
+        `leaving_for`: names of jobs that others are being evicted for. `shares`: what running jobs hold.
         """
 
         def must_wait(job: Job) -> bool:
@@ -114,7 +109,6 @@ class Backlog:
             self._join_line(job)
 
     def _in_line(self, job: Job) -> bool:
-        """Whether that job is in a line, or about to join one."""
         groups = (self.claimants, self.backing_off, self.refused, self.too_large, self.over_ceiling)
         return job.status is JobStatus.PENDING and not any(job.name in group for group in groups)
 

@@ -25,8 +25,6 @@ from scheduler.model import Job
 
 
 class Recall:
-    """Frees capacity for overdue jobs in one pass."""
-
     def __init__(
         self,
         now: float,
@@ -70,7 +68,6 @@ class Recall:
         return None
 
     def _first_overdue(self, line: Line) -> Job | None:
-        """The overdue job of the highest priority, the oldest of these."""
         highest, found = line.by_place[0].priority, None
         for job in line.by_age:
             if job.queued_at > self._since or (found is not None and found.priority == highest):
@@ -92,12 +89,10 @@ class Recall:
         return not remaining or self._victims.for_recall(remaining, self._asked_by) is not None
 
     def for_the_oldest(self) -> bool:
-        """Start, or evict borrowers for, the one job that has waited longest past the deadline.
+        """Start, or evict borrowers for, the one job that has waited longest past the deadline; all or nothing.
 
-        All or nothing. Jobs that no eviction could help now are skipped.
-
-        Returns:
-            Whether jobs of its project that could not pass it now may.
+        Jobs that no eviction could help now are skipped. Returns whether jobs of its project may pass that could not
+        before.
         """
         lines = [
             (request, iter(jobs))
@@ -149,7 +144,7 @@ class Recall:
         take_back(self._ledger, replicas, victims, job, lacking)
         for victim in victims:
             message = (
-                f"evicted for {job.name} of project {job.project_id}, which has waited for {TOO_LONG}; "
+                f"frees capacity for {job.name} of project {job.project_id}, which has waited for {TOO_LONG}; "
                 f"project {victim.project_id} is using more than its share"
             )
             self._victims.evict(self._ledger, victim, job, message)
@@ -158,7 +153,6 @@ class Recall:
         return True
 
     def _may_ever_fit(self, request: Request) -> bool:
-        """Whether evictions could free enough if no borrower were spared."""
         if not self._ledger.has_slot(request):
             return False
         lacking = self._ledger.later.lacking(request.amounts)
@@ -166,6 +160,5 @@ class Recall:
         return not lacking or self._victims.for_recall(lacking, self._asked_by, include_spared=True) is not None
 
     def _asked_by(self, project: str) -> list[Amounts]:
-        """The distinct amounts that the project's waiting jobs ask for."""
         queue = self._queues.get(project)
         return [request.amounts for request in queue.requests()] if queue is not None else []

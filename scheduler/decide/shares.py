@@ -22,14 +22,12 @@ class Shares:
     """Units per project: held by running jobs, and on order for jobs with a promise."""
 
     def __init__(self, policy: Policy, held: Mapping[str, Mapping[str, int]] = _NO_HOLDINGS) -> None:
-        """`held`: what running jobs hold by project and type."""
         self._policy = policy
         self._entitled: dict[str, bool] = {}
         self._held = {project: dict(amounts) for project, amounts in held.items()}
         self._ordered: dict[str, dict[str, int]] = {}
 
     def hold(self, project: str, amounts: Amounts) -> None:
-        """Add a running or starting job's units."""
         _add(self._held, project, amounts, 1)
 
     def release(self, project: str, amounts: Amounts) -> None:
@@ -103,11 +101,7 @@ class Shares:
         )
 
     def unlent(self, project: str, resource_type: str) -> int:
-        """Idle units of the project's entitlement that its lending limit for the type reserves for itself.
-
-        Raises:
-            KeyError: it has no such limit.
-        """
+        """Idle units of the project's entitlement kept from others; KeyError without a lending limit for the type."""
         lending = self._policy.rules(project).lending_limit[resource_type]
         idle = (
             self.entitlement(project, resource_type)
@@ -139,7 +133,6 @@ class Shares:
         return entitled
 
     def holdings(self, project: str) -> dict[str, int]:
-        """Units that the project holds or has on order, by type."""
         holdings = dict(self._held.get(project, NOTHING))
         for resource, amount in self._ordered.get(project, NOTHING).items():
             holdings[resource] = holdings.get(resource, 0) + amount
@@ -166,15 +159,12 @@ class Standing:
             self._granted[resource] = self._granted.get(resource, 0) + amount
 
     def rank(self, more: Amounts = ()) -> Rank:
-        """`Shares.rank` with the grants and `more`."""
         return not self._entitled, self._part_with(more) if more else self._part
 
     def covers(self, amounts: Amounts) -> bool:
-        """`Shares.covers` with the grants."""
         return self._shares.covers(self._project, amounts, self._granted)
 
     def permits(self, amounts: Amounts) -> bool:
-        """`Shares.permits` with the grants."""
         return self._shares.permits(self._project, amounts, self._granted)
 
     def _part_with(self, amounts: Amounts) -> float:

@@ -10,7 +10,6 @@ from scheduler.model import Job, JobStatus, PoolUsage, ProjectUsage
 
 
 def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage]:
-    """Usage of every resource type of the policy, sorted."""
     usages = {}
     for resource in policy.resource_types:
         total, used = policy.total(resource), taken.get(resource, 0)
@@ -21,12 +20,7 @@ def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage
 def project_usages(
     policy: Policy, jobs: Iterable[Job], ledger: Ledger, impossible: Collection[str]
 ) -> dict[str, ProjectUsage]:
-    """Usage of every project of the policy or of a job, sorted.
-
-    Args:
-        ledger: The pool at the end of the pass.
-        impossible: Names of the pending jobs that no capacity could start; they do not count as demand.
-    """
+    """Usage of every project of the policy or of a job, sorted; `impossible` jobs do not count as demand."""
     usage: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
     demand: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
     for job in jobs:

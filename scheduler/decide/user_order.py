@@ -19,7 +19,6 @@ _NO_RANKS: Mapping[str, int] = MappingProxyType({})
 
 class UserOrder:
     def __init__(self, policy: Policy, usage: Mapping[str, Mapping[str, float]] = _NO_USAGE) -> None:
-        """`usage` is `Snapshot.user_usage`."""
         self._ranks: dict[str, Mapping[str, int]] = {}
         for project, users in usage.items():
             rules = policy.rules(project)

@@ -88,8 +88,6 @@ class _Borrower:
 
 
 class Victims:
-    """Chooses victims for the claims of one pass."""
-
     def __init__(
         self,
         policy: Policy,
@@ -98,7 +96,6 @@ class Victims:
         now: float,
         user_order: UserOrder,
     ) -> None:
-        """`running_of`: the running jobs by project and name."""
         self._policy = policy
         self._user_order = user_order
         self._shares = shares
@@ -110,7 +107,6 @@ class Victims:
         self._lower: dict[tuple[str, int], tuple[list[_Candidate], Counter[str]]] = {}
 
     def evict(self, ledger: Ledger, victim: Job, claimant: Job, message: str) -> None:
-        """Evict the job for a claimant."""
         ledger.evict(victim, claimant, message)
         self._gone.add(victim.name)
         self._lower = {place: known for place, known in self._lower.items() if place[0] != victim.project_id}
@@ -126,9 +122,6 @@ class Victims:
 
         All or nothing. Before each eviction the victim's project is above its entitlement of a lacking type, and no
         victim is superfluous. Such a claim always succeeds while the entitlements fit the pool.
-
-        Args:
-            lacking: Units per type, above 0.
         """
         return self._choose(lacking, include_spared=True, may_go=None)
 
@@ -139,12 +132,7 @@ class Victims:
 
         A project may fall below its entitlement only if none of its jobs would then be within its share; such a job
         would evict the claimant at once. If a single type is lacking, loans that cover it are found whenever they
-        exist.
-
-        Args:
-            lacking: Units per type, above 0.
-            waiting: What the waiting jobs of a project ask for.
-            include_spared: Whether jobs that criterion 3 spares may be taken.
+        exist. `waiting(project)`: what its waiting jobs ask for. `include_spared`: take jobs that criterion 3 spares.
         """
 
         # By project and amounts; a project's chosen victims only grow.
@@ -180,11 +168,8 @@ class Victims:
     def of_lower_priority(self, claimant: Job, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
         """Jobs of the claimant's own project that it may replace, or None if they do not cover what is lacking.
 
-        Only jobs of a lower priority past the project's minimum runtime: the lowest priority first, then the least lost
+        Only lower-priority jobs past the project's minimum runtime: the lowest priority first, then the least lost
         work.
-
-        Args:
-            lacking: Units per type, above 0.
         """
         below, units = self._below(claimant.project_id, claimant.priority)
         if any(amount > units[resource] for resource, amount in lacking.items()):
@@ -271,7 +256,6 @@ class Victims:
         return None if found is None else tuple(loans[borrower][loan] for borrower, loan in found)
 
     def _over(self, resource_type: str) -> dict[str, int]:
-        """Units of the type that each borrowing project has borrowed."""
         over = {project: self._shares.over(project, resource_type) for project in self._running_of}
         return {project: amount for project, amount in over.items() if amount > 0}
 
@@ -338,7 +322,6 @@ class Victims:
         return _Candidate(job, units * (unsaved + RESTART_SECONDS), price, unbounded_loss, self._spared(job, age))
 
     def _unsaved(self, job: Job) -> float:
-        """Seconds of work since the last checkpoint."""
         started = self._now if job.started_at is None else job.started_at
         return max(0.0, self._now - max(started, job.checkpointed_at or started))
 

@@ -56,12 +56,10 @@ class Line:
         return Line(_changed(self.by_place, gone, come, place), _changed(self.by_age, gone, come, age))
 
     def sorted_anew(self, place: Callable[[Job], Place]) -> Line:
-        """The line sorted by another key."""
         return Line(sorted(self.by_place, key=place), self.by_age)
 
 
 def age(job: Job) -> tuple[float, str]:
-    """Sort key by age, the oldest first."""
     return job.queued_at, job.name
 
 
@@ -98,11 +96,8 @@ class ProjectQueue:
         fifo: bool,
         overdue: Job | None = None,
     ) -> None:
-        """Build the queue from the lines and `extra_jobs`, at least one job in all.
-
-        Args:
-            fifo: `first` and `heads` return only the job in front.
-            overdue: Initial `overdue`; cleared when that job is taken.
+        """Build the queue from the lines and `extra_jobs`, at least one job in all; `fifo`: only the job in front
+        starts.
         """
         self._place = place
         self.overdue = overdue
@@ -127,7 +122,6 @@ class ProjectQueue:
         return None if best is None else (best[1], best[2])
 
     def heads(self) -> list[tuple[Request, Job]]:
-        """The first job of each request."""
         heads = [(request, line.by_place[self._at[request]]) for request, line in self._lines.items()]
         if self.overdue is not None:
             heads = [head for head in heads if not self.may_not_pass(head[1])]
@@ -151,7 +145,6 @@ class ProjectQueue:
         self._barrier = place if self._barrier is None else min(self._barrier, place)
 
     def remove_first(self, request: Request) -> None:
-        """Remove the first job with that request."""
         if self.overdue is not None and self._lines[request].by_place[self._at[request]].name == self.overdue.name:
             self.overdue = None
         self._at[request] += 1
@@ -175,7 +168,6 @@ class ProjectQueue:
         return [(request, self._that_may_pass(line)) for request, line in self.left().items()]
 
     def _that_may_pass(self, line: Line) -> Iterable[Job]:
-        """By age."""
         if not self.may_not_pass(line.by_place[-1]):
             return line.by_age
         if self.may_not_pass(line.by_place[0]):

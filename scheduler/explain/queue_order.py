@@ -25,11 +25,7 @@ Queued = tuple[str, Request, Job]
 def queue_order(
     queues: Mapping[str, ProjectQueue], shares: Shares, policy: Policy, user_order: UserOrder
 ) -> Iterator[Queued]:
-    """All jobs of the queues, with project and request. Empties the queues.
-
-    Args:
-        shares: What projects hold and have on order.
-    """
+    """All jobs of the queues, with project and request. Empties the queues."""
     lines: list[_SortedLine | _WeighedLine] = []
     owners = []
     for number, (project, queue) in enumerate(queues.items()):
@@ -92,7 +88,6 @@ class _SortedLine(_Line):
     _left: Iterator[tuple[BorrowKey, Request, Job]] | None = None
 
     def advance(self) -> bool:
-        """Move to the next job; return whether there is one."""
         if self._left is None:
             place = self._user_order.place
             left = [

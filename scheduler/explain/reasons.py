@@ -127,7 +127,6 @@ class Cases:
         )
 
     def _no_slot(self, request: Request) -> str:
-        """Why the user gets no slot of the bastion's own host."""
         free, held = max(0, self._ledger.slots or 0), self._ledger.slots_of[request.user]
         if not free:
             return "all slots of the bastion's own host are in use"
@@ -170,10 +169,8 @@ class Cases:
         )
 
     def awaiting(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
-        """The reason of a job for which enough is being freed without evictions.
-
-        Args:
-            claimed: Units that it and all others with a promise would take of what is free now.
+        """The reason of a job for which enough is being freed anyway; `claimed`: what all promises take of the free
+        units.
         """
         stopping, shrinking = self._apart(self._stopping({resource for resource, _ in promise.amounts}))
         by = [count_jobs(len(stopping))] if stopping else []
@@ -257,7 +254,6 @@ class Cases:
         return text
 
     def _kept(self, resource_type: str) -> list[tuple[str, KeptBack]]:
-        """What projects gave back recently and is not lent yet."""
         return [
             (project, back) for (project, of), back in sorted(self._ledger.kept_back.items()) if of == resource_type
         ]
@@ -270,7 +266,6 @@ class Cases:
         return f"project{'s' if len(kept) > 1 else ''} {', '.join(names)}{others} until {until}"
 
     def reserved(self, resource_type: str) -> int:
-        """Units of the type that are reserved for projects."""
         return sum(back.units for _, back in self._kept(resource_type))
 
     def reservations_end(self, resource_types: Iterable[str]) -> str:

@@ -53,8 +53,6 @@ class _InFront:
 
 
 class Explainer:
-    """Turns the end of a pass into decisions for the waiting jobs."""
-
     def __init__(
         self,
         policy: Policy,
@@ -91,13 +89,7 @@ class Explainer:
         too_large: Sequence[Job],
         over_ceiling: Sequence[tuple[Job, Reason]],
     ) -> list[Decision]:
-        """Decisions in queue order.
-
-        Args:
-            promised: Promises that could not be kept yet, claims first, each group in order.
-            too_large: Jobs that ask for more than the pool has.
-            over_ceiling: Jobs that ask for more than their project may ever hold, and why.
-        """
+        """Decisions in queue order; `promised` has claims first, each group in order."""
         decisions, outside = [], []
         claimed: dict[str, int] = {}
         for promise in promised:
@@ -127,7 +119,6 @@ class Explainer:
         return decisions + outside
 
     def _with_impossible(self, jobs: Sequence[Job]) -> dict[str, ProjectQueue]:
-        """What is left of the queues, and those jobs."""
         waiting = self._waiting
         extra_jobs: dict[str, list[Job]] = {}
         for job in jobs:
@@ -365,7 +356,6 @@ class Explainer:
         return None if overdue is None or job.priority <= overdue.priority else overdue
 
     def _at_limit(self, reason: Reason, project: str, over: Mapping[str, int]) -> Reason:
-        """The reason of a job that needs its project to exceed its borrowing limit."""
         shares = self._ledger.shares
         parts, raised = [], []
         for resource, amount in over.items():

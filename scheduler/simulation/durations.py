@@ -78,7 +78,6 @@ class Durations:
 
 
 def _levels(profile: JobProfile) -> tuple[_Level, ...]:
-    """From near to far."""
     return (
         (profile.project_id, profile.user_id, profile.demand),
         (profile.project_id, profile.demand),

@@ -39,13 +39,9 @@ _COARSEST = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eta:
-    """When a job starts; instants in seconds since the epoch.
+    """When a job starts: percentiles in seconds since the epoch; None: unknown, for the reason `why`.
 
-    Attributes:
-        p10, p50, p90: Percentiles of its start over the draws; None: unknown.
-        why: Why one of them is unknown; else empty.
-        draws: Number of draws.
-        unknown: Number of jobs of unknown duration that may have to end first.
+    `unknown` counts jobs of unknown duration that may have to end first.
     """
 
     p10: float | None = None
@@ -71,7 +67,7 @@ def forecast(
 
     Args:
         asked: Job names; those not waiting in the snapshot get no answer.
-        draws: Number of draws, as far as `decisions_max` allows; below `DRAWS_MIN` there is no estimate.
+        draws: Number of draws, limited by `decisions_max`; below `DRAWS_MIN` there is no estimate.
         draw: Uniform numbers in [0, 1), seeded from the snapshot.
         horizon_seconds: Later counts as never.
         decisions_max: Decisions of the scheduler over all draws.
@@ -99,7 +95,7 @@ def forecast(
     if not left:
         return answers
     if ahead > JOBS_AHEAD_MAX:
-        why = f"no estimate: {ahead} jobs are ahead of it; the maximum is {JOBS_AHEAD_MAX}"
+        why = f"{ahead} jobs are ahead of it; the maximum is {JOBS_AHEAD_MAX}"
         return answers | dict.fromkeys(left, Eta(why=why))
     names = {*queue[: ahead + 1 + JOBS_BEHIND_MAX], *left}
     jobs = [job for job in snapshot.jobs if job.status is not JobStatus.PENDING or job.name in names]
@@ -188,7 +184,6 @@ class _Drawing:
 
 
 def _run(future: Future, until: float, decisions_max: int, coarseness: float) -> bool:
-    """Continue until the watched jobs have started or never will; False: out of decisions."""
     began = future.now
     while future.decisions < decisions_max:
         future.decide()
@@ -207,7 +202,7 @@ def _affordable_at(decisions: float) -> float:
 
 def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: float, *, decisions_max: int) -> Eta:
     if tried < DRAWS_MIN:
-        return Eta(why=f"no estimate: it needs more than {decisions_max} steps", draws=tried, unknown=unknown)
+        return Eta(why=f"the forecast needs more than {decisions_max} steps", draws=tried, unknown=unknown)
     ordered = sorted(starts)
     # One more start drawn would be at or before the k-th of n with probability k / (n + 1).
     p10 = ordered[math.floor(0.1 * (tried + 1)) - 1]
@@ -217,7 +212,7 @@ def _eta(starts: Sequence[float], tried: int, unknown: int, horizon_seconds: flo
     if p90 == NEVER:
         late = f"it may not start within {horizon_seconds / 86_400.0:.0f} days"
         jobs = "a job ahead" if unknown == 1 else f"{unknown} jobs ahead"
-        why = f"unknown: no duration estimate for {jobs}" if unknown else late
+        why = f"no duration estimate for {jobs}" if unknown else late
     return Eta(
         p10=None if p10 == NEVER else p10,
         p50=None if p50 == NEVER else p50,

@@ -64,7 +64,6 @@ class Future:
 
         Args:
             left: Seconds that each job runs once it runs, for running jobs from now; may be infinite.
-            watched: Names of the jobs whose starts matter.
             arrivals: Jobs that arrive at their `queued_at`; names differ from all others.
             usage: Continues to account usage; None: usage stays that of the snapshot.
         """
@@ -103,7 +102,6 @@ class Future:
 
     @property
     def jobs(self) -> Collection[Job]:
-        """Waiting, running and stopping jobs."""
         return self._jobs.values()
 
     @property
@@ -156,7 +154,6 @@ class Future:
         return True
 
     def held_until(self, end: float) -> list[Holding]:
-        """All holdings; unfinished ones end at `end`."""
         begun = (
             Holding(job=job, begin=self.now if job.started_at is None else job.started_at, end=end)
             for job in self._jobs.values()
@@ -172,7 +169,6 @@ class Future:
             heapq.heappush(self._ends, (instant, name))
 
     def _refuse(self, plan: Plan) -> None:
-        """Remove the jobs that only another quota file could start."""
         for decision in plan.waiting:
             if decision.reason is not None and decision.name in plan.impossible:
                 self.refused[decision.name] = decision.reason
@@ -220,7 +216,6 @@ class Future:
         self._end(job.name, self.now + self._stopping_seconds(job))
 
     def _over(self, name: str, instant: float) -> None:
-        """Handle an instant: a job ended, or only time has passed."""
         job = self._jobs.get(name)
         if job is None:
             return

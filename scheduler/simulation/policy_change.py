@@ -19,12 +19,7 @@ from scheduler.scheduling import schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """A running job that would be stopped at once.
-
-    Attributes:
-        claimant: The job it is evicted for; empty if it exceeds the maximum runtime.
-        message: Why, with the arithmetic.
-    """
+    """A running job that would be stopped at once, and why; `claimant` is empty if it exceeds the maximum runtime."""
 
     job: Job
     claimant: str
@@ -33,8 +28,6 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barred:
-    """A job that no capacity could start any more, and why."""
-
     job: Job
     message: str
 
@@ -141,7 +134,6 @@ def _admission(snapshot: Snapshot) -> Admission:
 
 
 def _bar(admission: Admission, job: Job, now: float) -> str:
-    """Why no capacity could start the job; empty if some could."""
     if admission.refuses(job):
         return admission.refusal(job, now).message
     policy = admission.policy

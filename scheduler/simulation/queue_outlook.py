@@ -17,8 +17,6 @@ PLACES_MAX = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """When a waiting job starts under either file."""
-
     job: Job
     before: Eta
     after: Eta

@@ -38,10 +38,9 @@ _SHORTEST_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastJob:
-    """A past job as submitted.
+    """A past job, waiting, as submitted.
 
     Attributes:
-        job: Waiting, with its `queued_at`; names are unique.
         seconds: Its running time if it is not stopped.
         began_at: When its last attempt really started; None: never.
     """
@@ -134,7 +133,6 @@ class _Replay:
     def __init__(
         self, past: Iterable[PastJob], policy: Policy, *, begin: float, end: float, settings: Snapshot
     ) -> None:
-        """`settings`: a snapshot without policy and jobs."""
         self._begin, self._end = begin, end
         self._running: list[Job] = []
         self._jobs: dict[str, Job] = {}

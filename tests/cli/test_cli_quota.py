@@ -46,8 +46,8 @@ def test_a_file_that_stops_a_running_job_is_refused_with_the_job_and_the_reason(
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that it stops: 1\n" in done.out
     assert "  a-2 of project a, user alice: tpu-v4-32, running for 3 h\n" in done.out
-    assert "makes room for b-1 of project b" in done.out
-    assert "holds 64 v4 and is entitled to 32" in done.out
+    assert "frees capacity for b-1 of project b" in done.out
+    assert "is using 64 v4 and its share is 32" in done.out
     assert "this file stops 1 running job; nothing was written; --yes uploads it all the same" in done.err
     assert quota_file(busy) == before
     assert former(busy) == []
@@ -109,7 +109,7 @@ def test_other_comments_are_uploaded_although_nothing_changes(run, busy, tmp_pat
     other.write_bytes(shares(2, 0, note="# the pool of 2026\n"))
     done = run("quota", "upload", str(other))
     assert done.code == 0
-    assert done.out == "nothing changes: both files mean the same\n"
+    assert done.out == "no changes: both files have the same meaning\n"
     assert quota_file(busy) == other.read_bytes()
 
 
@@ -129,7 +129,7 @@ def test_a_smaller_pool_tells_what_does_not_start_any_more(run, busy, tmp_path) 
     small.write_bytes(shares(1, 1).replace(b"v4 = 64", b"v4 = 16").replace(b'"alice"', b'"carol"'))
     done = run("quota", "upload", str(small))
     assert done.code == 0
-    assert "Waiting jobs that could not start any more: 1\n  b-1: asks for more than the whole pool" in done.out
+    assert "Waiting jobs that could not start any more: 1\n  b-1: needs more than the whole pool" in done.out
     assert "Running jobs that go on, and could not start again: 2\n  a-1: user alice is not a member" in done.out
     assert "64 v4 of 16 are in use" in done.out
 
@@ -140,7 +140,7 @@ def test_the_first_file_needs_no_daemon(run, bastion, new) -> None:
     done = run("quota", "upload", str(new))
     assert done.code == 0
     assert "there is no quota file" in done.err
-    assert "v4 is a new resource type" in done.out
+    assert "resource type v4 is new" in done.out
     assert "bring it back" not in done.err
     assert quota_file(bastion) == new.read_bytes()
 
@@ -217,7 +217,7 @@ def test_a_broken_file_shows_the_last_good_one_if_upload_kept_it(run, busy, new)
     busy.settle(2)
     lost = run("quota", "show")
     assert lost.code == 64
-    assert "it is not in force" in lost.err and "this is not TOML" in lost.err
+    assert "it is not in force" in lost.err and "not valid TOML" in lost.err
     generation = busy.json(keys.STATUS)["quota"]["generation"]
     busy.store.put(keys.former_quota(0.0, generation), new.read_bytes(), generation=0)
     found = run("quota", "show")
@@ -240,9 +240,9 @@ def test_the_difference_of_two_files_is_told(run, new, tmp_path) -> None:
     old = tmp_path / "old.config"
     old.write_bytes(shares(1, 0))
     assert run("quota", "diff", str(old), str(new)).out == (
-        "The projects and what they are entitled to\n  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n"
+        "Projects and entitlements\n  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n"
     )
-    assert run("quota", "diff", str(new), str(new)).out == "nothing changes: both files mean the same\n"
+    assert run("quota", "diff", str(new), str(new)).out == "no changes: both files have the same meaning\n"
     document = json.loads(run("quota", "diff", str(old), str(new), "--output=json").out)
     assert document["projects"]["b"]["entitlements"] == {"v4": {"before": 0, "after": 32}}
     old.write_bytes(b"")

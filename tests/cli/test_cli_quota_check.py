@@ -63,7 +63,7 @@ def test_a_file_without_such_projects_says_nothing_of_them(run, tmp_path) -> Non
 def test_a_file_without_an_end_is_refused(run) -> None:
     done = run("quota", "check", "/dev/zero")
     assert done.code == 64
-    assert done.err == "bastion: /dev/zero: the file has more than 1048576 bytes; use patterns for members\n"
+    assert done.err == "bastion: /dev/zero: the file is larger than 1048576 bytes; use patterns for members\n"
 
 
 def test_a_bastions_jobs_beyond_their_share_under_this_file_are_named(run, bastion, file) -> None:
@@ -136,7 +136,7 @@ def test_a_type_that_has_left_the_pool_is_warned_of_and_keeps_the_file_in_force(
     (tmp_path / "new.toml").write_text(text)
     done = run("quota", "check", "new.toml")
     assert done.code == 0
-    assert "[project_resources.a] has 'mystery', which total_resources lacks, so it gives nothing" in done.out
+    assert "[project_resources.a] has 'mystery', which is not in total_resources; it is ignored" in done.out
     # A daemon that knows nothing yet has no last good file to go on with.
     bastion.write_quota(text.encode())
     bastion.restart_daemon()

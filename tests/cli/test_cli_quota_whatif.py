@@ -127,7 +127,7 @@ def test_the_same_file_changes_nothing(run, busy, tmp_path) -> None:
     assert told["past"]["total"]["before"] == told["past"]["total"]["after"]
     assert all(one["before"] == one["after"] for one in told["queue"]["jobs"])
     done = run("quota", "whatif", str(same))
-    assert "nothing changes" in done.out
+    assert "no changes" in done.out
     assert "->" not in done.out
 
 
@@ -144,7 +144,7 @@ def test_jobs_of_who_is_no_member_any_more_never_start_and_are_named(run, busy, 
     without.write_bytes(shares(1, 1, members='[project_membership]\na = ["alice"]\nb = ["carol"]\n'))
     done = run("quota", "whatif", str(without))
     assert "Waiting jobs that could not start any more: 1\n  b-wait: user bob is not a member of project b" in done.out
-    assert "not known then of b-wait: it waits for something else (NotMember)" in done.out
+    assert "not known then of b-wait: not waiting for capacity (NotMember)" in done.out
     assert "Jobs of these days that would never start: 8\n  b-0 of project b, user bob: user bob is not" in done.out
     told = ask(run, str(without))["past"]
     assert told["projects"]["b"]["after"]["never_start"] == 8
@@ -162,7 +162,7 @@ def test_without_history_the_present_queue_is_told_alone(run, bastion, new) -> N
     done = run("quota", "whatif", str(new))
     assert done.code == 0
     assert "  b-wait  b        not known  in 1 min\n" in done.out
-    assert "not known now of b-wait: nobody knows how long a job that has to end first takes" in done.out
+    assert "not known now of b-wait: no duration estimate for a job ahead" in done.out
     assert "The last days cannot be replayed: no job has ended in the last 14 days\n" in done.out
     past = ask(run, str(new))["past"]
     assert (past["covered"], past["total"], past["projects"]) == (None, None, {})

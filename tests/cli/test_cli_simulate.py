@@ -135,7 +135,7 @@ def test_without_json_a_table_tells_the_same(decide) -> None:
     assert "ExceedsPool: needs 65 v4" in done.out
     assert "PROJECT  TYPE  USAGE  ENTITLEMENT  DEMAND" in done.out
     evicting = decide([job("x", status="ACTIVE", units=64), job("y", "b")])
-    assert "makes room for y" in evicting.out
+    assert "frees capacity for y" in evicting.out
 
 
 def test_the_order_of_the_file_changes_nothing(decide) -> None:
@@ -229,7 +229,7 @@ def test_an_elastic_job_gets_what_is_idle_and_gives_it_back_before_anybody_is_st
     assert (told["x"]["verdict"], told["x"]["run"], told["x"]["evicted_for"]) == ("resize", True, "y")
     assert (told["x"]["replicas"], told["x"]["extra_replicas"]) == ([3], [2])
     assert told["r"]["verdict"] == "keep"
-    assert "gives extra replicas back for y of project b; extra replicas: 2" in decide(active).out
+    assert "returns extra replicas for y of project b; extra replicas: 2" in decide(active).out
 
 
 def test_the_replicas_of_a_decision_are_those_of_the_next_file(decide) -> None:
@@ -309,7 +309,7 @@ def test_jobs_larger_than_the_pool_are_left_out_and_told(run, quota, trace) -> N
     assert done.code == 0
     assert json.loads(done.out)["jobs_larger_than_pool"] == 1
     assert "jobs larger than the pool of 32 chips, and left out: 1" in done.err
-    assert "every job of the window asks for more" in run("simulate", "replay", quota, trace, *flags, "--load=100").err
+    assert "every job in the window needs more" in run("simulate", "replay", quota, trace, *flags, "--load=100").err
 
 
 def test_replicates_are_told_as_means_and_the_same_again_by_two_processes(run, quota, trace) -> None:

@@ -48,7 +48,7 @@ def test_without_anything_to_go_by_the_start_is_unknown_and_it_says_why(run, bas
     bastion.settle(4)
     bastion.submit("waiter", instance_type="tpu-v4-64")
     bastion.settle(2)
-    said = "nobody knows how long a job that has to end first takes"
+    said = "no duration estimate for a job ahead"
     assert f"estimated start: unknown: {said}" in run("why", "waiter").out
     told = eta(run, "waiter")
     assert (told["p10"], told["p50"], told["p90"], told["why"]) == (None, None, None, said)
@@ -85,7 +85,7 @@ def test_a_running_job_and_one_that_is_not_asked_about_have_no_estimate(run, bas
 def test_a_job_that_no_time_helps_gets_no_instant(run, bastion) -> None:
     bastion.submit("huge", instance_type="tpu-v4-128")
     bastion.settle(2)
-    assert "estimated start: unknown: it waits for something else (ExceedsPool)" in run("why", "huge").out
+    assert "estimated start: unknown: not waiting for capacity (ExceedsPool)" in run("why", "huge").out
 
 
 def test_a_quota_file_that_is_not_here_is_no_reason_to_fail(run, bastion) -> None:

@@ -40,7 +40,7 @@ def test_who_waits_for_a_slot_is_told_the_numbers_and_starts_when_so_many_of_its
     cluster.settle(5)
     reason = cluster.reason("hog-16")
     assert reason is not None
-    assert "user alice holds 16 slots of the bastion's own host, and 16 are free" in reason["message"]
+    assert "user alice is using 16 slots of the bastion's own host, and 16 are free" in reason["message"]
     assert reason["unblock"] == ("1 more slot of the bastion's own host becomes free or 1 job of user alice ends there")
     cluster.cancel("hog-03")
     cluster.hosts.scripts["hog-03"] = runs_for(1)

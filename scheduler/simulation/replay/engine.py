@@ -104,8 +104,7 @@ class Round(NamedTuple):
 class ReplayPolicy(Protocol):
     """Decides which jobs stop and start at a tick.
 
-    Attributes:
-        time_dependent: Whether the next tick may decide otherwise even if nothing arrives or ends.
+    `time_dependent`: whether the next tick may decide otherwise even if nothing arrives or ends.
     """
 
     @property
@@ -131,11 +130,7 @@ class Owed:
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a replay.
-
-    Attributes:
-        shares: Chips held by project, at instants `sample` apart within the window.
-    """
+    """The result of a replay; `shares`: chips held by project, at instants `sample` apart within the window."""
 
     window: Window
     jobs: list[ReplayJob]
@@ -150,8 +145,6 @@ class Outcome:
 
 
 class Replay:
-    """One run of one policy over one window."""
-
     def __init__(
         self,
         window: Window,
@@ -328,7 +321,6 @@ class Replay:
         self._dirty.clear()
 
     def _owe(self, project: str, now: float) -> None:
-        """Integrate the past and find the owed jobs again."""
         owed = self._outcome.owed[project]
         state = self._state
         self._integrate(project, now)

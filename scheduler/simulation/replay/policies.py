@@ -89,5 +89,4 @@ def private_window(window: Window) -> Window:
 
 
 def _part(chips: int, share: float) -> float:
-    """Infinite for a project without a share, so that it comes last."""
     return chips / share if share else float("inf")

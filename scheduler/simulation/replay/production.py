@@ -25,11 +25,7 @@ _JOB_FIELDS = frozenset(field.name for field in fields(Job))
 
 
 def only_type(policy: Policy) -> str:
-    """The single resource type, for a trace's chips.
-
-    Raises:
-        TraceError: the quota file has none, or several.
-    """
+    """The single resource type, for a trace's chips; raises TraceError if the quota file has none, or several."""
     resource_types = policy.resource_types
     if len(resource_types) != 1:
         raise TraceError(
@@ -59,10 +55,8 @@ def scaled(policy: Policy, resource_type: str, window: Window) -> tuple[Policy, 
 
 
 class Production:
-    """`schedule()` as a replay policy.
-
-    Attributes:
-        time_dependent: Whether any job waits: reservations, backoffs and deadlines pass with time alone.
+    """`schedule()` as a replay policy; `time_dependent` while any job waits, since reservations, backoffs and
+    deadlines pass.
     """
 
     def __init__(
@@ -134,7 +128,6 @@ class Production:
         self._promised = promised
 
     def _refresh(self, state: State, index: int) -> None:
-        """Take over what happened to a job since the last tick."""
         job = state.jobs[index]
         if job.end >= 0:
             del self._jobs[index]

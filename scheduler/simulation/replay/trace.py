@@ -122,11 +122,7 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
 
 
 def fitting(window: Window) -> Window:
-    """The window without jobs larger than the pool, which no policy could run. The pool stays as it is.
-
-    Raises:
-        TraceError: nothing is left.
-    """
+    """The window without jobs larger than the pool; raises TraceError if nothing is left. The pool stays as it is."""
     jobs = [job for job in window.jobs if job.chips <= window.pool]
     if not jobs:
         raise TraceError(f"every job in the window needs more than the pool's {window.pool} chips")
@@ -134,8 +130,5 @@ def fitting(window: Window) -> Window:
 
 
 def jittered(jobs: Iterable[TraceJob], seconds: float, draw: Callable[[], float]) -> list[TraceJob]:
-    """A copy in which every job arrives up to `seconds` earlier or later, to measure luck.
-
-    `draw` gives uniform numbers from 0 to 1.
-    """
+    """A copy in which every job arrives up to `seconds` earlier or later; `draw` gives uniform numbers from 0 to 1."""
     return [replace(job, submit=max(0.0, job.submit + (2.0 * draw() - 1.0) * seconds)) for job in jobs]

@@ -67,7 +67,6 @@ def spread(measurements: Sequence[Mapping[str, float]]) -> tuple[dict[str, float
 
 
 def unfinished(outcome: Outcome) -> list[ReplayJob]:
-    """The jobs that never ended."""
     return [job for job in outcome.jobs if job.end < 0]
 
 

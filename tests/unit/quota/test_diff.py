@@ -57,7 +57,7 @@ def reverse_project(change: ProjectChange) -> ProjectChange:
 def test_a_file_differs_in_nothing_from_itself(one: Policy) -> None:
     found = difference(one, one)
     assert not found
-    assert list(describe(found)) == ["nothing changes: both files mean the same"]
+    assert list(describe(found)) == ["no changes: both files have the same meaning"]
 
 
 @settings(max_examples=150)
@@ -100,7 +100,7 @@ def test_what_changes_is_told_and_equal_differences_in_equal_words(one: Policy, 
     for change in found.projects:
         assert any(line.startswith(f"  {change.project}") for line in told)
     for kind in (*found.types_added, *found.types_removed):
-        assert any(line.startswith(f"  {kind} is ") for line in told)
+        assert any(line.startswith(f"  resource type {kind} is ") for line in told)
 
 
 def test_weights_in_the_same_ratio_and_members_in_another_order_are_no_change() -> None:
@@ -114,11 +114,11 @@ def test_the_list_form_of_one_tier_is_no_change_and_a_second_tier_is_told() -> N
     assert not difference(one, Policy(tiers=({"v4": 64}, {}), weights=one.weights, members=one.members))
     more = Policy(tiers=({"v4": 32}, {"v4": 96}), weights=one.weights, members=one.members)
     assert words(one, more) == [
-        "The pool",
+        "Pool",
         "  tier 0: v4 64 -> 32 (-32)",
         "  tier 1: v4 0 -> 96 (+96)",
         "  all tiers: v4 64 -> 128 (+64)",
-        "The projects and what they are entitled to",
+        "Projects and entitlements",
         "  a: v4 64 -> 128 (+64)",
     ]
 
@@ -127,7 +127,7 @@ def test_the_words_name_shares_projects_and_members_and_begin_with_the_losers() 
     one = policy(a=1, b=1, old=2, members={"a": ("alice", "eve"), "b": ("bob",), "old": ("o",)})
     other = policy(a=2, b=1, new=1, members={"a": ("alice",), "b": ("bob", "carol"), "new": ("n",)})
     assert words(one, other) == [
-        "The projects and what they are entitled to",
+        "Projects and entitlements",
         "  old is removed: v4 32 -> 0 (-32)",
         "  a: v4 16 -> 32 (+16)",
         "    members removed: eve",
@@ -141,8 +141,8 @@ def test_the_words_name_shares_projects_and_members_and_begin_with_the_losers() 
 def test_a_type_of_no_units_is_still_a_new_type() -> None:
     one = policy(a=1)
     other = Policy(tiers=({"v4": 64, "v5p": 0},), weights=one.weights, members=one.members)
-    assert words(one, other) == ["The pool", "  v5p is a new resource type"]
-    assert words(other, one) == ["The pool", "  v5p is no longer a resource type"]
+    assert words(one, other) == ["Pool", "  resource type v5p is new"]
+    assert words(other, one) == ["Pool", "  resource type v5p is removed"]
 
 
 def test_of_many_projects_those_who_gain_are_counted_and_the_losers_shown() -> None:
@@ -164,11 +164,11 @@ def test_a_long_list_of_members_is_cut() -> None:
 
 def test_against_nothing_everything_is_new() -> None:
     assert words(NOTHING, policy(a=1, members={"a": ("alice",), "guest": ()})) == [
-        "The pool",
-        "  v4 is a new resource type",
+        "Pool",
+        "  resource type v4 is new",
         "  v4 0 -> 64 (+64)",
-        "The projects and what they are entitled to",
+        "Projects and entitlements",
         "  a is new: v4 0 -> 64 (+64)",
         "    members added: alice",
-        "  guest is new: it can only borrow",
+        "  guest is new: can only borrow",
     ]

@@ -144,10 +144,10 @@ def test_the_most_a_project_may_hold_follows_from_its_limit_and_from_what_the_ot
         ("lending_limit = { v4 = true }", "whole number"),
         ("user_weights = 2", "write a table, like user_weights = { alice = 2.0 }"),
         ("user_weights = { alice = 0 }", "from 0.001 to 1000"),
-        ("user_weights = { a.b = 1 }", "needs quotes"),
-        ('user_weights = { "" = 1 }', "has 0 characters"),
-        (f"user_weights = {{ {'u' * 129} = 1 }}", "has 129 characters"),
-        ("grace = 60", "grace in [TABLE] is not a rule; did you mean grace_seconds?"),
+        ("user_weights = { a.b = 1 }", "quote a user id with dots"),
+        ('user_weights = { "" = 1 }', "is 0 characters long"),
+        (f"user_weights = {{ {'u' * 129} = 1 }}", "is 129 characters long"),
+        ("grace = 60", "grace in [TABLE] is not a valid rule; did you mean grace_seconds?"),
         ("half_life_days = 7", "did you mean half_life_hours?"),
         ("max_runtime_hours = 7", "did you mean maximum_runtime_hours?"),
         ("borowing_limit = { v4 = 7 }", "did you mean borrowing_limit?"),
@@ -168,7 +168,7 @@ def test_a_limit_of_a_type_that_the_pool_lacks_limits_nothing_and_is_warned_of(t
     policy = load(f"[{table}]\nlending_limit = {{ v4 = 7, {kind} = 1 }}\n")
     assert dict(policy.rules("research").lending_limit) == {"v4": 7}
     (warning,) = policy.warnings
-    message = f"lending_limit in [{table}] has '{kind}', which total_resources lacks, so it limits nothing; {end}"
+    message = f"lending_limit in [{table}] has '{kind}', which is not in total_resources; it is ignored; {end}"
     assert (warning.line, warning.message) == (FIRST + 1, message)
 
 
@@ -176,8 +176,8 @@ def test_a_limit_of_a_type_that_the_pool_lacks_limits_nothing_and_is_warned_of(t
     ("rules", "line", "part"),
     [
         ("project_rules = 3\n", 1, "[project_rules] must be a table, not 3"),
-        ("[project_rules]\nresearch = true\n", FIRST + 1, "like [project_rules.research]"),
-        ('[project_rules."a b"]\nhold = true\n', FIRST, "the project id 'a b' is not allowed"),
+        ("[project_rules]\nresearch = true\n", FIRST + 1, "as a table [project_rules.research]"),
+        ('[project_rules."a b"]\nhold = true\n', FIRST, "'a b' is not a valid project id"),
         ("[project_rule]\nhold = true\n", FIRST, "did you mean [project_rules]?"),
     ],
 )
@@ -193,16 +193,16 @@ def test_a_wrong_table_is_told_with_its_line(rules: str, line: int, part: str) -
 @pytest.mark.parametrize(
     ("rules", "line", "part"),
     [
-        ("[project_rules]\ncolour = 3\n", 1, "'colour' in [project_rules] is not a rule that this version knows"),
-        ("[project_rules.research]\n\ncolour = 3\n", 2, "'colour' in [project_rules.research] is not a rule"),
+        ("[project_rules]\ncolour = 3\n", 1, "unknown rule 'colour' in [project_rules]"),
+        ("[project_rules.research]\n\ncolour = 3\n", 2, "unknown rule 'colour' in [project_rules.research]"),
         (
             "[project_rules.reserch]\nhold = true\n",
             0,
-            "'reserch', which is no project of this file; did you mean research",
+            "'reserch', which is not a project in this file; did you mean research",
         ),
-        ("[project_rules.gone]\nhold = true\n", 0, "'gone', which is no project of this file; delete them here"),
-        ("[project_rules.research.user_weights]\nalicia = 2\n", 1, "'alicia' has a weight in research and is none of"),
-        ("[project_rules]\n[project_rule]\n", 1, "[project_rule] is not a table of a quota file"),
+        ("[project_rules.gone]\nhold = true\n", 0, "'gone', which is not a project in this file; delete them"),
+        ("[project_rules.research.user_weights]\nalicia = 2\n", 1, "'alicia' has a weight in research but is not"),
+        ("[project_rules]\n[project_rule]\n", 1, "[project_rule] is not a valid table"),
     ],
 )
 def test_what_a_newer_version_may_know_or_nobody_uses_is_a_warning(rules: str, line: int, part: str) -> None:
@@ -245,13 +245,13 @@ Rules
   research
     minimum runtime 2.5 min
     maximum runtime 48 h
-    strict order inside (FIFO): yes
-    hold, nothing starts: yes
+    FIFO order: yes
+    on hold: yes
     borrows v5p: nothing
     lends v4: at most 20
     weight of user alice: 2
     weight of user intern-1: 0.5
-    borrows v4: all that is idle
+    borrows v4: all idle units
 """
     )
 
@@ -278,27 +278,27 @@ def test_a_change_of_the_rules_is_told_once_for_all_and_for_each_project_that_di
         "[project_rules]\ngrace_seconds = 60\n[project_rules.research]\ngrace_seconds = 90\n",
         "[project_rules]\ngrace_seconds = 30\n[project_rules.research]\ngrace_seconds = 90\nhold = true\n",
     ) == [
-        "The rules of all projects that do not have their own",
+        "Default project rules",
         "  grace 60 s -> 30 s",
-        "The projects and what they are entitled to",
+        "Projects and entitlements",
         "  research",
-        "    hold, nothing starts: no -> yes",
+        "    on hold: no -> yes",
     ]
 
 
 def test_limits_and_weights_are_told_with_what_their_absence_means() -> None:
     assert words(EVERYTHING, "") == [
-        "The rules of all projects that do not have their own",
+        "Default project rules",
         "  half-life of past usage 24 h -> 168 h",
         "  grace 30 s -> 60 s",
-        "  borrows v4: at most 10 -> all that is idle",
-        "The projects and what they are entitled to",
+        "  borrows v4: at most 10 -> all idle units",
+        "Projects and entitlements",
         "  research",
         "    minimum runtime 2.5 min -> 0 min",
         "    maximum runtime 48 h -> unlimited",
-        "    strict order inside (FIFO): yes -> no",
-        "    hold, nothing starts: yes -> no",
-        "    borrows v5p: nothing -> all that is idle",
+        "    FIFO order: yes -> no",
+        "    on hold: yes -> no",
+        "    borrows v5p: nothing -> all idle units",
         "    lends v4: at most 20 -> all",
         "    weight of user alice: 2 -> 1",
         "    weight of user intern-1: 0.5 -> 1",
@@ -328,7 +328,7 @@ def test_a_new_project_is_told_with_the_rules_in_which_it_differs_from_all_other
     assert told[-3:] == [
         "  research is new: v4 0 -> 60 (+60)",
         "    members added: alice, intern-.*",
-        "    hold, nothing starts: no -> yes",
+        "    on hold: no -> yes",
     ]
     removed = list(describe(difference(other, without)))
     assert "  research is removed: v4 60 -> 0 (-60)" in removed

@@ -35,7 +35,7 @@ def test_an_owner_gets_room_ordered_in_the_same_pass_and_starts_once_it_is_free(
     plan = pass_over(policy(), borrower, pending("x", "b", 32))
     assert verdicts(plan) == {"r": "evict", "x": "wait"}
     assert decision(plan, "r").evicted_for == "x"
-    assert "project a holds 64 v4 and is entitled to 32" in decision(plan, "r").message
+    assert "project a is using 64 v4 and its share is 32" in decision(plan, "r").message
     reason = decision(plan, "x").reason
     assert reason is not None
     assert (reason.code, reason.holders) == (ReasonCode.WAITING_FOR_PREEMPTED, ("r",))
@@ -172,7 +172,7 @@ def test_nothing_is_lent_to_a_project_whose_own_job_awaits_what_is_being_freed()
     reason = decision(plan, "y").reason
     assert reason is not None
     assert (reason.code, reason.holders) == (ReasonCode.BEHIND_HIGHER_PRIORITY, ("x",))
-    assert "x of its project comes first, and its room is being freed" in reason.message
+    assert "behind x of its project, for which capacity is being freed" in reason.message
     assert reason.unblock.startswith("x starts, or ")
     assert verdicts(pass_over(policy(), *jobs[:2], pending("y", "a", 16)))["y"] == "start"
 

@@ -62,7 +62,7 @@ def test_a_job_of_a_held_project_tells_that_its_limits_are_too_low_as_well() -> 
 def test_a_job_that_the_settings_hold_takes_no_room_and_stops_nobody() -> None:
     plan = pass_over(policy(), running("r", "b", 64), pending("x", "a", 8, hold="no zone has v4"))
     assert decision(plan, "r").verdict is Verdict.KEEP and plan.impossible == {"x"}
-    assert waits(plan, "x") == (ReasonCode.HELD, "no zone has v4", "an operator changes the settings of the daemon")
+    assert waits(plan, "x") == (ReasonCode.HELD, "no zone has v4", "an operator changes the daemon's settings")
     plan = pass_over(policy(), pending("x", "a", 65, hold="no zone has v4"), pending("y", "a", 64))
     assert started(plan) == {"y"}
     reason = decision(plan, "x").reason
@@ -72,7 +72,7 @@ def test_a_job_that_the_settings_hold_takes_no_room_and_stops_nobody() -> None:
 def test_who_is_held_by_more_than_the_settings_is_told_of_that_first() -> None:
     job = pending("x", "a", 8, hold="no zone has v4")
     assert "hold = true" in waits(pass_over(policy(a=ProjectRules(hold=True)), job), "x")[1]
-    assert "held by an operator" in waits(pass_over(policy(), job, held=True), "x")[1]
+    assert "an operator holds the pool" in waits(pass_over(policy(), job, held=True), "x")[1]
     reason = decision(pass_over(policy(), replace(job, demand={"v9": 1})), "x").reason
     assert reason is not None
     assert (reason.code, reason.also) == (ReasonCode.UNKNOWN_TYPE, (ReasonCode.HELD,))
@@ -96,7 +96,7 @@ def test_a_project_borrows_up_to_its_limit_and_the_next_job_says_what_is_missing
     reason = decision(plan, "x5").reason
     assert reason is not None
     assert reason.code is ReasonCode.WAITING_FOR_PROJECT_SHARE
-    assert "project a may hold 40 v4 (its 32 and a borrowing_limit of 8) and holds 40" in reason.message
+    assert "project a can use at most 40 v4 (share 32, borrowing_limit 8) and is using 40" in reason.message
     assert (dict(reason.missing), dict(reason.over_limit)) == ({}, {"v4": 8})
     assert reason.holders == ("x0", "x1", "x2", "x3", "x4")
     raised = policy(a=ProjectRules(borrowing_limit={"v4": 16}))
@@ -114,7 +114,7 @@ def test_a_job_that_no_limit_ever_lets_run_says_so_and_names_the_limit_it_needs(
     plan = pass_over(policy(a=ProjectRules(borrowing_limit={"v4": 8})), pending("x", "a", 41))
     code, message, unblock = waits(plan, "x")
     assert code is ReasonCode.EXCEEDS_PROJECT_MAX
-    assert "needs 41 v4, and project a never holds more than 40: its share of 32 and a borrowing_limit of 8" in message
+    assert "needs 41 v4; project a can use at most 40: its share of 32 and a borrowing_limit of 8" in message
     assert unblock == "an admin raises the borrowing_limit of project a for v4 to 9, or the job asks for less"
     assert plan.projects["a"].demand == {}
 
@@ -150,7 +150,7 @@ def test_a_higher_priority_takes_the_place_of_a_lower_one_where_its_projects_lim
         "lower": "evict",
         "urgent": "start",
     }
-    assert decision(plan, "urgent").message.startswith("takes the place of jobs of a lower priority")
+    assert decision(plan, "urgent").message.startswith("replaces lower-priority jobs of its project")
 
 
 def test_a_job_for_which_too_few_would_go_does_not_keep_a_smaller_one_from_its_place() -> None:
@@ -202,7 +202,7 @@ def test_what_a_project_does_not_lend_stays_free_for_it() -> None:
     reason = decision(plan, "x5").reason
     assert reason is not None
     assert reason.code is ReasonCode.WAITING_FOR_PROJECT_SHARE
-    assert "24 of them for other projects, which do not lend them (lending_limit)" in reason.message
+    assert "24 of them not lent by other projects (lending_limit)" in reason.message
     assert reason.missing == {"v4": 8}
     owner = pass_over(quota, running("r", "b", 40), pending("x", "a", 24))
     assert started(owner) == {"x"}
@@ -219,7 +219,7 @@ def test_a_job_larger_than_what_others_lend_says_so() -> None:
     plan = pass_over(policy(a=ProjectRules(lending_limit={"v4": 8})), pending("x", "b", 48))
     code, message, unblock = waits(plan, "x")
     assert code is ReasonCode.EXCEEDS_PROJECT_MAX
-    assert "project b never holds more than 40: its share of 32 and what other projects lend of their 32" in message
+    assert "project b can use at most 40: its share of 32 and what other projects lend of their 32" in message
     assert unblock == "an admin raises the lending_limit of other projects for v4 by 8, or the job asks for less"
 
 
@@ -255,7 +255,7 @@ def test_where_nobody_passes_the_jobs_behind_name_the_one_in_front(fifo: bool) -
         reason = decision(plan, name).reason
         assert reason is not None
         assert (reason.code, reason.holders) == (ReasonCode.BEHIND_HIGHER_PRIORITY, ("front",))
-        assert "nobody passes the job in front (fifo)" in reason.message
+        assert "starts its jobs in order (fifo)" in reason.message
     # So much is missing that the one in front starts as well.
     small = decision(plan, "small").reason
     assert small is not None
@@ -372,7 +372,7 @@ def test_a_forecast_tells_whom_new_rules_stop_and_bar() -> None:
     )
     effect = effect_of(Snapshot(policy=policy(), jobs=jobs, check_membership=False), after, NOW)
     assert [(stop.job.name, stop.claimant) for stop in effect.stopped] == [("old", "")]
-    assert "maximum runtime of project a, 2 h" in effect.stopped[0].message
+    assert "maximum runtime of project a is 2 h" in effect.stopped[0].message
     assert [bar.job.name for bar in effect.barred_waiting] == ["x"]
     held = effect_of(
         Snapshot(policy=policy(), jobs=jobs, check_membership=False), policy(b=ProjectRules(hold=True)), NOW

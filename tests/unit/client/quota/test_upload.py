@@ -69,7 +69,7 @@ def test_a_share_that_an_owner_waits_for_stops_the_borrower_and_says_for_whom() 
     effect = effect_of(Snapshot(policy=policy(), jobs=jobs), policy(a=1, b=1), NOW)
     (stopped,) = effect.stopped
     assert (stopped.job.name, stopped.claimant) == ("a-2", "b-1")
-    assert "holds 64 v4 and is entitled to 32" in stopped.message
+    assert "is using 64 v4 and its share is 32" in stopped.message
     assert effect.borrowing == ()  # what stays is within its share
 
 
@@ -93,7 +93,7 @@ def test_a_pool_below_what_is_in_use_stops_nothing_and_is_told() -> None:
     effect = effect_of(Snapshot(policy=policy(), jobs=jobs), policy(32), NOW)
     assert effect.stopped == ()
     assert [(pool.resource_type, pool.used, pool.total) for pool in effect.overfull] == [("v4", 64, 32)]
-    assert [bar.message for bar in effect.barred_running] == ["asks for more than the whole pool: 64 v4 of 32"]
+    assert [bar.message for bar in effect.barred_running] == ["needs more than the whole pool: 64 v4 of 32"]
 
 
 def test_jobs_that_lose_their_project_or_their_type_go_on_and_cannot_start_again() -> None:
@@ -105,7 +105,7 @@ def test_jobs_that_lose_their_project_or_their_type_go_on_and_cannot_start_again
     without_b = Policy(tiers=({"v4": 64},), weights={"a": {"v4": 1.0}}, members={"a": ("alice",)})
     effect = effect_of(Snapshot(policy=policy(), jobs=jobs), without_b, NOW)
     assert [(bar.job.name, bar.message) for bar in effect.barred_waiting] == [
-        ("b-1", "the quota file has no project b; bob belongs to no project")
+        ("b-1", "the quota file has no project b; bob is a member of no project")
     ]
     assert effect.barred_running == ()
     other_type = Policy(tiers=({"v5p": 64},), weights={"a": {"v5p": 1.0}}, members={"a": ("alice",)})

@@ -48,7 +48,7 @@ def test_a_resting_job_leaves_an_idle_pool_alone_and_says_until_when() -> None:
     plan = pass_over(policy(), pending("x", "a", 64, **VAIN))
     reason = decision(plan, "x").reason
     assert reason is not None and reason.code is ReasonCode.BACKOFF
-    assert "stopped 2 times in a row before any of its work was saved" in reason.message
+    assert "evicted 2 times in a row before it saved any work" in reason.message
     assert "1970-01-12T14:46:40Z" in reason.message and "1970-01-12T14:46:40Z" in reason.unblock
     later = pass_over(policy(), pending("x", "a", 64, **{**VAIN, "evicted_at": NOW - 2 * HOUR}))
     assert verdicts(later) == {"x": "start"}

@@ -75,12 +75,12 @@ def test_replicas_on_their_way_are_told_to_who_counts_on_them() -> None:
     reason = on(pass_over(policy(), leaving, running("o", "b", 16), waiting("x", "b", 8)), "x").reason
     assert reason is not None
     assert (reason.code, reason.holders) == (ReasonCode.WAITING_FOR_POOL, ("r",))
-    assert reason.message.startswith("what it needs is being freed by extra replicas of 1 job; ")
+    assert reason.message.startswith("the capacity it needs is being freed by extra replicas of 1 job; ")
     assert reason.unblock == "extra replicas of r are gone, or 8 more v4 become free"
     stopping = running("s", "b", 8, status=JobStatus.STOPPING)
     reason = on(pass_over(policy(), leaving, running("o", "b", 8), stopping, waiting("x", "b", 16)), "x").reason
     assert reason is not None
-    assert reason.message.startswith("what it needs is being freed by 1 job and extra replicas of 1 job; ")
+    assert reason.message.startswith("the capacity it needs is being freed by 1 job and extra replicas of 1 job; ")
     assert reason.unblock.startswith("s is gone and extra replicas of r are gone, or ")
 
 
@@ -146,7 +146,9 @@ def test_an_owner_takes_extra_replicas_back_before_anybody_is_stopped() -> None:
     reason = on(plan, "y").reason
     assert reason is not None and reason.code is ReasonCode.WAITING_FOR_PREEMPTED
     assert reason.holders == ("x",)
-    assert reason.message.startswith("room is made for it by taking extra replicas back from 1 job; needs 12 v4")
+    assert reason.message.startswith(
+        "capacity is being freed for it by taking back extra replicas of 1 job; needs 12 v4"
+    )
     assert reason.unblock == "extra replicas of x are gone"
 
 
@@ -158,7 +160,7 @@ def test_replicas_and_borrowers_go_together_where_replicas_are_too_few() -> None
     reason = on(plan, "y").reason
     assert reason is not None and reason.unblock == "r is gone and extra replicas of x are gone"
     assert reason.message.startswith(
-        "room is made for it by stopping 1 job and by taking extra replicas back from 1 job"
+        "capacity is being freed for it by stopping 1 job and by taking back extra replicas of 1 job"
     )
 
 

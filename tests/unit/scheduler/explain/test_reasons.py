@@ -31,9 +31,9 @@ def test_a_user_outside_the_project_is_told_where_it_belongs() -> None:
     for name in ("x", "y", "z"):
         assert code(plan, name) is ReasonCode.NOT_MEMBER
     reasons = {name: decision(plan, name).reason for name in ("x", "y", "z")}
-    assert reasons["x"] is not None and reasons["x"].message.endswith("u belongs to a")
+    assert reasons["x"] is not None and reasons["x"].message.endswith("u is a member of a")
     assert reasons["y"] is not None and "the quota file has no project nowhere" in reasons["y"].message
-    assert reasons["z"] is not None and reasons["z"].message.endswith("w belongs to no project")
+    assert reasons["z"] is not None and reasons["z"].message.endswith("w is a member of no project")
     assert reasons["x"].unblock == "an admin adds u to b in the quota file, or the job is submitted under a"
     assert reasons["y"].unblock == (
         "an admin adds project nowhere to the quota file, with u among its members, or the job is submitted under a"
@@ -48,7 +48,7 @@ def test_a_job_that_waits_for_a_slot_and_for_units_is_told_of_both() -> None:
     plan = pass_over(policy(), *jobs, pending("x", "a", 8, on_bastion=True), bastion_slots=1)
     reason = decision(plan, "x").reason
     assert reason is not None and reason.code is ReasonCode.WAITING_FOR_PROJECT_SHARE
-    assert "needs 8 v4" in reason.message and "the bastion's own host runs as many jobs as it may" in reason.message
+    assert "needs 8 v4" in reason.message and "all slots of the bastion's own host are in use" in reason.message
     assert (reason.holders, reason.missing) == (("r", "s"), {"v4": 8})
     assert reason.unblock == (
         "2 more slots of the bastion's own host become free or 1 job of user u ends there, and either jobs of "
@@ -103,7 +103,7 @@ def test_a_job_is_not_started_before_its_backoff_is_over(stockout: bool, expecte
 def test_a_backoff_beyond_the_calendar_is_said_to_be_one() -> None:
     reason = decision(pass_over(policy(), pending("x", "a", 32, not_before=1e18)), "x").reason
     assert reason is not None
-    assert reason.unblock == "the clock reaches a time beyond the calendar"
+    assert reason.unblock == "the backoff ends at a time beyond the calendar"
 
 
 def test_a_backoff_is_no_headline_while_something_else_is_missing_too() -> None:
@@ -119,7 +119,7 @@ def test_reasons_carry_their_arithmetic_and_since_when() -> None:
     reason = decision(pass_over(quota, *jobs), "x").reason
     assert reason is not None
     assert reason.code is ReasonCode.WAITING_FOR_PROJECT_SHARE
-    assert reason.message == "needs 32 v4: project a holds 48 of its 64, 16 of 512 are free"
+    assert reason.message == "needs 32 v4; project a is using 48 and its share is 64; 16 of 512 are free"
     assert reason.missing == {"v4": 16}
     assert reason.holders == ("r",)
     assert reason.since == 7.0
@@ -136,9 +136,7 @@ def test_what_is_missing_counts_whom_so_much_more_would_start_first(units: int, 
     reason = decision(pass_over(quota, *jobs, pending("y", "c", units, queued_at=NOW - 60)), "y").reason
     assert reason is not None
     assert reason.missing == {"v4": missing}
-    assert (
-        "0 of them" not in reason.message and "8 of them reserved for jobs whose room is being made" in reason.message
-    )
+    assert "0 of them" not in reason.message and "8 of them reserved for jobs that start soon" in reason.message
 
 
 @pytest.mark.parametrize(("count", "told"), [(1, ""), (10, ""), (11, " and 1 other"), (12, " and 2 others")])
@@ -159,14 +157,14 @@ def test_a_single_unit_that_is_kept_for_somebody_is_told() -> None:
     reason = decision(pass_over(quota, *own, pending("x", "c", 2, queued_at=NOW - 60)), "x").reason
     assert reason is not None
     assert reason.message == (
-        "needs 2 v4: project c holds 0 of its 0, 2 of 64 are free, 1 of them for other projects, which do not lend "
-        "them (lending_limit)"
+        "needs 2 v4; project c is using 0 and its share is 0; 2 of 64 are free, 1 of them not lent "
+        "by other projects (lending_limit)"
     )
     assert reason.missing == {"v4": 1}
     claim = [stopping("v", "a", 31, evicted_for="y"), pending("y", "a", 32, promised=True, queued_at=NOW - 60)]
     reason = decision(pass_over(policy(), *claim, own[1], pending("x", "b", 2, queued_at=NOW - 60)), "x").reason
     assert reason is not None
-    assert "2 of 64 are free, 1 of them reserved for jobs whose room is being made" in reason.message
+    assert "2 of 64 are free, 1 of them reserved for jobs that start soon" in reason.message
 
 
 def test_types_are_told_in_the_order_of_their_names() -> None:
@@ -175,8 +173,8 @@ def test_types_are_told_in_the_order_of_their_names() -> None:
     reason = decision(pass_over(quota, full, pending("x", "a", {"v5e": 1, "v4": 2}, queued_at=NOW - 60)), "x").reason
     assert reason is not None
     assert reason.message == (
-        "needs 2 v4: project a holds 64 of its 32, 0 of 64 are free; "
-        "needs 1 v5e: project a holds 64 of its 32, 0 of 64 are free"
+        "needs 2 v4; project a is using 64 and its share is 32; 0 of 64 are free; "
+        "needs 1 v5e; project a is using 64 and its share is 32; 0 of 64 are free"
     )
     assert reason.unblock == "jobs of project a end, or 2 more v4 and 1 more v5e become free"
 

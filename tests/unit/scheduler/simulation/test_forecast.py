@@ -108,7 +108,7 @@ def test_an_evicted_job_does_what_it_had_done_again() -> None:
 def test_nobody_knows_when_a_job_starts_that_waits_for_one_of_unknown_duration() -> None:
     eta = tell([job("r", 16, running_for=HOUR), job("w", 16)], "w")["w"]
     assert (eta.p10, eta.p50, eta.p90, eta.unknown) == (None, None, None, 1)
-    assert "nobody knows how long a job that has to end first takes" in eta.why
+    assert "no duration estimate for a job ahead" in eta.why
 
 
 def test_a_job_of_unknown_duration_that_is_not_in_the_way_hides_nothing() -> None:
@@ -118,7 +118,7 @@ def test_a_job_of_unknown_duration_that_is_not_in_the_way_hides_nothing() -> Non
 
 
 def test_a_job_that_waits_for_something_else_than_capacity_gets_no_instant() -> None:
-    assert tell([job("w", 8)], "w", held=True)["w"].why == "it waits for something else (Held)"
+    assert tell([job("w", 8)], "w", held=True)["w"].why == "not waiting for capacity (Held)"
     assert "ExceedsPool" in tell([job("w", 17)], "w")["w"].why
     assert "Stockout" in tell([job("w", 8, not_before=NOW + 60, stockout=True)], "w")["w"].why
 
@@ -155,7 +155,7 @@ def test_more_decisions_than_allowed_are_not_made() -> None:
         eta = tell(jobs, "w", declared=declared, decisions_max=allowed)["w"]
         assert eta.p50 is None
         assert eta.draws < DRAWS_MIN
-        assert eta.why == f"it would take more than {allowed} steps to tell"
+        assert eta.why == f"the forecast needs more than {allowed} steps"
 
 
 def test_behind_too_many_jobs_nobody_can_tell() -> None:

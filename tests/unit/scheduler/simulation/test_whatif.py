@@ -114,7 +114,7 @@ def test_jobs_of_who_is_no_member_any_more_never_start_and_say_why() -> None:
     found = told(jobs, policy(1, 1), after)
     assert found.before.never == ()
     ((job, why),) = found.after.never
-    assert (job.name, why) == ("b-1", "user bob is not a member of project b; bob belongs to no project")
+    assert (job.name, why) == ("b-1", "user bob is not a member of project b; bob is a member of no project")
     assert (found.after.projects["b"].never, found.after.projects["b"].wait_mean) == (1, None)
     assert found.after.projects["a"].never == 0
 

@@ -264,9 +264,9 @@ def test_a_trace_is_read_by_the_names_of_its_columns() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (("j1,a,,5,60,8", "j1,a,,5,60,8"), "line 3 of the trace: the job_id 'j1' occurs twice"),
+        (("j1,a,,5,60,8", "j1,a,,5,60,8"), "line 3 of the trace: duplicate job_id 'j1'"),
         (("j1,a,,5,60",), "line 2 of the trace has too few columns"),
-        (("j1,a,,5,4e8,1",), "a duration above 0 and of ten years at most"),
+        (("j1,a,,5,4e8,1",), "duration_s above 0 and at most ten years"),
         (("j1,a,,five,60,8",), "line 2 of the trace: could not convert"),
         (("j1,a,,-1,60,8",), "line 2 of the trace: a job needs"),
         (("j1,a,,1,0,8",), "line 2 of the trace: a job needs"),
@@ -307,13 +307,13 @@ def test_a_window_holds_what_is_submitted_in_it_and_what_would_still_run() -> No
     # Demanded in the window: 4 * 0.5 + 2 * 1.5 + 4 * 1 = 9 chip-days of its 2 days.
     assert cut.pool == 9
     assert cut.entitlements == {"a": 4, "b": 4}
-    with pytest.raises(TraceError, match="no job of a project with a share falls into days 5 to 6"):
+    with pytest.raises(TraceError, match="no job of a project with a share in days 5 to 6"):
         trace.cut(jobs, SHARES, start_day=5, days=1, load=1)
 
 
 def test_jobs_larger_than_the_pool_are_left_out() -> None:
     assert [one.name for one in trace.fitting(window(job("a1", 0, 1, 5), job("a2", 0, 1, 4))).jobs] == ["a2"]
-    with pytest.raises(TraceError, match="every job of the window asks for more than the pool, which has 4 chips"):
+    with pytest.raises(TraceError, match="every job in the window needs more than the pool's 4 chips"):
         trace.fitting(window(job("a1", 0, 1, 5)))
 
 

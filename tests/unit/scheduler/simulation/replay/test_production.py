@@ -181,9 +181,9 @@ def test_the_scheduler_is_told_of_checkpoints_and_evictions() -> None:
 
 def test_only_one_resource_type_can_be_replayed() -> None:
     assert only_type(QUOTA) == "v4"
-    with pytest.raises(TraceError, match="has 0 resource types; replay"):
+    with pytest.raises(TraceError, match="has 0 resource types; use"):
         only_type(Policy(tiers=(), weights={}, members={}))
-    with pytest.raises(TraceError, match="has 2 resource types: v4, v5e; replay"):
+    with pytest.raises(TraceError, match="has 2 resource types: v4, v5e; use"):
         only_type(Policy(tiers=({"v4": 1, "v5e": 1},), weights={}, members={}))
 
 
