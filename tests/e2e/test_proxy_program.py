@@ -49,7 +49,7 @@ def proxy(tmp_path: Path, *words: str, **variables: str) -> subprocess.Completed
         ({"GCP_KMS_BUCKET_KEY_MAPPING": ""}, "GCP_KMS_BUCKET_KEY_MAPPING is not set"),
         ({"GCP_KMS_BUCKET_KEY_MAPPING": "vault"}, "is not BUCKET[/PREFIX]:KEY"),
         ({"GCP_KMS_BUCKET_KEY_MAPPING": f"vault:{KEY}2"}, "has no key"),
-        ({"GCS_PROXY_KEYRING": "/nowhere/ring"}, "there is no keyring /nowhere/ring"),
+        ({"GCS_PROXY_KEYRING": "/nowhere/ring"}, "keyring /nowhere/ring does not exist"),
         ({"GCS_PROXY_DISABLE_ENCRYPTION": "maybe"}, "write true or false"),
     ],
     ids=["no mapping", "no key", "unknown key", "no keyring", "no switch"],
