@@ -106,9 +106,9 @@ def test_rewrapping_names_what_cannot_be_opened_and_goes_on(tmp_path: Path) -> N
     ("variables", "said"),
     [
         ({}, "https_proxy is not set"),
-        ({"https_proxy": "nonsense"}, "write http://HOST:PORT"),
+        ({"https_proxy": "nonsense"}, "use http://HOST:PORT"),
         ({"https_proxy": "http://127.0.0.1:1"}, "nothing answers on 127.0.0.1:1"),
-        ({"no_proxy": "googleapis.com"}, "past the proxy; take that out"),
+        ({"no_proxy": "googleapis.com"}, "bypasses the proxy; remove it"),
         ({"SSL_CERT_FILE": "/nowhere"}, "it cannot be read as certificates"),
         ({"GCS_PROXY_KEYRING": "/nowhere"}, f"{KEY} cannot be used"),
     ],
