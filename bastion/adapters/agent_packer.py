@@ -80,7 +80,7 @@ def pack(
             assert member is not None  # written by `_archive`
             manifest = Manifest.read(member.read())
     except (OSError, tarfile.TarError, KeyError, ValueError) as error:
-        raise AgentNotPacked(f"the agent for the nodes cannot be packed: {error}") from error
+        raise AgentNotPacked(f"cannot pack the agent for the nodes: {error}") from error
     return PackedAgent(sha256=hashlib.sha256(archive).hexdigest(), archive=archive, manifest=manifest)
 
 
@@ -94,7 +94,7 @@ def native_packages(needs: Sequence[str] = NEEDS, extras: Sequence[str] = EXTRAS
             if not any(tag.endswith("-none-any") for tag in package.tags())
         )
     except (OSError, ValueError) as error:
-        raise AgentNotPacked(f"the agent for the nodes cannot be packed: {error}") from error
+        raise AgentNotPacked(f"cannot pack the agent for the nodes: {error}") from error
 
 
 def _keep(path: Path, archive: bytes) -> None:

@@ -142,7 +142,7 @@ class BastionHostProvisioner:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = self._directory / request.ref.name
         if folder.exists():
-            raise SliceExists(f"{request.ref.name} exists already on the bastion's host")
+            raise SliceExists(f"{request.ref.name} already exists on the bastion's host")
         running = sum(1 for path in self._directory.iterdir() if not path.name.startswith("."))
         if running >= self._max_gangs:
             raise Stockout(f"{running} commands run on the bastion host; the maximum is {self._max_gangs}")
@@ -169,7 +169,7 @@ class BastionHostProvisioner:
         except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
             if folder.exists():
-                raise SliceExists(f"{request.ref.name} exists already on the bastion's host") from error
+                raise SliceExists(f"{request.ref.name} already exists on the bastion's host") from error
             raise
         try:
             self._start(gang, folder)
@@ -240,7 +240,7 @@ class BastionHostProvisioner:
         creator = ProcessId.parse(gang.creator)
         if creator is not None and creator.alive:
             return GangState.CREATING, ""
-        return GangState.LOST, "the daemon died before it had started the agent"
+        return GangState.LOST, "the daemon died before it started the agent"
 
     def _end_in_background(self, gang: _Gang) -> None:
         with self._lock:
@@ -309,7 +309,7 @@ class BastionHostProvisioner:
             text = (folder / "agent.log").read_bytes()[-_LAST_OUTPUT_BYTES:].decode("utf-8", "replace").strip()
         except OSError:
             return ""
-        return f"; its last words: {text.splitlines()[-1]}" if text else ""
+        return f"; its last output: {text.splitlines()[-1]}" if text else ""
 
 
 def _remove_all(folders: Sequence[Path]) -> None:

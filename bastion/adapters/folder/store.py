@@ -222,7 +222,7 @@ class DirectoryStore:
         try:
             folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise StoreError(f"{self._path} cannot be a bucket: a file is in the way; give a folder") from error
+            raise StoreError(f"{self._path} is a file, so it cannot be a bucket; use a folder") from error
         except OSError as error:
             raise files.explain(
                 error, doing="creating", path=self._path, needs="write permission on the folder above it"
@@ -262,7 +262,7 @@ class DirectoryStore:
                 f"the bucket's folder {self._path} is gone; mount or restore it, then try again"
             ) from error
         except NotADirectoryError as error:
-            raise StoreError(f"{self._path} is not a folder, so it cannot be a bucket; give a folder") from error
+            raise StoreError(f"{self._path} is not a folder, so it cannot be a bucket; use a folder") from error
         except OSError as error:
             raise files.explain(
                 error, doing="opening", path=self._path, needs="read and search permission on it"
@@ -281,7 +281,7 @@ class DirectoryStore:
             if error.errno not in files.BARRED:
                 raise
             raise StoreError(
-                f"{self._path}/{HIDDEN_FOLDER} is not a folder; move it away, the bucket needs that name"
+                f"{self._path}/{HIDDEN_FOLDER} is not a folder; move it away: the bucket needs this name"
             ) from error
         try:
             yield objects

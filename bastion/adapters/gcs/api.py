@@ -113,7 +113,7 @@ class BucketApi:
                 check_read_size(self.shown(key), received - skipped, max_bytes)
                 pieces.append(piece)
                 if limit.exceeded(received):
-                    raise Transient(f"only {received} bytes came in time", doubtful=False)
+                    raise Transient(f"only {received} bytes arrived in time", doubtful=False)
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return self._stored(key, start, data, response, doing, limit)
 
@@ -199,7 +199,7 @@ class BucketApi:
         whole = response.status_code != requests.codes.partial_content
         declared = _CRC32C.search(headers.get("x-goog-hash", ""))
         if whole and declared is not None and declared.group(1) != _crc32c(data):
-            raise Transient("the bytes were damaged on their way: their CRC32C is another one", doubtful=False)
+            raise Transient("the bytes were damaged in transit: the CRC32C differs", doubtful=False)
         size = len(data)
         if not whole:
             total = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))

@@ -37,7 +37,7 @@ def shared_client() -> Client:
 @functools.lru_cache(maxsize=16)
 def _client(emulator: str, _process: int) -> Client:
     if emulator and not emulator.startswith(("http://", "https://")):
-        raise StoreError(f"STORAGE_EMULATOR_HOST is {emulator!r}; write a whole URL, like http://localhost:4443")
+        raise StoreError(f"STORAGE_EMULATOR_HOST is {emulator!r}; use a full URL such as http://localhost:4443")
     who = ClientInfo(user_agent=f"bastion/{bastion.__version__}")  # type: ignore[no-untyped-call]
     try:
         # No call needs a project, and detecting one may fail. The library appends `/storage/v1` to the URL, so it must

@@ -113,7 +113,7 @@ def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exceptio
         refused = status == 429 or reason in _TOO_OFTEN
         return Transient(f"{status} {_short(said)}".rstrip(), doubtful=not refused)
     if status == 400 and "crc32c" in said.lower():
-        return Transient(f"the bytes were damaged on their way: {_short(said)}", doubtful=False)
+        return Transient(f"the bytes were damaged in transit: {_short(said)}", doubtful=False)
     if status in (401, 403):
         return AccessDenied(_denied(said, bucket, doing))
     return StoreError(f"{doing}: the service refused it with {status}: {_short(said)}")
@@ -138,7 +138,7 @@ def _of_credentials(failure: GoogleAuthError, bucket: str, doing: str) -> Except
         isinstance(failure, RefreshError) and isinstance(failure.__cause__ or failure.__context__, TransportError)
     )
     if failure.retryable or unreachable:
-        return Transient(f"no access token could be had ({_short(str(failure))}); {LOG_IN}", doubtful=False)
+        return Transient(f"cannot get an access token ({_short(str(failure))}); {LOG_IN}", doubtful=False)
     return AccessDenied(f"{doing}: the credentials for gs://{bucket} do not work ({_short(str(failure))}); {LOG_IN}")
 
 

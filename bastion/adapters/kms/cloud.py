@@ -98,7 +98,7 @@ class CloudKms:
 def _check_sums(key: str, match: bool) -> None:
     if not match:
         raise KmsUnavailable(
-            f"what went to Cloud KMS for {key}, or came from it, was changed on the way: its checksum does not match; "
+            f"what went to Cloud KMS for {key}, or came from it, was changed in transit: its checksum does not match; "
             "try again"
         )
 
@@ -141,4 +141,4 @@ def _translated(what: str) -> Iterator[None]:
             "this, or the key's version is disabled or destroyed: enable it"
         ) from error
     except GoogleAuthError as error:
-        raise KmsUnavailable(f"{what}: no access token could be had: {error}; try again") from error
+        raise KmsUnavailable(f"{what}: cannot get an access token: {error}; try again") from error

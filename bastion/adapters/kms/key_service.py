@@ -22,7 +22,7 @@ def open_kms(keyring: Path | None) -> Kms:
         from bastion.adapters.kms import cloud
     except ImportError as error:
         raise Refused(
-            f"the keys lie in Cloud KMS, and its client is not installed ({error}); run: pip install 'bastion[kms]'. "
+            f"the keys are in Cloud KMS, but its client is not installed ({error}); run: pip install 'bastion[kms]'. "
             "If they lie in a file, set GCS_PROXY_KEYRING"
         ) from error
     return cloud.connect()

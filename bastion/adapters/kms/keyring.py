@@ -34,7 +34,7 @@ _FILE_MAX_BYTES = 4 * 1024 * 1024
 def _holding(rule: Callable[[str], bool]) -> Callable[[str], str]:
     def check(text: str) -> str:
         if not rule(text):
-            raise ValueError("it is not spelt right")
+            raise ValueError("it is not valid")
         return text
 
     return check
@@ -158,9 +158,9 @@ def _read(path: Path) -> _Keyring:
     try:
         data = _content(path)
     except FileNotFoundError as error:
-        raise KmsRefused(f"there is no keyring {path}; `bastion proxy keyring create` makes one") from error
+        raise KmsRefused(f"keyring {path} does not exist; `bastion proxy keyring create` makes one") from error
     except PermissionError as error:
-        raise KmsRefused(f"the keyring {path} may not be read by this user; run as its owner") from error
+        raise KmsRefused(f"the keyring {path} is not readable by this user; run as its owner") from error
     except OSError as error:
         raise KmsUnavailable(f"the keyring {path} cannot be read: {error.strerror}") from error
     problem = ""
@@ -176,7 +176,7 @@ def _read(path: Path) -> _Keyring:
             return keyring
         problem = f"{lost[0]} has no version of the number that it calls primary"
     # Outside of the handler: the error with the file's content must not be chained.
-    raise KmsRefused(f"{path} is not a whole keyring ({problem}); bring back a copy of it")
+    raise KmsRefused(f"{path} is not a valid keyring ({problem}); restore a copy of it")
 
 
 def _content(path: Path) -> bytes:

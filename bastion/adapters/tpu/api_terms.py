@@ -81,7 +81,7 @@ def queued_message(state: tpu_v2.QueuedResourceState) -> str:
     if queued_state(state.state) is not GangState.LOST:
         return ""
     by_user = state.state_initiator == tpu_v2.QueuedResourceState.StateInitiator.USER
-    why = "its nodes were deleted by a user" if by_user else "it was pre-empted, or its hosts had a maintenance"
+    why = "its nodes were deleted by a user" if by_user else "it was preempted, or its hosts had maintenance"
     return f"the queued resource is {_Queued(state.state).name}: {why}"
 
 
@@ -119,7 +119,7 @@ def creation_failure(code: int, message: str) -> ProvisionerError:
         case 3 | 9 if "expired" in message.lower():
             return Stockout(text)  # a queued resource's wait timed out
         case 3 if "PREEMPTED" in message:
-            return ProvisionerError(f"pre-empted while it was being created: {text}")
+            return ProvisionerError(f"preempted while it was being created: {text}")
         case 6:
             return SliceExists(text)
         case 3 | 7 | 9:

@@ -98,7 +98,7 @@ def translated(settings: CloudTpuSettings, zone: str, what: str) -> Iterator[Non
         raise SliceExists(f"{what}: {error.message}") from error
     except (exceptions.Forbidden, exceptions.Unauthorized) as error:
         causes = (
-            "its token was refused: the emulator was started anew with another state folder"
+            "its token was refused: the emulator was restarted with another state folder"
             if settings.endpoint
             else f"either the daemon's identity lacks a permission (roles/tpu.admin has them all), or the zone "
             f"{zone} is not open to the project {settings.project}"
@@ -114,7 +114,7 @@ def translated(settings: CloudTpuSettings, zone: str, what: str) -> Iterator[Non
     except exceptions.GoogleAPICallError as error:
         raise ProvisionerRefused(f"{what} was refused by {settings.service}: {error.message}") from error
     except GoogleAuthError as error:
-        raise ProvisionerUnavailable(f"{what}: no access token could be had: {error}") from error
+        raise ProvisionerUnavailable(f"{what}: cannot get an access token: {error}") from error
 
 
 def read(settings: CloudTpuSettings, zone: str, what: str, call: Callable[[], _T]) -> _T:

@@ -50,7 +50,7 @@ class InternalErrors:
     def failure(self, name: str, code: int, message: str) -> ProvisionerError:
         """Why that creation failed, from its google.rpc.Code and message."""
         if code == _INTERNAL and self._are_too_many(name):
-            return ProvisionerError(f"{message} (code {code}), again and again: this is no stock-out")
+            return ProvisionerError(f"{message} (code {code}), repeatedly: this is not a stockout")
         return creation_failure(code, message)
 
     def _are_too_many(self, name: str) -> bool:

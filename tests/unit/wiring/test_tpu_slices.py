@@ -51,7 +51,7 @@ def test_another_project_or_endpoint_waits_for_another_daemon(change: dict[str, 
     connect = Connections()
     slices = CloudSlices(connect, bucket_is_near=False)
     slices.apply_settings(SETTINGS)
-    assert "slices still come from p, though" in slices.apply_settings(replace(SETTINGS, **change))
+    assert "slices still come from p, but" in slices.apply_settings(replace(SETTINGS, **change))
     slices.provisioner.list("a")
     assert [api.project for api in connect.made] == ["p"]
     assert slices.apply_settings(SETTINGS) == ""
