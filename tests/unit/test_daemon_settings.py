@@ -11,7 +11,7 @@ from bastion.core.model import daemon_settings, job_spec
 from bastion.core.model.budgets import Budgets
 from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
 from bastion.core.model.gangs import CapacityModel, Place
-from bastion.core.model.instance_types import lookup, served_families
+from bastion.core.model.instance_types import lookup, served_types
 from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
 from bastion.core.model.world import Installation, World, next_place
 from quota import load as load_quota
@@ -83,7 +83,7 @@ def test_only_families_with_zones_are_provisioned_and_the_zones_of_all_of_them_a
     everywhere = load(
         b'project = "p"\n[defaults]\nzones = ["a-b1-c"]\nservice_account = ""\n[[tiers]]\nmodel = "spot"\n'
     )
-    assert tuple(everywhere.families) == served_families()
+    assert tuple(everywhere.families) == served_types()
 
 
 def test_what_a_file_does_not_say_are_the_limits() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bastion.core.errors import UnknownInstanceType
-from bastion.core.model.instance_types import lookup, served_families, table
+from bastion.core.model.instance_types import lookup, served_types, table
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_type_says_its_hosts_its_devices_and_what_it_costs(
 def test_every_served_type_is_found_by_its_own_name() -> None:
     served = [kind for kind in table().values() if kind.served]
     assert [lookup(kind.name) for kind in served] == served
-    assert served_families() == ("v2", "v3", "v4", "v5litepod", "v5p", "v6e")
+    assert served_types() == ("v2", "v3", "v4", "v5litepod", "v5p", "v6e")
 
 
 @pytest.mark.parametrize(
