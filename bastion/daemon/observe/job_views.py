@@ -95,7 +95,7 @@ class JobViews:
             self.doubts[record.name] = generation, record
 
     def build(self, nodes: Gangs, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
-        """The sorted views of every name with a spec, a state or an explanation, in order. `late`: whether an attempt never
+        """The sorted views of every name with a spec, a state or an explanation. `late`: whether an attempt never
         counted.
         """
         folders = self._folders
