@@ -1,4 +1,4 @@
-"""The wording of generated messages is reviewed: each template of the core and the daemon has a line in a golden file."""
+"""The wording of generated messages is reviewed: each one of the core and the daemon has a line in a golden file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,5 @@ def test_a_new_message_needs_a_line() -> None:
 
 
 def test_a_text_inside_a_field_is_a_message_of_its_own() -> None:
-    assert messages.templates("""x = f"{...} is starting up"\n""") == [
-        "{...} is starting up",
-        "on the bastion",
-    ]
+    source = "x = f\"{'on the bastion' if b else n} is starting up\"\\n"
+    assert messages.templates(source) == ["{...} is starting up", "on the bastion"]
