@@ -23,5 +23,5 @@ def test_a_new_message_needs_a_line() -> None:
 
 
 def test_a_text_inside_a_field_is_a_message_of_its_own() -> None:
-    source = "x = f\"{'on the bastion' if b else n} is starting up\"\\n"
+    source = "x = f\"{'on the bastion' if b else n} is starting up\""
     assert messages.templates(source) == ["{...} is starting up", "on the bastion"]

@@ -163,7 +163,7 @@ def test_every_required_key_of_an_empty_file_is_told_at_once() -> None:
         ('["us-central2-b"]', '["US/x"]', "types.v4.zones[0] is not valid"),
         ('["us-central2-b"]', "[]", "types.v4.zones is not valid"),
         ('model = "spot"', 'model = "cheap"', "tiers[2].model is not valid: input should be 'reserved', 'on-demand'"),
-        ('model = "spot"', 'model = "spot"\nreservation = "r"', 'tiers[0].reservation requires model "reserved"'),
+        ('model = "spot"', 'model = "spot"\nreservation = "r"', 'tiers[2].reservation requires model "reserved"'),
         ("v4 = ", "v9 = ", "tiers[0].reservation.v9 is not a served resource type"),
         ("[[tiers]]", "[grace]\neviction_seconds = -1\n[[tiers]]", "grace.eviction_seconds is not valid"),
         ("[[tiers]]", "[budgets]\npower_off_hours = nan\n[[tiers]]", "budgets.power_off_hours is not valid"),
