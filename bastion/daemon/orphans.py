@@ -35,7 +35,7 @@ _REASON = "orphaned: no job owns this node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
+class Orphan:
     """A gang with our label that no job needs; `why` says so."""
 
     status: GangStatus
@@ -50,7 +50,7 @@ class Leftover:
 class Found:
     """The result of one search: orphans by urgency, the number of needed gangs, searched zones, problems for people."""
 
-    leftovers: tuple[Leftover, ...]
+    orphans: tuple[Orphan, ...]
     current: int
     zones: tuple[str, ...]
     problems: tuple[str, ...]
@@ -96,7 +96,7 @@ class _Records:
         return name, stored.meta.generation, record if isinstance(record, JobRecord) else ""
 
 
-def find_leftovers(
+def find_orphans(
     store: ObjectStore,
     slices: Provisioner,
     settings: Provisioning | None,
@@ -129,7 +129,7 @@ def find_leftovers(
         for attempt in (record.attempt, record.cleanup)
         if attempt is not None
     }
-    leftovers = []
+    orphans = []
     needed = 0
     for status in gangs:
         run = Run.parse(status.run)
@@ -142,22 +142,22 @@ def find_leftovers(
         elif run.uid in owners:
             what = f"attempt {run.attempt}" if run.attempt else "the cleanup"
             why = f"{what} of {owners[run.uid].name} has ended"
-            leftovers.append(Leftover(status=status, why=why))
+            orphans.append(Orphan(status=status, why=why))
         elif records.unreadable:
             problems.append(f"skipping {status.ref.name}: it may belong to a job whose state cannot be read")
         else:
-            leftovers.append(Leftover(status=status, why="its job has ended or was deleted"))
-    leftovers.sort(key=lambda leftover: urgency(leftover.status))
-    return Found(leftovers=tuple(leftovers), current=needed, zones=tuple(zones), problems=tuple(problems))
+            orphans.append(Orphan(status=status, why="its job has ended or was deleted"))
+    orphans.sort(key=lambda orphan: urgency(orphan.status))
+    return Found(orphans=tuple(orphans), current=needed, zones=tuple(zones), problems=tuple(problems))
 
 
-def delete_leftover(store: ObjectStore, slices: Provisioner, leftover: Leftover) -> str:
+def delete_orphan(store: ObjectStore, slices: Provisioner, orphan: Orphan) -> str:
     """Closes the gate and requests the deletion; returns the problem, or an empty text."""
-    run = leftover.status.run
+    run = orphan.status.run
     try:
         with contextlib.suppress(PreconditionFailed):  # a host was first, or it is closed already
             store.put(keys.claim(run), Claim(run=run, closed=_REASON).to_bytes(), generation=0)
-        slices.delete(leftover.status.ref)
+        slices.delete(orphan.status.ref)
     except BastionError as error:
         return str(error)
     return ""

@@ -46,7 +46,7 @@ class SteadyPoint(BaseModel):
 
 
 class SteadyTime:
-    """A `Clock` whose `now` is steady time. `idle`: no job is known, so the next renewal may correct the time at once."""
+    """A `Clock` whose `now` is steady time. `idle`: no job is known, so the next renewal may correct the time."""
 
     def __init__(self, clock: Clock, *, boot_id: str) -> None:
         self._clock = clock

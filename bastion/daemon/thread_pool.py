@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class ThreadPool:
-    """A fixed number of threads. A pool of one uses the caller's thread, so that tests have a fixed order of requests."""
+    """A fixed number of threads. A pool of one uses the caller's thread: tests need a fixed order."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -79,7 +79,7 @@ class ScriptedHosts:
         scripts: By job; jobs without one run forever.
         later_scripts: By job and try number.
         storing: By job and host: seconds to store output after the command.
-        errors: By job and host: the next error that the host reports, of `host_errors`.
+        errors: By job and host: the host's next error, of `host_errors`.
         savings: By job; jobs without one save no checkpoints.
         began: Every start of a command, in order.
         mute: Hosts, as (job, host), without heartbeats.
@@ -129,7 +129,7 @@ class ScriptedHosts:
         }
 
     def step(self, slices: Iterable[tuple[GangRequest, int]]) -> None:
-        """Lets every host of these slices act once; all other hosts are dead. `slices`: as (gang request, slice index)."""
+        """Lets every host of these slices act once; all others are dead. `slices`: as (gang request, slice index)."""
         live = {(request.ref.name, index): request for request, index in slices}
         for gone in [key for key in self._hosts if key not in live]:
             del self._hosts[gone]
@@ -262,9 +262,9 @@ class ScriptedHosts:
         self.store.put(key, str(now).encode(), generation=meta.generation if meta else 0)
         host.last_beat = now
 
-    def _read(self, kind: type[protocol.D], key: str) -> protocol.D | None:
+    def _read(self, model: type[protocol.D], key: str) -> protocol.D | None:
         try:
-            parsed: protocol.D = _parsed(kind, self.store.get(key).data)
+            parsed: protocol.D = _parsed(model, self.store.get(key).data)
             return parsed
         except NotFound:
             return None

@@ -86,7 +86,7 @@ class SlowBucket:
 
 
 class SlowWay(ForwardingStore):
-    """One client's `ObjectStore`. `delay`: `(method, key)` -> seconds; `moment`: called before and after each request."""
+    """One client's `ObjectStore`. `delay`: `(method, key)` -> seconds; `moment`: called around each request."""
 
     def __init__(self, bucket: SlowBucket) -> None:
         self._bucket = bucket

@@ -107,7 +107,7 @@ def _clients(environment: Mapping[str, str]) -> Iterator[Finding]:
         value = environment.get(name, "")
         if value and not _is_storage_url(value):
             yield Finding(f"{name} is {value}", False, "clients connect to it directly, without the proxy; unset it")
-    if not client_environment.heeds_proxy(environment.get(client_environment.FSSPEC, "")):
+    if not client_environment.uses_proxy(environment.get(client_environment.FSSPEC, "")):
         advice = (
             """gcsfs ignores https_proxy, and stores plaintext; set it to {"session_kwargs": {"trust_env": true}}"""
         )

@@ -67,7 +67,7 @@ def test_a_gang_whose_hosts_are_up_and_never_pass_the_gate_is_given_up() -> None
     for _ in range(int(limits.PROVISION_TIMEOUT_SECONDS / 30) + 5):
         cluster.step(30.0)
     assert cluster.slices.deleted
-    assert any("no host passed the gate within 1800 s" in line for line in cluster.history("job"))
+    assert any("none passed the gate within 1800 s" in line for line in cluster.history("job"))
 
 
 # -- updates ----------------------------------------------------------------------------------------------------

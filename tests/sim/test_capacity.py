@@ -201,7 +201,7 @@ def test_a_job_that_may_wait_so_long_fails_then_with_75_and_says_so() -> None:
     result = cluster.result("job")
     assert result is not None
     assert (result["outcome"], result["exit_code"]) == ("failed", 75)
-    assert "no capacity for 2 h, as long as it may wait (--max_wait)" in result["message"]
+    assert "no capacity for 2 h, the limit set by --max_wait" in result["message"]
     assert cluster.clock.now() - began < 7600
     assert {attempt["cause"] for attempt in result["attempts"]} == {"capacity"}
     assert cluster.slices.existing_requests() == []

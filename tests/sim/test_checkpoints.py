@@ -75,7 +75,7 @@ def test_the_history_tells_the_last_checkpoint_and_the_record_keeps_it() -> None
     began = next(began.at for began in cluster.hosts.began if began.job == "older")
     assert from_rfc3339(published["checkpointed_at"]) == pytest.approx(began + 300, abs=30)
     reclaim(cluster)
-    (line,) = [line for line in cluster.history("older") if "is stopped: evicted" in line]
+    (line,) = [line for line in cluster.history("older") if "stopping attempt 1: evicted" in line]
     assert line.endswith(("; last checkpoint 2 min ago", "; last checkpoint 1 min ago"))
     for _ in range(2):
         record = cluster.record("older")
@@ -88,7 +88,7 @@ def test_the_history_tells_the_last_checkpoint_and_the_record_keeps_it() -> None
 def test_an_eviction_without_a_checkpoint_says_nothing_of_one() -> None:
     cluster = lent()
     reclaim(cluster)
-    (line,) = [line for line in cluster.history("newer") if "is stopped: evicted" in line]
+    (line,) = [line for line in cluster.history("newer") if "stopping attempt 1: evicted" in line]
     assert "checkpoint" not in line
     record = cluster.record("newer")
     assert record is not None
@@ -99,7 +99,7 @@ def test_what_is_saved_when_told_to_stop_counts_as_saved() -> None:
     cluster = lent()
 
     def stopped() -> bool:
-        return any("is stopped: evicted" in line for line in cluster.history("newer"))
+        return any("stopping attempt 1: evicted" in line for line in cluster.history("newer"))
 
     cluster.hosts.savings["newer"] = lambda _host, elapsed: elapsed if stopped() else None
     reclaim(cluster)

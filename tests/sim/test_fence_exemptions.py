@@ -87,11 +87,13 @@ def test_a_state_that_cannot_be_written_after_a_takeover_holds_up_the_others_for
     cluster.restart_daemon()
     cluster.settle(40)
     assert cluster.status("job-b") == "PENDING"
-    (alarm,) = [text for text in cluster.json(keys.STATUS)["alarms"] if text.startswith("no job starts")]
+    (alarm,) = [
+        text for text in cluster.json(keys.STATUS)["alarms"] if text.startswith("not starting or evicting jobs")
+    ]
     assert "job-a" in alarm
     cluster.settle(int(limits.UNREAD_STATE_SECONDS))
     assert cluster.status("job-b") == "ACTIVE"
-    assert not any(text.startswith("no job starts") for text in cluster.json(keys.STATUS)["alarms"])
+    assert not any(text.startswith("not starting or evicting jobs") for text in cluster.json(keys.STATUS)["alarms"])
     # What the job holds stays charged, and it is not voided, also after another takeover.
     assert cluster.status("job-c") == "PENDING"
     cluster._daemon_store = None

@@ -56,7 +56,7 @@ def test_a_job_whose_state_was_removed_runs_again_as_the_next_attempt_once_its_g
         assert units(cluster) <= 64
     assert record(cluster).next_attempt == 3
     assert before.isdisjoint(request.ref.name for request in cluster.slices.existing_requests())
-    assert any("its state was lost after attempt 1" in line for line in cluster.history("job-a"))
+    assert any("the job's state was lost after attempt 1" in line for line in cluster.history("job-a"))
     assert cluster.status("job-a") == "ACTIVE"
     assert cluster.hosts.live("job-a")
 
@@ -80,7 +80,7 @@ def test_a_claim_of_an_attempt_that_nobody_admitted_lets_no_cleanup_run() -> Non
     assert not record(cluster).had_attempt
     cluster.cancel("job-a", uid)
     cluster.run_until(lambda: cluster.result("job-a"))
-    assert any("does not run, because the job never started" in line for line in cluster.history("job-a"))
+    assert any("skipping its cleanup command: the job never started" in line for line in cluster.history("job-a"))
 
 
 def test_an_older_state_that_was_put_back_does_not_keep_a_gang_alive_for_good() -> None:

@@ -101,7 +101,7 @@ def test_a_daemon_that_starts_with_broken_settings_and_no_good_ones_starts_nothi
     cluster.settle(20)
     assert cluster.hosts.live("before") == [f"{uid}-1"]
     assert cluster.status("after") == "PENDING"
-    assert "no slice is created" in alarms(cluster)
+    assert "no slices are created" in alarms(cluster)
     cluster.hosts.scripts["before"] = runs_for(1)
     cluster.run_until(lambda: cluster.result("before"))  # what ends by itself is put away all the same
     assert cluster.slices.list(NEAR) == []

@@ -11,7 +11,7 @@ from bastion.core.bucket import keys
 from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus, Place
 from bastion.core.model.provisioning import BUILT_IN
 from bastion.daemon.observe.zones import KEPT_SECONDS
-from bastion.daemon.orphans import Found, delete_leftover, find_leftovers
+from bastion.daemon.orphans import Found, delete_orphan, find_orphans
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 from tests.sim.test_crashes import Killed, kill_at
@@ -44,12 +44,12 @@ STRANGERS = (request("", name="by-hand"), request("bbbbbbbbbb-1", name="copy-of-
 
 
 def look(cluster: Cluster) -> Found:
-    return find_leftovers(cluster.store, cluster.slices, BUILT_IN)
+    return find_orphans(cluster.store, cluster.slices, BUILT_IN)
 
 
 def sweep(cluster: Cluster) -> None:
-    for leftover in look(cluster).leftovers:
-        assert delete_leftover(cluster.store, cluster.slices, leftover) == ""
+    for orphan in look(cluster).orphans:
+        assert delete_orphan(cluster.store, cluster.slices, orphan) == ""
 
 
 def names(cluster: Cluster) -> list[str]:
@@ -131,15 +131,15 @@ def test_an_earlier_attempts_slice_is_told_with_its_job_and_an_unreadable_state_
     cluster.run_until(lambda: cluster.hosts.live("job") and cluster.hosts.live("other"))
     cluster.slices.create(request(f"{uid}-cleanup"))
     cluster.slices.create(request("bbbbbbbbbb-7"))
-    assert [(each.status.run, each.why) for each in look(cluster).leftovers] == [
-        (f"{uid}-cleanup", "the cleanup of job is over"),
+    assert [(each.status.run, each.why) for each in look(cluster).orphans] == [
+        (f"{uid}-cleanup", "the cleanup of job has ended"),
         ("bbbbbbbbbb-7", "its job has ended or was deleted"),
     ]
     meta = cluster.store.head(keys.state("other"))
     assert meta is not None
     cluster.store.put(meta.key, b"{", generation=meta.generation)
     found = look(cluster)
-    assert [each.status.run for each in found.leftovers] == [f"{uid}-cleanup"]
+    assert [each.status.run for each in found.orphans] == [f"{uid}-cleanup"]
     assert sum("may belong to a job whose state cannot be read" in problem for problem in found.problems) == 2
 
 
@@ -155,7 +155,7 @@ def test_a_slice_created_while_it_looks_is_not_taken_for_a_leftover() -> None:
 
     cluster.slices.list = list_late  # type: ignore[method-assign]
     found = look(cluster)
-    assert (found.leftovers, found.current) == ((), 1)
+    assert (found.orphans, found.current) == ((), 1)
 
 
 def test_a_zone_that_the_settings_dropped_is_swept_by_this_daemon_and_the_next() -> None:
@@ -181,10 +181,10 @@ def test_a_look_changes_nothing_and_a_silent_zone_is_told() -> None:
     cluster = Cluster()
     cluster.slices.create(request("bbbbbbbbbb-1"))
     before = [(meta.key, meta.generation) for meta in cluster.store.list("")]
-    assert len(look(cluster).leftovers) == 1
+    assert len(look(cluster).orphans) == 1
     assert [(meta.key, meta.generation) for meta in cluster.store.list("")] == before
     assert (names(cluster), cluster.slices.deleted) == (["b-bbbbbbbbbb-1"], [])
     cluster.slices.down = True
     found = look(cluster)
-    assert found.leftovers == ()
+    assert found.orphans == ()
     assert "cannot list slices" in found.problems[0]

@@ -89,7 +89,7 @@ def _against_quota(settings: Provisioning, policy: Policy | None) -> Iterator[st
     if tiers:
         yield tiers
     for kind in policy.resource_types:
-        if kind not in settings.families:
+        if kind not in settings.resource_types:
             yield f"the quota file has {kind}, but these settings name no zones for it: its jobs are held"
 
 
@@ -105,7 +105,7 @@ def _lines(settings: Provisioning) -> Iterator[str]:
             "yes" if made.external_ips else "no",
             made.runtime_version or "by type",
         )
-        for family, made in settings.families.items()
+        for family, made in settings.resource_types.items()
     ]
     heads = ("TYPE", "ZONES", "SERVICE ACCOUNT", "NETWORK", "EXTERNAL IPS", "RUNTIME VERSION")
     yield from table(heads, rows).splitlines()
@@ -140,7 +140,7 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
                 "service_account": made.service_account,
                 "runtime_version": made.runtime_version,
             }
-            for family, made in settings.families.items()
+            for family, made in settings.resource_types.items()
         },
         "tiers": [
             {

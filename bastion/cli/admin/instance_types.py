@@ -15,7 +15,7 @@ def _run(call: Invocation) -> int:
     kinds = sorted(instance_types.table().values(), key=_place)
     families = tuple(dict.fromkeys(kind.resource_type for kind in kinds))
     if call.operands:
-        family = instance_types.family_of(call.operands[0])
+        family = instance_types.resource_type_of(call.operands[0])
         if not family:
             raise Refused(f"no such resource type: {plain(call.operands[0])!r}; use one of {', '.join(families)}")
         kinds = [kind for kind in kinds if kind.resource_type == family]

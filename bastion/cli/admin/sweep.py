@@ -45,7 +45,7 @@ def _run(call: Invocation) -> int:
     client, target = open_client(call)
     settings = _settings(client.store)
     slices = open_slices(target.root, home=LocalHome(bastion_home()), slices=call.flags.slices, settings=settings)
-    found = orphans.find_leftovers(
+    found = orphans.find_orphans(
         client.store,
         slices,
         settings or BUILT_IN,
@@ -54,15 +54,15 @@ def _run(call: Invocation) -> int:
     )
     rows = []
     failed = bool(found.problems)
-    for leftover in found.leftovers:
+    for orphan in found.orphans:
         done, problem = "would be deleted", ""
-        if leftover.going:
+        if orphan.going:
             done = "is being deleted"
         elif not call.flags.dry_run:
-            problem = orphans.delete_leftover(client.store, slices, leftover)
+            problem = orphans.delete_orphan(client.store, slices, orphan)
             done = "not deleted" if problem else "deleted"
         failed = failed or bool(problem)
-        rows.append((leftover, done, problem))
+        rows.append((orphan, done, problem))
     if call.json:
         emit_json(_document(found, rows, dry_run=call.flags.dry_run))
     elif rows:
@@ -108,15 +108,15 @@ def _document(found: Any, rows: list[tuple[Any, str, str]], *, dry_run: bool) ->
         "dry_run": dry_run,
         "leftovers": [
             {
-                "name": leftover.status.ref.name,
-                "zone": leftover.status.ref.zone,
-                "run": leftover.status.run,
-                "state": leftover.status.state.value,
-                "why": leftover.why,
+                "name": orphan.status.ref.name,
+                "zone": orphan.status.ref.zone,
+                "run": orphan.status.run,
+                "state": orphan.status.state.value,
+                "why": orphan.why,
                 "deleted": done == "deleted",
                 "problem": problem,
             }
-            for leftover, done, problem in rows
+            for orphan, done, problem in rows
         ],
         "needed": found.current,
         "zones": list(found.zones),

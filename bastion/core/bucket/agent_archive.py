@@ -19,7 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel. `name`: in lower case, with hyphens; `file`: in `wheels/`; `tags`: may exceed those of its file name."""
+    """One wheel. `name`: lower case with hyphens; `file`: in `wheels/`; `tags`: may exceed those of its file name."""
 
     name: str
     version: str

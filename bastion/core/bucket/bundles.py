@@ -110,17 +110,17 @@ def secret_by_name(path: str) -> str:
     if parts[-1] in _HARMLESS_NAMES:
         return ""
     last_two = "/".join(parts[-2:])
-    for pattern, kind in _SECRET_NAMES.items():
+    for pattern, secret_type in _SECRET_NAMES.items():
         if fnmatchcase(last_two if "/" in pattern else parts[-1], pattern):
-            return kind
+            return secret_type
     return ""
 
 
 def secret_in(data: bytes) -> str:
     """The type of secret in a file's bytes; empty: no known one."""
-    for kind, hints, pattern in _SECRET_CONTENTS:
+    for secret_type, hints, pattern in _SECRET_CONTENTS:
         if any(hint in data for hint in hints) and re.search(pattern, data):
-            return kind
+            return secret_type
     return ""
 
 

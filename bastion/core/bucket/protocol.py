@@ -27,13 +27,13 @@ class _Document(BaseModel):
 D = TypeVar("D", bound=_Document)
 
 
-def read(kind: type[D], data: bytes) -> D:
+def read(model: type[D], data: bytes) -> D:
     """Parses an order, claim, report or agent arguments; raises InvalidDocument if it is not such a document."""
     try:
         documents.loads(data)  # bounded, no duplicate keys; the model below then parses in JSON mode
-        return kind.model_validate_json(data)
+        return model.model_validate_json(data)
     except (documents.DocumentError, ValidationError) as error:
-        raise InvalidDocument(f"not a {kind.__name__.lower()}: {error}") from error
+        raise InvalidDocument(f"not a {model.__name__.lower()}: {error}") from error
 
 
 class AgentArguments(_Document):

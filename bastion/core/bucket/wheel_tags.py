@@ -59,11 +59,11 @@ def suits_platform(tag: str, platform: Platform) -> bool:
         return made_for.startswith("macosx_") and made_for.endswith((platform.machine, "universal2"))
     if not made_for.endswith(f"_{platform.machine}"):
         return False
-    kind = made_for.removesuffix(f"_{platform.machine}")
-    if kind == "linux":
+    base = made_for.removesuffix(f"_{platform.machine}")
+    if base == "linux":
         return True
-    if kind.startswith("musllinux_"):
+    if base.startswith("musllinux_"):
         return platform.glibc is None
-    match = re.fullmatch(r"manylinux_(\d+)_(\d+)", kind)
-    needed = (int(match[1]), int(match[2])) if match else _OLD_MANYLINUX.get(kind)
+    match = re.fullmatch(r"manylinux_(\d+)_(\d+)", base)
+    needed = (int(match[1]), int(match[2])) if match else _OLD_MANYLINUX.get(base)
     return needed is not None and platform.glibc is not None and needed <= platform.glibc

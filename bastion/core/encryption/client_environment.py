@@ -53,7 +53,7 @@ def defaults(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def heeds_proxy(fsspec: str) -> bool:
+def uses_proxy(fsspec: str) -> bool:
     """Whether gcsfs uses `https_proxy` with that value of `FSSPEC_GS`."""
     settings = _settings(fsspec)
     return settings is not None and settings.get("session_kwargs", {}).get("trust_env") is True

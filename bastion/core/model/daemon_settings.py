@@ -20,7 +20,7 @@ from bastion.core.errors import InvalidDocument
 from bastion.core.model import instance_types
 from bastion.core.model.budgets import Budgets
 from bastion.core.model.gangs import CapacityModel
-from bastion.core.model.provisioning import FamilySettings, Provisioning, Tier
+from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings, Tier
 from quota.lines import Lines
 
 _DAY = 86400.0
@@ -169,14 +169,14 @@ class _Reader:
             project=project if isinstance(project, str) and project else "PROJECT", zone=zones[0] if zones else "ZONE"
         )
 
-    def _add_form(self, kind: str, place: tuple[str | int, ...], message: str) -> None:
+    def _add_form(self, problem_type: str, place: tuple[str | int, ...], message: str) -> None:
         """Adds one finding of the schema check, in our terms."""
-        path = _in_the_file(place, self._document, missing=kind == "missing")
+        path = _in_the_file(place, self._document, missing=problem_type == "missing")
         name = _shown(path)
         last = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
-        if kind == "missing":
+        if problem_type == "missing":
             self._problem(f"{name} is missing", *path, find=last)
-        elif kind == "extra_forbidden":
+        elif problem_type == "extra_forbidden":
             known = _known_keys(path)
             near = difflib.get_close_matches(last, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(known)}"
@@ -194,16 +194,18 @@ class _Reader:
     def _families(self) -> None:
         tables = dict(self._tables())
         defaults = tables.pop("", {})
-        served = instance_types.served_families()
-        for family in tables:
-            if family in served:
+        served = instance_types.served_types()
+        for resource_type in tables:
+            if resource_type in served:
                 continue
-            meant = instance_types.family_of(family)
+            meant = instance_types.resource_type_of(resource_type)
             hint = f"did you mean {meant}?" if meant in served else f"served: {', '.join(served)}"
-            self._problem(f"types.{family} is not a served resource type; {hint}", "types", family)
+            self._problem(f"types.{resource_type} is not a served resource type; {hint}", "types", resource_type)
         if not tables and "zones" not in defaults:
             self._problem("defaults.zones is missing", "defaults", find="zones")
-        wanted: list[tuple[str, Mapping[str, Any]]] = [(f"types.{family}", tables[family]) for family in tables]
+        wanted: list[tuple[str, Mapping[str, Any]]] = [
+            (f"types.{resource_type}", tables[resource_type]) for resource_type in tables
+        ]
         if not tables or "zones" in defaults:
             wanted = [("defaults", defaults)]  # every type is provisioned, with at least these
         for key in ("zones", "service_account"):
@@ -224,9 +226,11 @@ class _Reader:
                     *("tiers", number, "reservation"),
                 )
             for key in ("reservation", "zones"):
-                for family in tier[key] if isinstance(tier.get(key), dict) else ():
-                    if family not in instance_types.served_families():
-                        self._problem(f"tiers[{number}].{key}.{family} is not a served resource type", "tiers", number)
+                for resource_type in tier[key] if isinstance(tier.get(key), dict) else ():
+                    if resource_type not in instance_types.served_types():
+                        self._problem(
+                            f"tiers[{number}].{key}.{resource_type} is not a served resource type", "tiers", number
+                        )
 
 
 _PROBLEMS_MAX = 100
@@ -282,19 +286,19 @@ def _texts(value: object) -> list[str]:
 
 
 def _provisioning(file: _File) -> Provisioning:
-    families = {}
-    for family in instance_types.served_families():
-        own = file.types.get(family, _Family())
+    resource_types = {}
+    for resource_type in instance_types.served_types():
+        own = file.types.get(resource_type, _Family())
         zones = own.zones or file.defaults.zones
         if not zones:
             continue
         given = {**file.defaults.model_dump(exclude_none=True), **own.model_dump(exclude_none=True)}
-        families[family] = FamilySettings(**{**given, "zones": tuple(zones)})
+        resource_types[resource_type] = ResourceTypeSettings(**{**given, "zones": tuple(zones)})
     tiers = tuple(
         Tier(
             model=CapacityModel(tier.model),
             reservations=tier.reservation if isinstance(tier.reservation, dict) else {"": tier.reservation},
-            zones={family: tuple(zones) for family, zones in tier.zones.items()}
+            zones={resource_type: tuple(zones) for resource_type, zones in tier.zones.items()}
             if isinstance(tier.zones, dict)
             else {"": tuple(tier.zones)},
         )
@@ -304,7 +308,7 @@ def _provisioning(file: _File) -> Provisioning:
         project=file.project,
         endpoint=file.endpoint,
         token_file=file.token_file,
-        families=families,
+        resource_types=resource_types,
         tiers=tiers,
         budgets=Budgets(
             eviction_grace_seconds=file.grace.eviction_seconds,
@@ -314,27 +318,27 @@ def _provisioning(file: _File) -> Provisioning:
             provision_seconds=file.budgets.provision_seconds,
             power_off_seconds=file.budgets.power_off_hours * 3600,
         ),
-        warnings=tuple(_warnings(file, families)),
+        warnings=tuple(_warnings(file, resource_types)),
         record_ticks=file.record_ticks,
     )
 
 
-def _warnings(file: _File, families: Mapping[str, FamilySettings]) -> Iterator[str]:
+def _warnings(file: _File, resource_types: Mapping[str, ResourceTypeSettings]) -> Iterator[str]:
     """Values that contradict the table of instance types; the table may be outdated."""
     if file.endpoint:
         yield f"slices come from {file.endpoint}, not from the cloud"
         return
     offered: dict[str, set[str]] = {}
-    for kind in instance_types.table().values():
-        offered.setdefault(kind.resource_type, set()).update(kind.zones)
+    for instance_type in instance_types.table().values():
+        offered.setdefault(instance_type.resource_type, set()).update(instance_type.zones)
     anywhere = set().union(*offered.values())
     told: set[str] = set()
-    for family, settings in families.items():
-        own = family in file.types
+    for resource_type, settings in resource_types.items():
+        own = resource_type in file.types
         for zone in settings.zones:
-            if own and zone not in offered[family]:
-                where = " ".join(sorted(offered[family]))
-                yield f"{family} was not offered in {zone} when this version was made, but in {where}"
+            if own and zone not in offered[resource_type]:
+                where = " ".join(sorted(offered[resource_type]))
+                yield f"{resource_type} was not offered in {zone} when this version was made, but in {where}"
             elif zone not in anywhere | told:
                 told.add(zone)
                 yield f"no TPU was offered in {zone} when this version was made"

@@ -70,7 +70,7 @@ def table() -> dict[str, InstanceType]:
     types: dict[str, InstanceType] = {}
     for row in csv.DictReader(text.splitlines()):
         chips_per_host = int(row["chips_per_host"])
-        kind = InstanceType(
+        instance_type = InstanceType(
             accelerator_type=row["accelerator_type"],
             resource_type=row["family"],
             amount=int(row["name_count"]),
@@ -84,7 +84,7 @@ def table() -> dict[str, InstanceType]:
             served=row["cloud_tpu_api"] == "yes",
         )
         # Some sizes have several topologies; the first row is the default.
-        types.setdefault(kind.accelerator_type, kind)
+        types.setdefault(instance_type.accelerator_type, instance_type)
     return types
 
 
@@ -95,37 +95,37 @@ def lookup(name: str) -> InstanceType:
         UnknownInstanceType: No such type; the message lists sizes or similar names.
     """
     known = table()
-    kind = known.get(name.removeprefix("tpu-"))
-    if kind is not None and kind.served and name.startswith("tpu-"):
-        return kind
-    if kind is not None and kind.served:
-        raise UnknownInstanceType(f"{name} is not an instance type; did you mean {kind.name}?")
-    family = family_of(name.rpartition("-")[0]) or family_of(name)
-    sizes = sorted((t for t in known.values() if t.resource_type == family), key=lambda t: t.amount)
+    instance_type = known.get(name.removeprefix("tpu-"))
+    if instance_type is not None and instance_type.served and name.startswith("tpu-"):
+        return instance_type
+    if instance_type is not None and instance_type.served:
+        raise UnknownInstanceType(f"{name} is not an instance type; did you mean {instance_type.name}?")
+    resource_type = resource_type_of(name.rpartition("-")[0]) or resource_type_of(name)
+    sizes = sorted((t for t in known.values() if t.resource_type == resource_type), key=lambda t: t.amount)
     if sizes and not sizes[0].served:
         raise UnknownInstanceType(
-            f"the Cloud TPU API does not offer {name} ({family}); choose a type of {', '.join(served_families())}"
+            f"the Cloud TPU API does not offer {name} ({resource_type}); choose a type of {', '.join(served_types())}"
         )
-    meant = known.get(f"{family}-{name.rpartition('-')[2]}")
+    meant = known.get(f"{resource_type}-{name.rpartition('-')[2]}")
     if meant is not None:
         raise UnknownInstanceType(f"{name} is not an instance type; did you mean {meant.name}?")
     if sizes:
-        raise UnknownInstanceType(f"{name} is not a valid size; {family} has {', '.join(t.name for t in sizes)}")
+        raise UnknownInstanceType(f"{name} is not a valid size; {resource_type} has {', '.join(t.name for t in sizes)}")
     near = difflib.get_close_matches(name, [t.name for t in known.values() if t.served], n=3, cutoff=0.5)
-    families = sorted(f"tpu-{each}-N" for each in served_families())
-    hint = f"did you mean {' or '.join(near)}?" if near else f"valid resource types: {', '.join(families)}"
+    resource_types = sorted(f"tpu-{each}-N" for each in served_types())
+    hint = f"did you mean {' or '.join(near)}?" if near else f"valid resource types: {', '.join(resource_types)}"
     raise UnknownInstanceType(f"{name} is not an instance type; {hint}")
 
 
 @functools.cache
-def served_families() -> tuple[str, ...]:
-    return tuple(sorted({kind.resource_type for kind in table().values() if kind.served}))
+def served_types() -> tuple[str, ...]:
+    return tuple(sorted({instance_type.resource_type for instance_type in table().values() if instance_type.served}))
 
 
-def family_of(text: str) -> str:
+def resource_type_of(text: str) -> str:
     """The resource type of a name as people write it (`tpu-v5e`, `v7x`, `h100`); empty if unknown."""
     word = text.lower()
     for prefix in _PREFIXES:
         word = word.removeprefix(prefix)
     word = _ALIASES.get(word, word)
-    return word if any(kind.resource_type == word for kind in table().values()) else ""
+    return word if any(instance_type.resource_type == word for instance_type in table().values()) else ""

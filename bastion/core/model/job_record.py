@@ -254,7 +254,7 @@ class JobRecord(_Part):
         return Run(self.uid, attempt.number)
 
     def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
-        """A new record with `changes`; `text` becomes a history line. Checks the change of status (`lifecycle.check`)."""
+        """Whether the scheduler ever admitted the job; others can raise `next_attempt`, so it does not show it."""
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:

@@ -218,22 +218,23 @@ def _check_creation_time(text: str) -> None:
         raise InvalidSpec(problem) from error
 
 
-def _owed(kind: instance_types.InstanceType, num_replicas: int) -> dict[str, int]:
-    return {kind.resource_type: kind.amount * num_replicas}
+def _owed(instance_type: instance_types.InstanceType, num_replicas: int) -> dict[str, int]:
+    return {instance_type.resource_type: instance_type.amount * num_replicas}
 
 
 def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) -> Runner | None:
     if model.runner is None:
         return None
-    kind = instance_types.lookup(model.runner.instance_type)
+    instance_type = instance_types.lookup(model.runner.instance_type)
     # An undeclared replica would be capacity without a charge.
-    owed = _owed(kind, model.runner.num_replicas)
+    owed = _owed(instance_type, model.runner.num_replicas)
     if dict(resources) != owed:
         raise InvalidSpec(
-            f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {kind.name} needs {owed}"
+            f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {instance_type.name} "
+            f"needs {owed}"
         )
     return Runner(
-        instance_type=kind,
+        instance_type=instance_type,
         num_replicas=model.runner.num_replicas,
         expected_duration_seconds=model.runner.expected_duration_seconds,
         max_tries=model.runner.max_tries or 1,
@@ -273,8 +274,8 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
                     f"metadata.scaling_specs: max_replicas {scaling.max_replicas} must be at least min_replicas "
                     f"{scaling.min_replicas}"
                 )
-            for kind, amount in scaling.resources_per_replica.items():
-                resources[kind] = resources.get(kind, 0) + scaling.min_replicas * amount
+            for resource_type, amount in scaling.resources_per_replica.items():
+                resources[resource_type] = resources.get(resource_type, 0) + scaling.min_replicas * amount
         if any(amount > limits.RESOURCE_MAX for amount in resources.values()):
             raise InvalidSpec(
                 f"metadata.scaling_specs: the sum of one type must be at most {limits.RESOURCE_MAX} units"

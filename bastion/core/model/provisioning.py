@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FamilySettings:
+class ResourceTypeSettings:
     """Settings of the nodes of one resource type.
 
     Attributes:
@@ -60,27 +60,27 @@ class Provisioning:
     project: str = ""
     endpoint: str = ""
     token_file: str = ""
-    families: Mapping[str, FamilySettings]
+    resource_types: Mapping[str, ResourceTypeSettings]
     tiers: tuple[Tier, ...] = (Tier(),)
     budgets: Budgets = field(default_factory=Budgets)
     warnings: tuple[str, ...] = ()
     record_ticks: int = 0
 
-    def places(self, kind: InstanceType, tier: int | None) -> tuple[Place, ...]:
+    def places(self, instance_type: InstanceType, tier: int | None) -> tuple[Place, ...]:
         """Places for a gang, best first; empty if its type is not provisioned. Without zones of its own, a reserved
         tier uses only the type's first zone, because a reservation is in one zone.
         """
-        nodes = self.families.get(kind.resource_type)
+        nodes = self.resource_types.get(instance_type.resource_type)
         if nodes is None:
             return ()
         made_of = self.tiers[min(tier or 0, len(self.tiers) - 1)]
         reserved = made_of.model is CapacityModel.RESERVED
-        zones = _of_family(made_of.zones, kind.resource_type) or (nodes.zones[:1] if reserved else nodes.zones)
+        zones = _of_type(made_of.zones, instance_type.resource_type) or (nodes.zones[:1] if reserved else nodes.zones)
         return tuple(
             Place(
                 zone=zone,
                 model=made_of.model,
-                reservation=(_of_family(made_of.reservations, kind.resource_type) or "") if reserved else "",
+                reservation=(_of_type(made_of.reservations, instance_type.resource_type) or "") if reserved else "",
                 network=nodes.network,
                 subnetwork=nodes.subnetwork,
                 external_ips=nodes.external_ips,
@@ -91,7 +91,7 @@ class Provisioning:
         )
 
     def zones(self) -> frozenset[str]:
-        return frozenset(zone for nodes in self.families.values() for zone in nodes.zones) | {
+        return frozenset(zone for nodes in self.resource_types.values() for zone in nodes.zones) | {
             zone for tier in self.tiers for zones in tier.zones.values() for zone in zones
         }
 
@@ -102,11 +102,11 @@ def why_not_placed(provisioning: Provisioning | None, spec: JobSpec) -> str:
         return ""
     if provisioning is None:
         return f"there are no valid settings in {keys.DAEMON_SETTINGS}, so no slices are created"
-    family = spec.runner.instance_type.resource_type
-    if family in provisioning.families:
+    resource_type = spec.runner.instance_type.resource_type
+    if resource_type in provisioning.resource_types:
         return ""
-    served = ", ".join(provisioning.families) or "none"
-    return f"{keys.DAEMON_SETTINGS} has no zones for {family}, only for {served}"
+    served = ", ".join(provisioning.resource_types) or "none"
+    return f"{keys.DAEMON_SETTINGS} has no zones for {resource_type}, only for {served}"
 
 
 def tiers_without_settings(provisioning: Provisioning, policy: Policy) -> str:
@@ -120,9 +120,11 @@ def tiers_without_settings(provisioning: Provisioning, policy: Policy) -> str:
     )
 
 
-def _of_family(table: Mapping[str, _T], family: str) -> _T | None:
-    return table.get(family, table.get(""))
+def _of_type(table: Mapping[str, _T], resource_type: str) -> _T | None:
+    return table.get(resource_type, table.get(""))
 
 
 # For emulated slices, until an operator writes settings: every type, in the provisioner's own zone.
-BUILT_IN = Provisioning(families={family: FamilySettings(zones=("",)) for family in instance_types.served_families()})
+BUILT_IN = Provisioning(
+    resource_types={resource_type: ResourceTypeSettings(zones=("",)) for resource_type in instance_types.served_types()}
+)

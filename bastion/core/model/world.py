@@ -189,15 +189,15 @@ class World:
     listed: Listed = field(default_factory=Listed)
 
 
-def next_place(world: World, kind: InstanceType, tier: int | None, turn: int) -> Place | None:
+def next_place(world: World, instance_type: InstanceType, tier: int | None, zone_turn: int) -> Place | None:
     """Where the next gang of that type and tier is created: the next place in rotation whose zone answers.
 
     Args:
-        turn: `JobRecord.zone_turn`.
+        zone_turn: `JobRecord.zone_turn`.
 
     Returns:
         None if there is no place, or no zone answers.
     """
-    places = world.provisioning.places(kind, tier) if world.provisioning is not None else ()
-    begin = turn % len(places) if places else 0
+    places = world.provisioning.places(instance_type, tier) if world.provisioning is not None else ()
+    begin = zone_turn % len(places) if places else 0
     return next((p for p in (*places[begin:], *places[:begin]) if p.zone not in world.silent_zones), None)

@@ -10,7 +10,7 @@ from bastion.core.reconcile.effects import AppendHistory, DropInvalid, DropUserR
 
 
 def _describe(record: JobRecord) -> str:
-    needs = ", ".join(f"{n} {kind}" for kind, n in sorted(record.job.resources.items())) or "no slice"
+    needs = ", ".join(f"{n} {resource_type}" for resource_type, n in sorted(record.job.resources.items())) or "no slice"
     return f"project {record.job.project_id}, user {record.job.user_id}, needs {needs}"
 
 

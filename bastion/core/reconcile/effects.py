@@ -1,4 +1,4 @@
-"""Effects, each guarded by a generation or idempotent. A job's effects run in order; a failure skips the rest of them."""
+"""Effects, each guarded by a generation or idempotent. A job's effects run in order; a failure skips the rest."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ ACTIONS: Final[Mapping[Action, str]] = {
     Action.ASK: "The gang is requested, again if necessary: its name is the run's, so there is never a second one. "
     "If the API reports why its creation failed, the attempt ends with that cause.",
     Action.RECORD_WAIT: "The API's state, the zone and the start of the wait are recorded and shown. "
-    "After `zone_wait_seconds` the next zone is tried, if there is one; after the job's `max_wait_seconds` the job fails with 75.",
+    "After `zone_wait_seconds` the next zone is tried, if there is one; "
+    "after the job's `max_wait_seconds` the job fails with 75.",
     Action.NOTE_CAPACITY: "The wait is over; its hosts have `provision_seconds` from now.",
     Action.AWAIT_HOSTS: "Its hosts have `provision_seconds` (twice that from 64 hosts on, three times from 256 on) to "
     "come up and to pass the gate; then the gang counts as lost.",
@@ -141,7 +142,7 @@ TABLE: Final[Mapping[Seen, Mapping[Phase, Action]]] = {
     },
 }
 
-# Names of `google.cloud.tpu_v2.Node.State`. An interrupted node ends its run: its hosts return, if at all, after a boot.
+# Names of `google.cloud.tpu_v2.Node.State`. An interrupted node ends its run: its hosts return, if ever, after a boot.
 NODE_STATES: Final[Mapping[str, Seen]] = {
     "CREATING": Seen.CREATING,
     "READY": Seen.READY,

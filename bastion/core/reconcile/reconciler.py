@@ -35,7 +35,7 @@ from scheduler import Decision, Plan, Verdict
 
 
 def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
-    """The effects of one tick, by job; none in a dry run. `plan`: the scheduler's decisions on the same observations."""
+    """The effects of one tick, by job; none in a dry run. `plan`: the decisions on the same observations."""
     if world.dry_run:
         return {}
     # Only starts and evictions depend on usage.
@@ -67,16 +67,16 @@ def reconcile_job(
         return []
     before = view.record
     record = before.model_copy(update={"history": _history_to_keep(view, before)})
-    turn = _JobReconciler(view, decision, world, now, cleaning)
-    record = turn.advance(record)
+    step = _JobReconciler(view, decision, world, now, cleaning)
+    record = step.advance(record)
     effects: list[Effect] = []
-    if turn.changed:
+    if step.changed:
         effects.append(PutRecord(record=record, generation=view.record_generation))
     if record.history and record.history[-1].number > view.history_own:
         effects.append(AppendHistory(record=record))
-    effects += turn.effects
+    effects += step.effects
     if record.status is Status.COMPLETED:
-        effects += finish.finish(view, record, just_written=turn.changed)
+        effects += finish.finish(view, record, just_written=step.changed)
     return effects + quarantine(view)
 
 
@@ -454,10 +454,10 @@ class _JobReconciler:
     def _orphan_gangs(self) -> bool:
         """Closes the gates of orphaned gangs and deletes them; True while there are any."""
         if not self.effects:  # once a tick, however often the record changes
-            for stray in self.view.orphan_gangs:
-                if stray.status.state is not GangState.DELETING:
-                    self.effects.append(CloseGate(run=stray.status.run, reason="its attempt has ended"))
-                    self.effects.append(DeleteGang(ref=stray.status.ref, on_bastion=stray.on_bastion))
+            for orphan in self.view.orphan_gangs:
+                if orphan.status.state is not GangState.DELETING:
+                    self.effects.append(CloseGate(run=orphan.status.run, reason="its attempt has ended"))
+                    self.effects.append(DeleteGang(ref=orphan.status.ref, on_bastion=orphan.on_bastion))
         return bool(self.view.orphan_gangs)
 
 

@@ -34,8 +34,10 @@ class RestartCosts:
             run = (record.uid, attempt.number)
             running.add(run)
             if run not in self._known:
-                for kind, _ in amounts_of(attempt.charged):
+                for resource_type, _ in amounts_of(attempt.charged):
                     took = max(0.0, attempt.running_since - attempt.started_at)
-                    self._took.setdefault(kind, deque(maxlen=_ATTEMPTS)).append(took)
+                    self._took.setdefault(resource_type, deque(maxlen=_ATTEMPTS)).append(took)
         self._known = running
-        return {kind: float(round(statistics.median(took))) for kind, took in sorted(self._took.items())}
+        return {
+            resource_type: float(round(statistics.median(took))) for resource_type, took in sorted(self._took.items())
+        }

@@ -29,16 +29,16 @@ class EndedAttempt:
     ending: Ending
     zones: tuple[str, ...] = ()
 
-    def following_turn(self, turn: int) -> int:
+    def next_zone_turn(self, zone_turn: int) -> int:
         """The `zone_turn` after the zone it was in, which differs from `turn`'s if that zone did not answer."""
         zone = self.attempt.place.zone if self.attempt.place is not None else ""
         if zone not in self.zones:
-            return turn + 1
-        return turn + (self.zones.index(zone) - turn) % len(self.zones) + 1
+            return zone_turn + 1
+        return zone_turn + (self.zones.index(zone) - zone_turn) % len(self.zones) + 1
 
 
 def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float:
-    """Seconds to wait after consecutive failures: doubling up to `most`, with up to a quarter less by `salt` as jitter."""
+    """Seconds to wait after consecutive failures: doubling up to `most`, with jitter by `salt`."""
     # After sixty doublings every pause is the longest anyway, and floats lose precision.
     longest = min(base * 2.0 ** min(failures - 1, 60), most)
     draw = int.from_bytes(hashlib.sha256(salt.encode()).digest()[:4], "big") / 2**32
@@ -87,7 +87,7 @@ def _lost(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -
 def _no_capacity(record: JobRecord, over: EndedAttempt, waited: float, now: float) -> tuple[str, dict[str, Any]]:
     ending = over.ending
     failures = record.capacity_failures + 1
-    changes: dict[str, Any] = {"capacity_failures": failures, "zone_turn": over.following_turn(record.zone_turn)}
+    changes: dict[str, Any] = {"capacity_failures": failures, "zone_turn": over.next_zone_turn(record.zone_turn)}
     most = capacity.max_wait(record)
     if most is not None and waited >= most:
         message = f"no capacity for {duration(most)}, the limit set by --max_wait: {ending.message}"

@@ -110,7 +110,7 @@ class RunPlan:
 
     def create(self) -> CreateGang:
         runner = None if self.on_bastion else self.spec.runner
-        kind = runner.instance_type if runner else None
+        instance_type = runner.instance_type if runner else None
         raw_log = ""
         if self.on_bastion:
             raw_log = keys.cleanup_log(self.spec.name) if self.cleanup else keys.log(self.spec.name)
@@ -122,8 +122,8 @@ class RunPlan:
             token=self.attempt.token,
             num_slices=self.slices,
             hosts_per_slice=self.hosts // self.slices,
-            accelerator_type=kind.accelerator_type if kind else "",
-            devices_per_host=kind.devices_per_host if kind else 0,
+            accelerator_type=instance_type.accelerator_type if instance_type else "",
+            devices_per_host=instance_type.devices_per_host if instance_type else 0,
             raw_log=raw_log,
             poll_seconds=self.settings.poll_seconds,
             beat_seconds=self.settings.beat_seconds,
@@ -133,8 +133,8 @@ class RunPlan:
             power_off_seconds=0.0 if self.on_bastion else self.settings.budgets.power_off_seconds,
         )
         place = self.attempt.place or Place()
-        if kind and not place.runtime_version:
-            place = replace(place, runtime_version=kind.runtime_version)
+        if instance_type and not place.runtime_version:
+            place = replace(place, runtime_version=instance_type.runtime_version)
         return CreateGang(
             on_bastion=self.on_bastion,
             request=GangRequest(
@@ -142,7 +142,7 @@ class RunPlan:
                 bastion=self.settings.bastion,
                 run=self.run,
                 token=self.attempt.token,
-                accelerator_type=kind.accelerator_type if kind else "",
+                accelerator_type=instance_type.accelerator_type if instance_type else "",
                 place=place,
                 valid_until_seconds=self.valid_until_seconds,
                 agent_arguments=arguments.to_bytes().decode(),

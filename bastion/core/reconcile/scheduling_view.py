@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypedDict
 
 from bastion.core import limits
-from bastion.core.model.instance_types import served_families
+from bastion.core.model.instance_types import served_types
 from bastion.core.model.job_record import Cause, JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
@@ -44,7 +44,7 @@ class SchedulingView:
             provisioning: The operator's settings; a job without a place in them is held.
         """
         since = waiting_since or {}
-        everywhere = provisioning is not None and len(provisioning.families) == len(served_families())
+        everywhere = provisioning is not None and len(provisioning.resource_types) == len(served_types())
         before, self._made = self._made, {}
         jobs = []
         for name in sorted(views):
@@ -80,7 +80,7 @@ def _unread(view: JobView, record: JobRecord, known: Job | None) -> Job:
     """A job whose newest state cannot be read: all it may hold counts as in use. `known`: the job as last read."""
     units = dict(record.job.resources)
     for others in (known.charged if known is not None else {}, view.spec.resources if view.spec is not None else {}):
-        units |= {kind: max(count, units.get(kind, 0)) for kind, count in others.items()}
+        units |= {resource_type: max(count, units.get(resource_type, 0)) for resource_type, count in others.items()}
     running = known is not None and known.status is not JobStatus.PENDING
     return replace(
         known if known is not None else _blank(record.name, record.job, record.queued_at),

@@ -158,11 +158,11 @@ def idle_document(snapshot: Snapshot) -> dict[str, Any]:
         `restart_seconds`: by type.
     """
     kept: dict[str, dict[str, list[list[Any]]]] = {}
-    for project, kinds in snapshot.held_recently.items():
-        for kind, steps in kinds.items():
+    for project, by_type in snapshot.held_recently.items():
+        for resource_type, steps in by_type.items():
             past = [[to_rfc3339(until), units] for until, units in steps if until < math.inf]
             if past:
-                kept.setdefault(project, {})[kind] = past
+                kept.setdefault(project, {})[resource_type] = past
     return {"kept": kept, "restart_seconds": dict(snapshot.restart_seconds)}
 
 
@@ -229,8 +229,8 @@ def build(
             for name, usage in sorted(plan.projects.items())
         },
         "pool": {
-            kind: {"total": usage.total, "used": usage.used, "free": usage.free}
-            for kind, usage in sorted(plan.pool.items())
+            resource_type: {"total": usage.total, "used": usage.used, "free": usage.free}
+            for resource_type, usage in sorted(plan.pool.items())
         },
         "idle": dict(idle),
     }

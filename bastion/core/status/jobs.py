@@ -49,9 +49,9 @@ def published_usage(status: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def published_holdings(status: Any) -> dict[str, dict[str, RecentUnits]]:
     """What `Snapshot.held_recently` wants, but for what runs now; what is not as we write it is left out."""
     return {
-        project: {kind: _steps(steps) for kind, steps in kinds.items()}
-        for project, kinds in _part(status, "kept").items()
-        if isinstance(kinds, dict)
+        project: {resource_type: _steps(steps) for resource_type, steps in by_type.items()}
+        for project, by_type in _part(status, "kept").items()
+        if isinstance(by_type, dict)
     }
 
 
@@ -65,7 +65,11 @@ def _steps(steps: Any) -> RecentUnits:
 def published_restart_seconds(status: Any) -> dict[str, float]:
     """`Snapshot.restart_seconds`; malformed parts are omitted."""
     costs = _part(status, "restart_seconds").items()
-    return {kind: float(seconds) for kind, seconds in costs if type(seconds) in (int, float) and seconds >= 0}
+    return {
+        resource_type: float(seconds)
+        for resource_type, seconds in costs
+        if type(seconds) in (int, float) and seconds >= 0
+    }
 
 
 def _part(status: Any, name: str) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _read(entry: Any) -> Job | None:
         has_attempt = entry["attempt"] is not None
         if not has_attempt and status is not Status.PENDING:
             return None  # holds nothing and does not run
-        amounts = {str(kind): int(amount) for kind, amount in entry["resources"].items()}
+        amounts = {str(resource_type): int(amount) for resource_type, amount in entry["resources"].items()}
         reason = entry["reason"]
         if not has_attempt:
             does = JobStatus.PENDING

@@ -91,12 +91,12 @@ def pack(status: Mapping[str, Any]) -> dict[str, Any]:
             continue
         reason, since, numbers = _reason(entry["reason"], entry["queued_at"], reasons)
         owner = tuple(entry[key] for key in _OWNER)
-        kind = (tuple(entry["resources"].items()), entry["instance_type"], entry["num_replicas"])
+        shape_key = (tuple(entry["resources"].items()), entry["instance_type"], entry["num_replicas"])
         row = [
             entry["name"],
             entry["uid"],
             owners.number(owner, owner),
-            shapes.number(kind, [entry[key] for key in _SHAPE]),
+            shapes.number(shape_key, [entry[key] for key in _SHAPE]),
             entry["priority"],
             _instant(entry["queued_at"]),
             entry["attempts_before"],

@@ -114,19 +114,21 @@ class Executor:
                 outcome.records[name] = puts[name].record
                 outcome.done += 1
         fresh = {name for name, put in puts.items() if put.generation == 0}
-        turns_left = {name: effects for name, effects in work.items() if name not in failed}
-        history_problems = self._append_history(turns_left, set(puts), fresh, known_projects, outcome)
-        rest = {
+        going_on = {name: effects for name, effects in work.items() if name not in failed}
+        history_problems = self._append_history(going_on, set(puts), fresh, known_projects, outcome)
+        remaining = {
             name: others
-            for name, effects in turns_left.items()
+            for name, effects in going_on.items()
             if (others := [e for e in effects if not isinstance(e, (PutRecord, AppendHistory))])
         }
-        results = self._threads.each(lambda name: self._in_order(rest[name], history_problems.get(name, "")), rest)
-        for name, (done, problem) in zip(rest, results, strict=True):
+        results = self._threads.each(
+            lambda name: self._in_order(remaining[name], history_problems.get(name, "")), remaining
+        )
+        for name, (done, problem) in zip(remaining, results, strict=True):
             outcome.done += done
             if problem:
                 outcome.blame(name, problem)
-            elif any(isinstance(effect, DropRecord) for effect in rest[name]):
+            elif any(isinstance(effect, DropRecord) for effect in remaining[name]):
                 outcome.dropped.add(name)
         return outcome
 
@@ -158,7 +160,7 @@ class Executor:
         """Returns the problems, by job.
 
         Args:
-            turns: Jobs whose record, if any, was written.
+            jobs: Jobs whose record, if any, was written.
             moved: Names whose record was written in this tick.
             fresh: Those whose record is their first.
             known_projects: For the history.

@@ -77,5 +77,5 @@ def _last_number(store: ObjectStore, effect: TellLogGap) -> int:
         middle = (low + high) // 2
         found = after(middle)
         low, high = (found[-1], high) if found else (low, middle)
-    rest = after(low)
-    return rest[-1] if rest else low
+    remaining = after(low)
+    return remaining[-1] if remaining else low

@@ -34,7 +34,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nodes:
+class Gangs:
     """All gangs of one tick. `slices`: by zone; `by_uid`: those with a valid run label; `problems`: for people."""
 
     slices: Mapping[str, Listing]
@@ -66,7 +66,7 @@ class Nodes:
         return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
 
 
-def list_nodes(provisioners: Provisioners, zones: Iterable[str], threads: ThreadPool) -> Nodes:
+def list_gangs(provisioners: Provisioners, zones: Iterable[str], threads: ThreadPool) -> Gangs:
     """Lists all zones at once, so that an API that hangs costs one deadline; a failed listing becomes a problem."""
     asked = list(zones)
     slices = dict(zip(asked, threads.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
@@ -84,9 +84,9 @@ def list_nodes(provisioners: Provisioners, zones: Iterable[str], threads: Thread
                     f"node {status.ref.name} has this bastion's label but no valid run; check and delete it by hand"
                 )
                 continue
-            stray = OrphanGang(status=status, on_bastion=listing is host)
-            by_uid[run.uid] = (*by_uid.get(run.uid, ()), stray)
-    return Nodes(slices=slices, bastion_host=host, by_uid=by_uid, problems=tuple(problems))
+            orphan = OrphanGang(status=status, on_bastion=listing is host)
+            by_uid[run.uid] = (*by_uid.get(run.uid, ()), orphan)
+    return Gangs(slices=slices, bastion_host=host, by_uid=by_uid, problems=tuple(problems))
 
 
 def is_named_for(run: Run, name: str) -> bool:

@@ -21,7 +21,7 @@ from bastion.core.model.world import NOTHING_SEEN, Installation, JobView, Orphan
 from bastion.core.reconcile.finish import whose_result
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 from bastion.daemon.observe.folders import Folders
-from bastion.daemon.observe.gangs import Listing, Nodes, Provisioners
+from bastion.daemon.observe.gangs import Gangs, Listing, Provisioners
 from bastion.ports import Clock, ObjectStore
 
 
@@ -94,8 +94,8 @@ class JobViews:
         if starts:
             self.doubts[record.name] = generation, record
 
-    def build(self, nodes: Nodes, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
-        """The views of every name with a spec, a state or an explanation, in order. `late`: whether an attempt never
+    def build(self, nodes: Gangs, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
+        """The sorted views of every name with a spec, a state or an explanation. `late`: whether an attempt never
         counted.
         """
         folders = self._folders
@@ -178,7 +178,7 @@ class JobViews:
 
     # -- one job ------------------------------------------------------------------------------------------------
 
-    def _view(self, name: str, nodes: Nodes, resting: _Resting | None) -> JobView:
+    def _view(self, name: str, nodes: Gangs, resting: _Resting | None) -> JobView:
         meta = self._folders.specs.listed.get(name)
         value = self._folders.states.values.get(name)
         record = value if isinstance(value, JobRecord) else None
@@ -196,7 +196,7 @@ class JobViews:
         self._resting[name] = resting
         return resting.view
 
-    def _rests(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Nodes) -> bool:
+    def _rests(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Gangs) -> bool:
         """Whether the view depends only on the record, the spec's generation and the history."""
         folders = self._folders
         return (
@@ -214,7 +214,7 @@ class JobViews:
             and not (folders.invalid.listed and keys.key_name(name) in folders.invalid.listed)
         )
 
-    def _looked_at(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, nodes: Nodes) -> JobView:
+    def _looked_at(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, nodes: Gangs) -> JobView:
         folders = self._folders
         specs, states = folders.specs, folders.states
         invalid_name = keys.key_name(name)
@@ -257,8 +257,8 @@ class JobViews:
                 view = replace(view, spec_gone=found is None, spec_meta=found)
             if record is None and meta is not None:
                 uid = keys.job_uid(self._settings.root, name, meta.generation)
-                strays = nodes.by_uid.get(uid, ())
-                view = replace(view, orphan_gangs=strays, attempts_seen=self._attempts_seen(uid, strays))
+                orphans = nodes.by_uid.get(uid, ())
+                view = replace(view, orphan_gangs=orphans, attempts_seen=self._attempts_seen(uid, orphans))
             if record is not None and self._is_ghost(view, record):
                 return replace(view, ghost=True)
             if record is not None:
@@ -269,7 +269,7 @@ class JobViews:
         return view
 
     def _is_ghost(self, view: JobView, record: JobRecord) -> bool:
-        """Whether the state was created after the job's end: it waits, never ran, and its spec is gone. Checked once."""
+        """Whether the state was created after the job's end: it never ran, and its spec is gone. Checked once."""
         fresh = record.status is Status.PENDING and not record.had_attempt
         replaced = view.spec_meta is not None and view.spec_meta.generation != record.generation
         if not fresh or not view.current or not (view.spec_gone or replaced):
@@ -291,7 +291,7 @@ class JobViews:
         self._no_ghosts[view.name] = view.record_generation
         return False
 
-    def _with_runs(self, view: JobView, record: JobRecord, nodes: Nodes) -> JobView:
+    def _with_runs(self, view: JobView, record: JobRecord, nodes: Gangs) -> JobView:
         on_bastion = record.job.runner is None
         if record.attempt is None:
             listing = nodes.bastion_host
@@ -334,13 +334,13 @@ class JobViews:
             for attempt in (record.attempt, record.cleanup)
             if attempt is not None
         }
-        strays = []
-        for stray in nodes:
-            run = Run.parse(stray.status.run)
+        orphans = []
+        for orphan in nodes:
+            run = Run.parse(orphan.status.run)
             newer = run is not None and run.attempt >= record.next_attempt
-            if stray.status.ref.name not in own and not (newer and self._is_news(stray.status.ref.name, generation)):
-                strays.append(stray)
-        return tuple(strays)
+            if orphan.status.ref.name not in own and not (newer and self._is_news(orphan.status.ref.name, generation)):
+                orphans.append(orphan)
+        return tuple(orphans)
 
     def _is_news(self, gang: str, generation: int) -> bool:
         now = self._clock.monotonic()
@@ -413,5 +413,5 @@ class JobViews:
     def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
         """Silence by host; a host without a heartbeat is silent since we first saw it."""
         up = {0, *reports} if self._claim(plan.run) else set(reports)
-        beats = self._folders.heartbeats
-        return {**beats.silent_seconds(plan.run), **beats.never_heard(plan.run, up)}
+        heartbeats = self._folders.heartbeats
+        return {**heartbeats.silent_seconds(plan.run), **heartbeats.never_heard(plan.run, up)}

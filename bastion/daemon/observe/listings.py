@@ -231,13 +231,13 @@ class Listings:
         """What users write, then what is most overdue within the budget."""
         small = self._back.pages == 1
         chosen: list[_Part] = [self._front, self._back if small else self._user_requests]
-        rest: list[_Part] = [self._tail, self._heartbeats, *([] if small else [self._window])]
+        optional: list[_Part] = [self._tail, self._heartbeats, *([] if small else [self._window])]
         if self._settings.lateness(self._tick) >= 1:
-            rest.append(self._settings)
+            optional.append(self._settings)
         cost = sum(part.pages for part in chosen)
         budget = max(_BUDGET, cost * 5 // 4) - self._spent
         cost += 1  # the quota file, under any ROOT
-        for part in sorted(rest, key=lambda part: -part.lateness(self._tick)):
+        for part in sorted(optional, key=lambda part: -part.lateness(self._tick)):
             more = part.pages
             if part is self._tail and self._quota is not None:
                 more -= 1  # the quota file is in that listing

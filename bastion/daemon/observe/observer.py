@@ -18,7 +18,7 @@ from bastion.core.reconcile.runs import plan_attempt
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.backlog import Backlog
 from bastion.daemon.observe.folders import Folders
-from bastion.daemon.observe.gangs import Nodes, Provisioners, list_nodes
+from bastion.daemon.observe.gangs import Gangs, Provisioners, list_gangs
 from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.observe.zones import ZonesInUse
 from bastion.daemon.thread_pool import ThreadPool
@@ -98,7 +98,7 @@ class Observer:
         self._fetch_runs(records)
         self._forget_past_failures(records)
         needed = zones_needed(records.values(), provisioning)
-        nodes = list_nodes(self._provisioners, sorted({*needed, *self.zones.known}), threads)
+        nodes = list_gangs(self._provisioners, sorted({*needed, *self.zones.known}), threads)
         self.zones.looked(nodes, needed, self._clock.monotonic())
         self.problems += nodes.problems
         if whole:
@@ -222,7 +222,7 @@ class Observer:
             }
             self.views.creation_failures = {n: why for n, why in failures.items() if n in current}
 
-    def _reread_lost(self, records: Mapping[str, JobRecord], nodes: Nodes) -> None:
+    def _reread_lost(self, records: Mapping[str, JobRecord], nodes: Gangs) -> None:
         lost = nodes.lost_runs
         suspects = [
             record

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bastion.daemon.observe.gangs import Nodes
+from bastion.daemon.observe.gangs import Gangs
 
 # Longer than any request can be under way, and long enough to see the effect of new settings.
 KEPT_SECONDS = 3600.0
@@ -25,7 +25,7 @@ class ZonesInUse:
     def known(self) -> list[str]:
         return sorted(self._used_at)
 
-    def looked(self, nodes: Nodes, needed: Iterable[str], now: float) -> None:
+    def looked(self, nodes: Gangs, needed: Iterable[str], now: float) -> None:
         """Records one tick's listings. `needed`: zones of the settings and the jobs' records; `now`: on the monotonic
         clock.
         """

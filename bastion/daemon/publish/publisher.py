@@ -21,7 +21,7 @@ from scheduler import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the status shows beside the jobs. `usage` changes all the time, so it is published only with another change."""
+    """What the status shows beside the jobs. `usage` changes constantly: it is published with other changes only."""
 
     daemon: Mapping[str, Any]
     quota: Mapping[str, Any]

@@ -62,7 +62,7 @@ def test_commas_and_brackets_in_a_string_are_text() -> None:
 
 @pytest.mark.parametrize("digits", ["9" * 21, "-" + "9" * 20, "9" * 4300, "1" * 100_000])
 def test_an_integer_that_no_machine_counts_to_is_refused(digits: str) -> None:
-    with pytest.raises(DocumentError, match=f"an integer has {len(digits)} characters; the maximum is 20"):
+    with pytest.raises(DocumentError, match=f"an integer is {len(digits)} characters long; the maximum is 20"):
         documents.loads(f'{{"epoch": {digits}}}'.encode())
 
 

@@ -115,7 +115,7 @@ def test_a_job_over_its_own_limit_is_told_though_there_is_room(machine: Machine)
     watch = machine.watch(limit_mib=20)
     watch.look()
     assert small.disk_notice is None
-    assert str(large.disk_notice) == "the job's files take 30.0 MiB of disk; its limit is 20.0 MiB"
+    assert str(large.disk_notice) == "the job's files use 30.0 MiB of disk; the limit is 20.0 MiB"
     assert "job b is ended" in watch.alarms()[0]
 
 

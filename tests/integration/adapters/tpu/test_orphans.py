@@ -14,7 +14,7 @@ from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettin
 from bastion.core.bucket import keys
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.core.model.provisioning import BUILT_IN
-from bastion.daemon.orphans import delete_leftover, find_leftovers
+from bastion.daemon.orphans import delete_orphan, find_orphans
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.testing.memory_store import MemoryStore
 
@@ -106,15 +106,15 @@ def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulato
         )
     )
     store = MemoryStore(now=time.time)
-    found = find_leftovers(store, slices, BUILT_IN)
-    runs = [leftover.status.run[0] for leftover in found.leftovers]
+    found = find_orphans(store, slices, BUILT_IN)
+    runs = [orphan.status.run[0] for orphan in found.orphans]
     assert (runs, found.current) == (list("fstmn"), 0), "what failed or was taken back comes first"
     assert [problem.partition(" ")[0] for problem in found.problems] == ["my-copy"]
 
     def swept() -> bool:
         """Once more, until all of it is gone, as a daemon does: what is SUSPENDING cannot be deleted yet."""
-        left = find_leftovers(store, slices, BUILT_IN).leftovers
-        assert [delete_leftover(store, slices, each) for each in left if not each.going] == [
+        left = find_orphans(store, slices, BUILT_IN).orphans
+        assert [delete_orphan(store, slices, each) for each in left if not each.going] == [
             "" for each in left if not each.going
         ]
         return not left

@@ -113,7 +113,7 @@ def test_what_is_no_file_of_the_folder_is_named_in_the_log(stage: Stage):
     stage.order("echo 1 > out/a; ln -s /etc out/away", output_dir="out")
     stage.start(stage.host(on_vm=True))
     assert stage.final().exit_code == 0
-    assert stage.log() == ["stderr F bastion: not stored: away (leads to an absolute path)"]
+    assert stage.log() == ["stderr F bastion: not stored: away (points to an absolute path)"]
 
 
 def test_an_agent_that_died_after_its_command_stores_its_outputs_when_it_is_back(stage: Stage):

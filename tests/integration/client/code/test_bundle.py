@@ -170,7 +170,7 @@ def test_secrets_are_refused_by_name_and_by_content_with_the_ways_to_go_on(tree:
     with pytest.raises(Refused) as refused:
         bundle.pack(tree)
     text = str(refused.value)
-    assert ".env (a file of passwords or tokens by its name); deploy/notes.md (a token of GitHub)" in text
+    assert ".env (named like a file of passwords or tokens); deploy/notes.md (a GitHub token)" in text
     for way in ("--bundle_exclude=.env --bundle_exclude=deploy/notes.md", "--bundle_allow=.env", "--bundle=none"):
         assert way in text
     assert "a1a1" not in text

@@ -11,7 +11,7 @@ from bastion.core.model import daemon_settings, job_spec
 from bastion.core.model.budgets import Budgets
 from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
 from bastion.core.model.gangs import CapacityModel, Place
-from bastion.core.model.instance_types import lookup, served_families
+from bastion.core.model.instance_types import lookup, served_types
 from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
 from bastion.core.model.world import Installation, World, next_place
@@ -78,13 +78,13 @@ def test_the_last_tier_stands_for_all_that_come_after_it_and_no_tier_is_the_firs
 
 def test_only_families_with_zones_are_provisioned_and_the_zones_of_all_of_them_are_listed() -> None:
     settings = load(GOOD.encode())
-    assert list(settings.families) == ["v4", "v5litepod"]
+    assert list(settings.resource_types) == ["v4", "v5litepod"]
     assert settings.places(lookup("tpu-v6e-8"), 0) == ()
     assert settings.zones() == {"us-central2-b", "us-west4-a", "us-central1-a", "us-south1-a"}
     everywhere = load(
         b'project = "p"\n[defaults]\nzones = ["a-b1-c"]\nservice_account = ""\n[[tiers]]\nmodel = "spot"\n'
     )
-    assert tuple(everywhere.families) == served_families()
+    assert tuple(everywhere.resource_types) == served_types()
 
 
 def test_what_a_file_does_not_say_are_the_limits() -> None:
@@ -155,16 +155,16 @@ def test_every_required_key_of_an_empty_file_is_told_at_once() -> None:
         (
             'network = "net"',
             'netwrok = "net"',
-            "line 4: defaults.netwrok is not a key of the settings; did you mean net",
+            "line 4: defaults.netwrok is not a valid key; did you mean net",
         ),
         ("[types.v4]", "[types.v5e]", "types.v5e is not a served resource type; did you mean v5litepod?"),
         ("[types.v4]", "[types.tpu7x]", "types.tpu7x is not a served resource type; served: v2, v3, v4"),
-        ("[types.v4]", "[tiers]\n[types.v4]", "this is not TOML"),
+        ("[types.v4]", "[tiers]\n[types.v4]", "the file is not valid TOML"),
         ('["us-central2-b"]', '"us-central2-b"', "types.v4.zones is not valid: input should be a valid list"),
         ('["us-central2-b"]', '["US/x"]', "types.v4.zones[0] is not valid"),
         ('["us-central2-b"]', "[]", "types.v4.zones is not valid"),
         ('model = "spot"', 'model = "cheap"', "tiers[2].model is not valid: input should be 'reserved', 'on-demand'"),
-        ('model = "spot"', 'model = "spot"\nreservation = "r"', "only a reserved tier has a reservation"),
+        ('model = "spot"', 'model = "spot"\nreservation = "r"', 'tiers[2].reservation requires model "reserved"'),
         ("v4 = ", "v9 = ", "tiers[0].reservation.v9 is not a served resource type"),
         ("[[tiers]]", "[grace]\neviction_seconds = -1\n[[tiers]]", "grace.eviction_seconds is not valid"),
         ("[[tiers]]", "[budgets]\npower_off_hours = nan\n[[tiers]]", "budgets.power_off_hours is not valid"),

@@ -104,7 +104,10 @@ def test_a_creation_time_without_fraction_is_what_python_writes_for_a_whole_seco
         ({"metadata__user_id": "a\x1b[2J"}, "user_id"),
         ({"metadata__project_id": None}, "project_id"),
         ({"metadata__creation_time": "yesterday"}, "creation_time"),
-        ({"metadata__scaling_specs": [{"min_replicas": 3, "max_replicas": 1, "resources_per_replica": {}}]}, "below"),
+        (
+            {"metadata__scaling_specs": [{"min_replicas": 3, "max_replicas": 1, "resources_per_replica": {}}]},
+            "must be at least",
+        ),
         ({"runner": {"kind": "gke", "instance_type": "tpu-v4-8"}}, "runner.kind"),
         ({"runner": {"kind": "tpu", "instance_type": "tpu-v4-32"}}, "needs {'v4': 32}"),
     ],

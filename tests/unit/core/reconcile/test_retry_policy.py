@@ -28,4 +28,4 @@ def test_a_pause_is_the_same_for_the_same_run() -> None:
 def test_the_turn_goes_on_after_the_zone_that_was_asked(zone: str, turn: int, following: int) -> None:
     attempt = Attempt(number=1, token="t", started_at=0.0, place=Place(zone=zone))
     ending = Ending(cause=Cause.CAPACITY, message="", at=1.0, grace_seconds=0.0)
-    assert EndedAttempt(attempt=attempt, ending=ending, zones=("a", "b", "c")).following_turn(turn) == following
+    assert EndedAttempt(attempt=attempt, ending=ending, zones=("a", "b", "c")).next_zone_turn(turn) == following

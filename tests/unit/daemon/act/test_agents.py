@@ -57,7 +57,7 @@ def test_it_is_packed_and_uploaded_when_it_is_first_asked_for_and_then_known(ben
     assert bench.packings == 1
     assert bench.store.get(keys.agent_file(SHA)).data == b"the file"
     assert Manifest.read(bench.store.get(keys.agent_manifest(SHA)).data) == PACKED.manifest
-    assert bench.said == [f"nodes run the agent {SHA[:12]}, packed for Python 3.10, 3.11, 3.12, 3.13, 3.14"]
+    assert bench.said == [f"nodes run agent {SHA[:12]}, packed for Python 3.10, 3.11, 3.12, 3.13, 3.14"]
 
 
 def test_nothing_waits_for_it_and_it_is_asked_for_once(bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_trouble_is_told_until_it_is_over_and_not_tried_at_every_tick(bench: Ben
     bench.trouble = "the package pydantic is not installed"
     agents = bench.agents()
     assert agents.current() is None
-    assert agents.problem.endswith("nothing starts on slices: the package pydantic is not installed")
+    assert agents.problem.endswith("could not be uploaded: the package pydantic is not installed")
     bench.clock.advance(9)
     assert agents.current() is None
     assert bench.packings == 1
