@@ -18,8 +18,9 @@ demo: $(VENV)/.local
 demo-gs: $(VENV)/.local
 	@./demo_gs.sh $(BIN)
 
+# Three workers on two cores: a third of the tests' time is spent waiting for processes.
 test: lint gsutil
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -32,7 +33,7 @@ unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/golden
 
 e2e: $(VENV)/.dev
-	$(BIN)/python -m pytest -m e2e
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m e2e
 
 # Which branches of the scheduler and the quota no test of theirs takes; there should be none.
 coverage: $(VENV)/.dev

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -89,11 +90,15 @@ def test_ctrl_c_while_waiting_returns_130_and_leaves_the_job(root: Path) -> None
         text=True,
     ) as process:
         assert process.stderr is not None
+        # Without it a message that never comes would hold up the whole suite.
+        overdue = threading.Timer(60, process.kill)
+        overdue.start()
         for line in process.stderr:
             if "the bastion has not read it yet" in line:
                 break
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=60)[1]
+        overdue.cancel()
     assert process.returncode == 130
     assert "detached; the job job goes on without you" in rest
     assert f"bastion logs -f job --root={root}" in rest
