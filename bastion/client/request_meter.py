@@ -11,11 +11,7 @@ from bastion.ports import ObjectStore, StoredObject
 
 
 class RequestMeter:
-    """Passes every call on.
-
-    Attributes:
-        requests: One for each call, and one for each further page of a listing as it is read.
-    """
+    """Passes every call on. `requests`: one for each call, and one for each further page of a listing as it is read."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
