@@ -76,7 +76,7 @@ def test_without_a_file_the_bastions_own_settings_are_checked_against_its_quota_
     bastion.write_settings(GOOD.replace("types.v4", "types.v6e").replace("v4 =", "v6e =").encode())
     done = run("daemon", "check-config")
     assert done.code == 0
-    assert "warning: the quota file has v4, and these settings name no zones for it: such jobs are held" in done.err
+    assert "warning: the quota file has v4, but these settings name no zones for it: its jobs are held" in done.err
 
 
 def test_a_bastion_without_settings_is_told_what_they_need(run, bastion) -> None:

@@ -49,8 +49,8 @@ def test_one_worker_is_shown_without_a_prefix(run, bastion) -> None:
     ("flag", "message"),
     [
         ("--worker=2", "the job 'job' has no worker 2; it has 2, counted from 0"),
-        ("--worker=first", "write a worker's number, from 0, or all"),
-        ("--worker=-1", "write a worker's number"),
+        ("--worker=first", "is not a valid worker; use a number from 0, or all"),
+        ("--worker=-1", "is not a valid worker"),
         ("--attempt=7", "attempt 7 of 'job' has no output; attempts with output: 1"),
         ("--attempt=-1", "--attempt=-1"),
         ("--uid=aaaaaaaaaa", "no job 'job' with the uid aaaaaaaaaa has output"),
@@ -86,7 +86,7 @@ def test_attempts_come_in_their_order_each_with_a_header(run, bastion) -> None:
     done = run("logs", "job")
     assert done.out == "attempt 1\nattempt 2\nattempt 10\n"
     assert done.err.splitlines()[:3] == ["--- attempt 1 ---", "--- attempt 2 ---", "--- attempt 10 ---"]
-    assert "its cleanup command has output, too: bastion logs --attempt=0 job" in done.err
+    assert "the cleanup command also has output: bastion logs --attempt=0 job" in done.err
     done = run("logs", "job", "--attempt=2")
     assert (done.out, done.err) == ("attempt 2\n", "")
     assert run("logs", "job", "--attempt=0").out == "swept\n"
@@ -133,7 +133,7 @@ def test_a_refused_spec_has_no_output_and_says_why(run, bastion) -> None:
     bastion.settle(4)
     done = run("logs", "bad")
     assert done.code == 64
-    assert "the spec of 'bad' is refused, so it never ran: the document is not JSON" in done.err
+    assert "'bad' has never run: its spec is refused: the document is not JSON" in done.err
     assert "the spec is refused" in run("logs", "-f", "bad").err or run("logs", "-f", "bad").code == 64
 
 

@@ -84,9 +84,9 @@ def test_the_global_flags_of_absl_stay_untouched() -> None:
         (["--num_replicas=1.5"], "--num_replicas=1.5: write a whole number"),
         (["--dry_run=2"], "--dry_run=2: write true or false"),
         (["--output=yaml"], "value should be one of <text|json>"),
-        (["--no-dry-run=1"], "--no-dry-run takes no value; write --dry_run=1"),
+        (["--no-dry-run=1"], "--no-dry-run takes no value; use --dry_run=1"),
         (["--dry_run=perhaps"], "--dry_run=perhaps: write true or false"),
-        (["python3", "x.py"], "'python3' is not a flag; the command to run comes after --"),
+        (["python3", "x.py"], "'python3' is not a flag; put the command after --"),
         (["python3", "--", "x.py"], "'python3' stands before the --"),
     ],
 )
@@ -106,7 +106,7 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["lunch"], "there is no command 'lunch'; did you mean bastion launch?"),
+        (["lunch"], "no such command: 'lunch'; did you mean bastion launch?"),
         (["check"], "did you mean bastion quota check?"),
         (["qqqqqqqq"], "see bastion --help"),
         (["--frob"], "there is no command '--frob'"),
@@ -168,7 +168,7 @@ def test_the_help_of_a_flag_says_once_how_it_is_written(run) -> None:
     shown = run("launch", "--help").out
     assert "; repeat this option" not in shown
     assert "<text|json>" not in shown
-    assert "--output=text|json\n        Form of the data on stdout. Default: text.\n" in shown
+    assert "--output=text|json\n        Format of the data on stdout. Default: text.\n" in shown
 
 
 def test_help_after_the_double_dash_is_the_commands_own(run) -> None:

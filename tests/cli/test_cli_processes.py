@@ -90,12 +90,12 @@ def test_ctrl_c_while_waiting_returns_130_and_leaves_the_job(root: Path) -> None
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "the bastion has not read it yet" in line:
+            if "waiting for the scheduler to pick it up" in line:
                 break
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "detached; the job job goes on without you" in rest
+    assert "detached; the job job keeps running" in rest
     assert f"bastion logs -f job --root={root}" in rest
     assert "Traceback" not in rest
     assert (root / "jobs/active/job").exists()

@@ -109,7 +109,7 @@ def test_decrypt_writes_the_plaintext_for_its_owner_alone(run: Terminal, tmp_pat
     stored = Stored(tmp_path, plain=PLAIN[:size])
     done = run(*stored.to_file)
     assert (done.code, done.out) == (0, "")
-    assert f"gs://lake/ckpt/1, under version 1 of {KEK}" in done.err
+    assert f"gs://lake/ckpt/1, encrypted with version 1 of {KEK}" in done.err
     assert stored.output.read_bytes() == stored.plain
     assert stored.output.stat().st_mode & 0o777 == 0o600
 

@@ -48,7 +48,7 @@ def test_a_file_that_stops_a_running_job_is_refused_with_the_job_and_the_reason(
     assert "  a-2 of project a, user alice: tpu-v4-32, running for 3 h\n" in done.out
     assert "makes room for b-1 of project b" in done.out
     assert "holds 64 v4 and is entitled to 32" in done.out
-    assert "this file stops 1 running job; nothing was written; --yes uploads it all the same" in done.err
+    assert "this file would stop 1 running job; nothing was written; use --yes to upload it anyway" in done.err
     assert quota_file(busy) == before
     assert former(busy) == []
 
@@ -73,7 +73,7 @@ def test_a_dry_run_answers_as_the_upload_would_and_writes_nothing(run, busy, new
     assert run("quota", "upload", str(new), "--dry_run").code == 64
     allowed = run("quota", "upload", str(new), "--dry_run", "--yes", "--wait")
     assert allowed.code == 0
-    assert "nothing was written, as --dry_run asks" in allowed.err
+    assert "dry run: nothing was written" in allowed.err
     assert busy.listed() == before
     assert quota_file(busy) == shares(1, 0)
 
@@ -83,7 +83,7 @@ def test_the_refusal_as_json_names_the_jobs(run, busy, new) -> None:
     document = json.loads(done.out)
     assert done.code == 64
     assert document["uploaded"] is False
-    assert document["refused"] == "this file stops 1 running job"
+    assert document["refused"] == "this file would stop 1 running job"
     (stopped,) = document["jobs"]["stopped"]
     assert (stopped["name"], stopped["claimant"], stopped["resources"]) == ("a-2", "b-1", {"v4": 32})
     assert document["difference"]["projects"]["a"]["entitlements"] == {"v4": {"before": 64, "after": 32}}
@@ -141,7 +141,7 @@ def test_the_first_file_needs_no_daemon(run, bastion, new) -> None:
     assert done.code == 0
     assert "there is no quota file" in done.err
     assert "v4 is a new resource type" in done.out
-    assert "bring it back" not in done.err
+    assert "to restore it" not in done.err
     assert quota_file(bastion) == new.read_bytes()
 
 
@@ -151,11 +151,11 @@ def test_without_a_daemon_what_happens_to_jobs_is_not_known_and_yes_is_needed(ru
     busy.daemon.close()
     done = run("quota", "upload", str(more))
     assert done.code == 64
-    assert "the daemon has ended, so what is told here of jobs may be wrong" in done.err
+    assert "the daemon has ended, so the information about jobs may be out of date" in done.err
     assert "it is not known what this file does to running jobs; nothing was written" in done.err
     waited = run("quota", "upload", str(more), "--yes", "--wait")
     assert waited.code == 75
-    assert "is not in force: the daemon has ended; the file takes effect when one runs" in waited.err
+    assert "is not in force: the daemon has ended; the file applies when one runs" in waited.err
     assert quota_file(busy) == more.read_bytes()
 
 
@@ -228,7 +228,7 @@ def test_a_broken_file_shows_the_last_good_one_if_upload_kept_it(run, busy, new)
 
 
 def test_no_quota_file_and_no_daemon_are_told(run, bastion) -> None:
-    assert "no daemon has said which file is in force" in run("quota", "show").err
+    assert "no daemon has reported which file is in force" in run("quota", "show").err
     present = bastion.store.head(keys.PROJECT_QUOTAS)
     bastion.store.delete(keys.PROJECT_QUOTAS, generation=present.generation)
     done = run("quota", "show")
@@ -277,7 +277,7 @@ def test_the_setting_quota_root_counts_for_its_own_bastion_only(run, new, tmp_pa
     assert run("quota", "upload", str(new), "--root=users/x-bastion").code == 0
     assert (tmp_path / "admins/x-bastion" / keys.PROJECT_QUOTAS).exists()
     other = run("quota", "upload", str(new), "--root=users/y-bastion")
-    assert "is x-bastion's and is not used here" in other.err
+    assert "it is for x-bastion" in other.err
     assert (tmp_path / "users/y-bastion" / keys.PROJECT_QUOTAS).exists()
 
 

@@ -88,7 +88,7 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
     (b,) = [line for line in done.out.splitlines() if line.startswith("  b  ") and "shorter" in line]
     assert "8     11 h 8 min -> 1 min  11 h 7 min shorter  11 h 1 min -> 1 min" in b
-    assert "no job is known that was submitted earlier" in done.out
+    assert "no earlier job is known" in done.out
     assert busy.listed() == before
 
 
@@ -163,7 +163,7 @@ def test_without_history_the_present_queue_is_told_alone(run, bastion, new) -> N
     assert done.code == 0
     assert "  b-wait  b        not known  in 1 min\n" in done.out
     assert "not known now of b-wait: nobody knows how long a job that has to end first takes" in done.out
-    assert "The last days cannot be replayed: no job has ended in the last 14 days\n" in done.out
+    assert "Cannot replay the last days: no job has ended in the last 14 days\n" in done.out
     past = ask(run, str(new))["past"]
     assert (past["covered"], past["total"], past["projects"]) == (None, None, {})
 
@@ -182,7 +182,7 @@ def test_two_files_are_compared_on_a_folder_that_no_daemon_serves(run, new, tmp_
     assert "There are no jobs now" in run("quota", "whatif", str(new), f"--against={old}", f"--root={root}").out
     none = run("quota", "whatif", str(new), f"--root={root}")
     assert none.code == 64
-    assert "there is nothing to compare with; give --against=FILE" in none.err
+    assert "there is nothing to compare with; use --against=FILE" in none.err
 
 
 def test_a_broken_file_is_told_line_by_line(run, busy, new, tmp_path) -> None:
@@ -202,7 +202,7 @@ def test_a_daemon_that_is_gone_is_told(run, busy, new) -> None:
     busy.daemon.close()
     done = run("quota", "whatif", str(new))
     assert done.code == 0
-    assert "the daemon has ended, so what is told here of jobs may be wrong" in done.err
+    assert "the daemon has ended, so the information about jobs may be out of date" in done.err
 
 
 def test_more_results_than_are_read_leave_the_last_days_only(run, busy, new, monkeypatch) -> None:
@@ -216,7 +216,7 @@ def test_more_results_than_are_read_leave_the_last_days_only(run, busy, new, mon
 def test_work_that_would_take_too_long_leaves_the_last_days_only(run, busy, new, monkeypatch) -> None:
     monkeypatch.setattr(quota_whatif, "WORK_MAX", 200)
     past = ask(run, str(new))["past"]
-    assert past["why"] == "replaying more would take too long"
+    assert past["why"] == "a longer replay would take too long"
     monkeypatch.setattr(quota_whatif, "WORK_MAX", 1)
     past = ask(run, str(new))["past"]
     assert past["covered"] is None

@@ -150,7 +150,7 @@ def test_it_decides_at_the_newest_instant_or_when_it_is_told_to(decide) -> None:
         assert decide(jobs, f"--now={now}").code == 0
     done = decide(jobs, "--now=noon")
     assert done.code == 64
-    assert "--now=noon: write seconds since 1970" in done.err
+    assert "--now=noon is not a valid time; use seconds since 1970" in done.err
 
 
 @pytest.mark.parametrize(
@@ -159,35 +159,35 @@ def test_it_decides_at_the_newest_instant_or_when_it_is_told_to(decide) -> None:
         ("[", "the jobs are not JSON"),
         ("[" * 100_000, "the jobs are not JSON"),
         ({}, "the jobs are an object; write a list"),
-        ([job("x"), 3], "jobs[1] is a number; write an object with name, project_id"),
+        ([job("x"), 3], "jobs[1] is a number; it must be an object with name, project_id"),
         ([job("x"), None], "jobs[1] is null"),
         ([job("x"), {"name": "y", "project": "a"}], "jobs[1].project_id is missing; did you mean project?"),
-        ([job("x"), job("x")], 'jobs[1].name is "x", as in jobs[0]'),
+        ([job("x"), job("x")], 'jobs[1].name is "x", like jobs[0]'),
         ([job("")], 'jobs[0].name is ""; write a text'),
         ([job("x", project_id=7)], "jobs[0].project_id is 7; write a text"),
-        ([job("x", creation_time="soon")], 'jobs[0].creation_time is "soon"; write seconds since 1970'),
+        ([job("x", creation_time="soon")], 'jobs[0].creation_time is "soon"; it must be seconds since 1970'),
         ([job("x", creation_time=True)], "jobs[0].creation_time is true"),
         ([job("x", creation_time=-1)], "jobs[0].creation_time is -1"),
         ([job("x", creation_time=1e300)], "jobs[0].creation_time is 1e+300"),
         ('[{"name": "x", "project_id": "a", "user_id": "u", "creation_time": NaN, "resources": {}}]', "is nan"),
-        ([job("x", creation_time="2026-13-02T03:04:05")], "write seconds since 1970"),
-        ([job("x", status="RUNNING")], 'jobs[0].status is "RUNNING"; write PENDING or ACTIVE'),
+        ([job("x", creation_time="2026-13-02T03:04:05")], "it must be seconds since 1970"),
+        ([job("x", status="RUNNING")], 'jobs[0].status is "RUNNING"; it must be PENDING or ACTIVE'),
         ([job("x", status=[])], "jobs[0].status is []"),
         ([job("x", priority=6)], "jobs[0].priority is 6; write a whole number from 1 to 5"),
         ([job("x", priority=True)], "jobs[0].priority is true"),
-        ([job("x", resources=[])], "jobs[0].resources is []; write units by resource type"),
+        ([job("x", resources=[])], "jobs[0].resources is []; it must be units by resource type"),
         ([job("x", units=-1)], 'jobs[0].resources["v4"] is -1; write a whole number of units'),
         ([job("x", units="8" * 99)], 'jobs[0].resources["v4"] is "888'),
-        ([job("x", tier=0)], "jobs[0].tier is 0; has a meaning only for an ACTIVE job"),
+        ([job("x", tier=0)], "jobs[0].tier is 0; it applies only for an ACTIVE job"),
         ([job("x", tier=-1, status="ACTIVE")], "jobs[0].tier is -1; write a whole number from 0"),
         ([job("x", started_at="?", status="ACTIVE")], 'jobs[0].started_at is "?"'),
         ([job("x", scaling_specs={})], "jobs[0].scaling_specs is {}; write a list"),
-        ([job("x", scaling_specs=[3])], "jobs[0].scaling_specs[0] is a number; write min_replicas"),
+        ([job("x", scaling_specs=[3])], "jobs[0].scaling_specs[0] is a number; it must have min_replicas"),
         ([job("x", scaling_specs=[ELASTIC | {"max_replicas": 0}])], "min_replicas 1 and max_replicas 0; write"),
-        ([job("x", scaling_specs=[ELASTIC | {"resources_per_replica": 8}])], "resources_per_replica is 8; write units"),
-        ([job("x", replicas=[1])], "jobs[0].replicas is [1]; has a meaning only with scaling_specs"),
-        ([job("x", scaling_specs=[ELASTIC], replicas=[1])], "has a meaning only for an ACTIVE job"),
-        ([job("x", scaling_specs=[ELASTIC], replicas=[], status="ACTIVE")], "as many numbers as there are"),
+        ([job("x", scaling_specs=[ELASTIC | {"resources_per_replica": 8}])], "resources_per_replica is 8; it must be units"),
+        ([job("x", replicas=[1])], "jobs[0].replicas is [1]; it applies only with scaling_specs"),
+        ([job("x", scaling_specs=[ELASTIC], replicas=[1])], "it applies only for an ACTIVE job"),
+        ([job("x", scaling_specs=[ELASTIC], replicas=[], status="ACTIVE")], "it must have one number for each"),
         ([job("x", scaling_specs=[ELASTIC], replicas=[5], status="ACTIVE")], "from min_replicas to max_replicas"),
     ],
 )
@@ -245,13 +245,13 @@ def test_what_is_optional_may_be_missing_and_what_is_unknown_is_told(decide) -> 
     bare = {name: value for name, value in job("x").items() if name not in ("priority", "status")}
     done = decide([{**bare, "tier": None, "started_at": 5, "color": "red\x1b"}], "--output=json")
     assert done.code == 0
-    assert done.err == "bastion: note: these fields of jobs mean nothing here: color\n"
+    assert done.err == "bastion: note: ignoring unknown fields of jobs: color\n"
     assert json.loads(done.out)["decisions"][0]["run"] is True
 
 
 def test_both_files_are_needed_and_one_of_them_may_be_stdin(run, quota, monkeypatch, tmp_path) -> None:
     assert run("simulate", "decide", quota).code == 64
-    assert "needs both files" in run("simulate", "decide", "--jobs=x").err
+    assert "requires both files" in run("simulate", "decide", "--jobs=x").err
     assert run("simulate", "decide", "--quota=-", "--jobs=-").code == 64
     assert "cannot be read" in run("simulate", "decide", quota, "--jobs=nowhere.json").err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps([job("x")]).encode())))
@@ -282,14 +282,14 @@ def test_every_policy_is_measured_by_the_same_yardsticks(run, quota, trace, poli
     assert document["policy"] == policy
     assert document["pool"] == 64 and document["entitlements"] == {"a": 32, "b": 32}
     assert document["jobs_without_quota"] == 1
-    assert "jobs of projects without a quota, in the whole trace, and left out: 1" in done.err
+    assert "jobs of projects without a quota, in the whole trace, left out: 1" in done.err
     if policy in ("bastion", "greedy"):
         assert document["wait_max_s"] == 0.0 and document["preemptions"] == 1
     if policy == "fifo":
         assert document["wait_max_s"] == 2700.0 and document["preemptions"] == 0
     if policy == "static":
         assert (document["jobs"], document["jobs_larger_than_quota"]) == (1, 1)
-        assert "larger than their project's private quota, and left out: 1" in done.err
+        assert "larger than their project's private quota, left out: 1" in done.err
 
 
 def test_the_load_sets_the_pool_and_gzip_is_read(run, quota, tmp_path) -> None:
@@ -308,7 +308,7 @@ def test_jobs_larger_than_the_pool_are_left_out_and_told(run, quota, trace) -> N
     done = run("simulate", "replay", quota, trace, *flags, "--load=2.5")
     assert done.code == 0
     assert json.loads(done.out)["jobs_larger_than_pool"] == 1
-    assert "jobs larger than the pool of 32 chips, and left out: 1" in done.err
+    assert "jobs larger than the pool of 32 chips, left out: 1" in done.err
     assert "every job of the window asks for more" in run("simulate", "replay", quota, trace, *flags, "--load=100").err
 
 
@@ -374,7 +374,7 @@ def test_too_many_bytes_of_a_trace_are_refused(run, quota, tmp_path, monkeypatch
 
 
 def test_a_replay_that_cannot_be_is_refused(run, quota, trace, tmp_path) -> None:
-    assert "needs both files" in run("simulate", "replay", quota).err
+    assert "requires both files" in run("simulate", "replay", quota).err
     assert run("simulate", "replay", "--quota=-", "--trace=-").code == 64
     assert run("simulate", "replay", quota, "--trace=-", "--replicates=2").code == 64
     assert run("simulate", "replay", quota, "--trace=nowhere.csv").code == 64

@@ -101,9 +101,9 @@ def test_one_way_of_naming_the_bastion_replaces_the_other(run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rot", "x"], "there is no setting 'rot'; did you mean root?"),
+        (["rot", "x"], "unknown setting 'rot'; did you mean root?"),
         (["root", "/a/b"], "must end in -bastion"),
-        (["user_id", "a\x1b[2J"], "holds control characters"),
+        (["user_id", "a\x1b[2J"], "contains control characters"),
     ],
 )
 def test_a_wrong_setting_is_refused(run, home: Path, arguments: list[str], message: str) -> None:
@@ -117,8 +117,8 @@ def test_a_wrong_setting_is_refused(run, home: Path, arguments: list[str], messa
     ("text", "message"),
     [
         ("root = ", "is not TOML"),
-        ("colour = 'red'", "there is no setting 'colour'"),
-        ("root = 3", 'root must be a text, like root = "..."'),
+        ("colour = 'red'", "unknown setting 'colour'"),
+        ("root = 3", 'root must be a non-empty string, like root = "..."'),
         ("root = '/a/x-bastion'\nbastion = 'y-bastion'\nbucket = '/b'", "name different bastions"),
         ("bastion = 'y-bastion'", "bucket=URL"),
     ],
@@ -135,7 +135,7 @@ def test_a_broken_config_file_is_one_line_and_64(run, home: Path, text: str, mes
 def test_looking_at_a_bastion_that_is_not_there_creates_nothing(run, home: Path, tmp_path: Path) -> None:
     done = run("list")
     assert done.code == 64
-    assert "there is no bastion on this machine yet" in done.err
+    assert "there is no bastion on this machine" in done.err
     done = run("list", f"--root={tmp_path}/no/x-bastion")
     assert done.code == 64
     assert f"there is no folder {tmp_path}/no (from flags); create it" in done.err
