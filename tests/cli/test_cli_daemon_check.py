@@ -65,7 +65,7 @@ def test_what_is_missing_is_named_with_the_command_that_finds_it_and_the_code_is
 def test_a_file_that_cannot_be_read_is_one_line_and_64(run, tmp_path: Path) -> None:
     done = run("daemon", "check-config", str(tmp_path / "none.toml"))
     assert (done.code, done.err.count("\n")) == (64, 1)
-    assert "cannot be read" in done.err
+    assert "cannot read the settings file" in done.err
 
 
 def test_without_a_file_the_bastions_own_settings_are_checked_against_its_quota_file(run, bastion) -> None:

@@ -70,7 +70,7 @@ def test_completed_jobs_are_shown_when_asked_for_the_newest_first(run, bastion) 
     assert run("list").out == ""
     done = run("list", "--all", "--limit=2")
     assert [line.split()[:2] for line in done.out.splitlines()[1:]] == [["three", "failed"], ["two", "failed"]]
-    assert "2 of 3 completed jobs are shown" in done.err
+    assert "showing 2 of 3 completed jobs" in done.err
     document = json.loads(run("list", "--all", "--output=json").out)
     assert [entry["result"]["outcome"] for entry in document["completed"]] == ["failed", "failed", "succeeded"]
 
@@ -97,7 +97,7 @@ def test_a_status_of_another_version_is_explained(run, bastion) -> None:
     bastion.store.put(keys.STATUS, b'{"format": 99}', generation=0)
     done = run("list")
     assert done.code == 1
-    assert "it has format 99; this version reads 1 and 2; use the version of bastion that its daemon has" in done.err
+    assert "it has format 99; this version reads 1 and 2; use the same version of bastion as its daemon" in done.err
 
 
 def test_alarms_of_the_daemon_are_shown(run, bastion) -> None:
@@ -122,7 +122,7 @@ def test_why_tells_the_reason_with_its_arithmetic_since_when_and_who_holds(run, 
     assert reason is not None
     assert done.code == 0
     assert f"{reason['code']}: {reason['message']}" in done.out
-    assert "needs tpu-v4-16 for project a, user alice, priority 5" in done.out
+    assert "needs tpu-v4-16; project a, user alice, priority 5" in done.out
     assert f"for 1 min (since {reason['since']})" in done.out
     assert "queue position: 1" in done.out
     for holder in reason["holders"]:
@@ -195,7 +195,7 @@ def test_why_of_a_completed_job_tells_how_it_ended(run, bastion) -> None:
     bastion.run_until(lambda: bastion.result("job"))
     done = run("why", "job")
     assert "job failed: worker 1 exited with 5 (exit code 5)" in done.out
-    assert "the worker that failed first: 1" in done.out
+    assert "first worker to fail: 1" in done.out
     assert "attempt 1 ended" in done.out
     assert json.loads(run("why", "job", "--output=json").out)["result"]["failed_worker"] == 1
 
@@ -206,7 +206,7 @@ def test_why_understands_a_result_of_the_ancestor(run, bastion) -> None:
     bastion.store.put(keys.complete("odd"), b"not json", generation=0)
     done = run("why", "odd")
     assert done.code == 1
-    assert "the result of odd cannot be read" in done.err
+    assert "cannot read the result of odd" in done.err
 
 
 @pytest.mark.parametrize("command", [["why"], ["history"], ["logs"], ["logs", "-f"], ["cancel"]])

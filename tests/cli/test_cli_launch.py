@@ -123,7 +123,7 @@ def test_the_older_form_is_noted_and_raw_keeps_it(run, bastion) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the command to run is missing; it comes after --, for example: bastion launch"),
+        ([], "the command is missing; it follows --, for example: bastion launch"),
         (["--"], "there is no command after --"),
         (["--", ""], "the command is empty"),
         (["--name=A", "--", "x"], "the job name 'A' is not allowed; use lower-case letters"),
@@ -178,7 +178,7 @@ def test_a_user_in_several_projects_must_choose(run, bastion) -> None:
 def test_a_user_in_no_project_is_told_which_there_are(run, bastion) -> None:
     done = run("launch", "--user_id=mallory", "--", "x")
     assert done.code == 64
-    assert "you (mallory) are a member of no project in the quota file" in done.err
+    assert "you (mallory) are not a member of any project in the quota file" in done.err
     assert "(it has: a, b)" in done.err
 
 
@@ -196,7 +196,7 @@ def test_a_broken_quota_file_is_explained_with_its_line(run, bastion) -> None:
     bastion.write_quota(b"[toml-schema]\nversion = ?\n")
     done = run("launch", "--", "x")
     assert done.code == 64
-    assert "is broken (line 2: " in done.err
+    assert "is not valid (line 2: " in done.err
     assert "bastion quota check FILE" in done.err
 
 
@@ -207,8 +207,8 @@ _HUGE = ("--instance_type=tpu-v4-512", "--num_replicas=256")
     ("flags", "message"),
     [
         (("--project_id=b",), "user alice is not a member of project b; choose --project_id=a, or ask"),
-        (("--project_id=zz",), "the quota file has no project zz (it has: a, b); correct --project_id"),
-        (_HUGE, "the job needs 131072 v4, and the whole pool has 64; choose a smaller"),
+        (("--project_id=zz",), "the quota file has no project zz (its projects: a, b); correct --project_id"),
+        (_HUGE, "the job needs 131072 v4, but the whole pool has 64; choose a smaller"),
         (("--instance_type=tpu-v5p-8",), "the job needs v5p, which the pool does not have (it has: v4)"),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_dry_run_shows_the_spec_and_the_shares_and_writes_nothing(run, bastion
     assert document["runner"]["instance_type"] == "tpu-v4-16"
     assert document["env_vars"] == {"A": "b", "API_KEY": "***"}
     assert "hunter2" not in done.out + done.err
-    assert "it needs 16 v4; a holds 0 of its 32; 64 of 64 are free" in done.err
+    assert "needs 16 v4; project a is using 0; its share is 32; 64 of 64 free" in done.err
     assert bastion.listed() == before
     document = json.loads(run("launch", "--dry_run", "--output=json", "--", "x").out)
     assert document["spec"]["command"] == "x"
@@ -294,7 +294,7 @@ def test_a_dry_run_shows_the_spec_and_the_shares_and_writes_nothing(run, bastion
 def test_a_dry_run_tells_of_what_no_pool_could_hold(run, bastion) -> None:
     bastion.settle(1)
     asked = ("launch", "--name=job", "--instance_type=tpu-v4-512", "--num_replicas=256", "--dry_run", "--", "x")
-    assert "more than the whole pool has" in run(*asked).err
+    assert "more than the whole pool" in run(*asked).err
     assert "more than the whole pool" not in run("launch", "--instance_type=tpu-v4-8", "--dry_run", "--", "x").err
 
 

@@ -48,7 +48,7 @@ def test_one_worker_is_shown_without_a_prefix(run, bastion) -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--worker=2", "the job 'job' has no worker 2; it has 2, counted from 0"),
+        ("--worker=2", "the job 'job' has no worker 2; its workers are 0 to 1"),
         ("--worker=first", "is not a valid worker; use a number from 0, or all"),
         ("--worker=-1", "is not a valid worker"),
         ("--attempt=7", "attempt 7 of 'job' has no output; attempts with output: 1"),
@@ -71,9 +71,9 @@ def test_lost_output_is_reported_where_it_is_missing(run, bastion) -> None:
     done = run("logs", "job")
     assert done.out == "three\nfive\n"
     assert done.err.splitlines() == [
-        "--- segments 1 to 2 are not in the bucket any more ---",
+        "--- segments 1 to 2 are no longer in the bucket ---",
         "--- 17 bytes of output are missing here: full disk ---",
-        "--- segment 4 is not in the bucket any more ---",
+        "--- segment 4 is no longer in the bucket ---",
         "--- a log line of another format: 1970-01-01T00:16:45.000000Z nonsense ---",
     ]
 

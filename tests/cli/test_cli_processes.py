@@ -128,7 +128,7 @@ def test_a_file_in_the_place_of_the_bucket_is_one_line(root: Path) -> None:
     (root.parent / "file").write_text("no folder")
     done = finished("list", f"--root={root.parent}/file/x-bastion")
     assert (done.returncode, done.stderr.count("\n")) == (64, 1)
-    assert f"there is no folder {root.parent}/file" in done.stderr
+    assert f"no such folder: {root.parent}/file" in done.stderr
 
 
 def test_an_argument_that_is_not_utf_8_is_refused(root: Path) -> None:

@@ -44,7 +44,7 @@ def test_projects_that_are_entitled_to_less_than_a_slice_are_named(run, file) ->
     assert (done.code, done.err) == (0, "")
     assert done.out.endswith(
         "\n\nShares smaller than the smallest slice: 1\n"
-        "  b is entitled to 6 v4 and can only borrow: the smallest slice is tpu-v4-8\n"
+        "  project b has a share of 6 v4 and can only borrow: the smallest slice is tpu-v4-8\n"
     )
     document = json.loads(run("quota", "check", file, "--output=json").out)
     assert document["shares_below_a_slice"] == [
@@ -77,8 +77,8 @@ def test_a_bastions_jobs_beyond_their_share_under_this_file_are_named(run, basti
     assert done.out.endswith(
         "\n\nJobs larger than their project's share: 2\n"
         "  huge of project a can never run: needs 128 v4; the pool has 64\n"
-        "  gang of project a can only run on what others do not use: "
-        "it needs 64 v4; its project is entitled to 57\n"
+        "  gang of project a can only run on borrowed units: "
+        "needs 64 v4; its project's share is 57\n"
     )
     document = json.loads(run("quota", "check", file, root, "--output=json").out)
     assert [(job["name"], job["never"]) for job in document["jobs_beyond_their_share"]] == [
@@ -96,9 +96,7 @@ def test_where_no_daemon_has_told_of_jobs_that_is_said(run, bastion, file) -> No
     generation = bastion.store.head(keys.STATUS).generation
     broken = documents.dumps({**status, "jobs": [{"name": "x"}]})
     bastion.store.put(keys.STATUS, broken, generation=generation)
-    assert (
-        "which jobs there are is not known: an entry" in run("quota", "check", file, "--root=memory/test-bastion").err
-    )
+    assert "cannot list the jobs: an entry" in run("quota", "check", file, "--root=memory/test-bastion").err
 
 
 def job(name: str, project: str, **demand: int) -> Job:

@@ -82,7 +82,7 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     done = run("quota", "whatif", str(new))
     assert done.code == 0
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
-    assert "Running jobs that it stops: 1\n  a-run of project a, user alice" in done.out
+    assert "Running jobs that would stop: 1\n  a-run of project a, user alice" in done.out
     assert "Waiting jobs: 1; when they start (p50)\n" in done.out
     assert "  b-wait  b        in 11 h 59 min  in 1 min  11 h 58 min sooner\n" in done.out
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
@@ -135,7 +135,7 @@ def test_fewer_days_cover_less(run, busy, new) -> None:
     told = ask(run, str(new), "--days=2")
     assert told["past"]["why"] is None
     assert told["past"]["total"]["before"]["jobs"] == 5  # b-5, a-6, b-6, a-run and b-wait
-    assert "The last 2 days, replayed under either file\n" in run("quota", "whatif", str(new), "--days=2").out
+    assert "The last 2 days, replayed under both files\n" in run("quota", "whatif", str(new), "--days=2").out
     assert run("quota", "whatif", str(new), "--days=0").code == 64
 
 
@@ -143,7 +143,7 @@ def test_jobs_of_who_is_no_member_any_more_never_start_and_are_named(run, busy, 
     without = tmp_path / "without.config"
     without.write_bytes(shares(1, 1, members='[project_membership]\na = ["alice"]\nb = ["carol"]\n'))
     done = run("quota", "whatif", str(without))
-    assert "Waiting jobs that could not start any more: 1\n  b-wait: user bob is not a member of project b" in done.out
+    assert "Waiting jobs that could no longer start: 1\n  b-wait: user bob is not a member of project b" in done.out
     assert "not known then of b-wait: it waits for something else (NotMember)" in done.out
     assert "Jobs of these days that would never start: 8\n  b-0 of project b, user bob: user bob is not" in done.out
     told = ask(run, str(without))["past"]
@@ -161,7 +161,7 @@ def test_without_history_the_present_queue_is_told_alone(run, bastion, new) -> N
     bastion.settle(4)
     done = run("quota", "whatif", str(new))
     assert done.code == 0
-    assert "  b-wait  b        not known  in 1 min\n" in done.out
+    assert "  b-wait  b        unknown  in 1 min\n" in done.out
     assert "not known now of b-wait: nobody knows how long a job that has to end first takes" in done.out
     assert "Cannot replay the last days: no job has ended in the last 14 days\n" in done.out
     past = ask(run, str(new))["past"]
@@ -210,7 +210,7 @@ def test_more_results_than_are_read_leave_the_last_days_only(run, busy, new, mon
     past = ask(run, str(new))["past"]
     assert past["why"] == "more than 4 jobs have ended since then"
     assert past["from_ended_jobs"] == 4
-    assert "of 14 days, replayed under either file: more than 4 jobs" in run("quota", "whatif", str(new)).out
+    assert "of 14 days, replayed under both files: more than 4 jobs" in run("quota", "whatif", str(new)).out
 
 
 def test_work_that_would_take_too_long_leaves_the_last_days_only(run, busy, new, monkeypatch) -> None:
