@@ -179,7 +179,7 @@ def test_a_user_in_no_project_is_told_which_there_are(run, bastion) -> None:
     done = run("launch", "--user_id=mallory", "--", "x")
     assert done.code == 64
     assert "you (mallory) are not a member of any project in the quota file" in done.err
-    assert "(it has: a, b)" in done.err
+    assert "(its projects: a, b)" in done.err
 
 
 def test_a_missing_quota_file_is_explained(run, bastion) -> None:

@@ -130,7 +130,7 @@ def test_a_smaller_pool_tells_what_does_not_start_any_more(run, busy, tmp_path) 
     done = run("quota", "upload", str(small))
     assert done.code == 0
     assert "Waiting jobs that could no longer start: 1\n  b-1: asks for more than the whole pool" in done.out
-    assert "Running jobs that go on, and could not start again: 2\n  a-1: user alice is not a member" in done.out
+    assert "Running jobs that would continue but could not restart: 2\n  a-1: user alice is not a member" in done.out
     assert "64 v4 of 16 are in use" in done.out
 
 
@@ -181,7 +181,7 @@ def test_somebody_elses_change_in_between_is_kept(run, busy, new, monkeypatch) -
     monkeypatch.setattr(QuotaDesk, "replace", late)
     done = run("quota", "upload", str(new), "--yes")
     assert done.code == 64
-    assert "someone else changed" in done.err and "run it again to see the difference" in done.err
+    assert "someone else changed" in done.err and "run the command again to see the difference" in done.err
     assert quota_file(busy) == shares(3, 0)
 
 
@@ -217,7 +217,7 @@ def test_a_broken_file_shows_the_last_good_one_if_upload_kept_it(run, busy, new)
     busy.settle(2)
     lost = run("quota", "show")
     assert lost.code == 64
-    assert "it is not in force" in lost.err and "this is not valid TOML" in lost.err
+    assert "it is not in force" in lost.err and "this is not TOML" in lost.err
     generation = busy.json(keys.STATUS)["quota"]["generation"]
     busy.store.put(keys.former_quota(0.0, generation), new.read_bytes(), generation=0)
     found = run("quota", "show")

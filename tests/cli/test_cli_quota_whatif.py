@@ -83,7 +83,7 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     assert done.code == 0
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that would stop: 1\n  a-run of project a, user alice" in done.out
-    assert "Waiting jobs: 1; when they start (p50)\n" in done.out
+    assert "Waiting jobs: 1; estimated start (p50)\n" in done.out
     assert "  b-wait  b        in 11 h 59 min  in 1 min  11 h 58 min sooner\n" in done.out
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
     (b,) = [line for line in done.out.splitlines() if line.startswith("  b  ") and "shorter" in line]
@@ -144,7 +144,7 @@ def test_jobs_of_who_is_no_member_any_more_never_start_and_are_named(run, busy, 
     without.write_bytes(shares(1, 1, members='[project_membership]\na = ["alice"]\nb = ["carol"]\n'))
     done = run("quota", "whatif", str(without))
     assert "Waiting jobs that could no longer start: 1\n  b-wait: user bob is not a member of project b" in done.out
-    assert "not known then of b-wait: it waits for something else (NotMember)" in done.out
+    assert "unknown then for b-wait: it waits for something else (NotMember)" in done.out
     assert "Jobs of these days that would never start: 8\n  b-0 of project b, user bob: user bob is not" in done.out
     told = ask(run, str(without))["past"]
     assert told["projects"]["b"]["after"]["never_start"] == 8
@@ -162,7 +162,7 @@ def test_without_history_the_present_queue_is_told_alone(run, bastion, new) -> N
     done = run("quota", "whatif", str(new))
     assert done.code == 0
     assert "  b-wait  b        unknown  in 1 min\n" in done.out
-    assert "not known now of b-wait: nobody knows how long a job that has to end first takes" in done.out
+    assert "unknown now for b-wait: nobody knows how long a job that has to end first takes" in done.out
     assert "Cannot replay the last days: no job has ended in the last 14 days\n" in done.out
     past = ask(run, str(new))["past"]
     assert (past["covered"], past["total"], past["projects"]) == (None, None, {})

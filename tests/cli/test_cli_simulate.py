@@ -382,7 +382,7 @@ def test_a_replay_that_cannot_be_is_refused(run, quota, trace, tmp_path) -> None
     assert run("simulate", "replay", quota, "--trace=-", "--replicates=2").code == 64
     assert run("simulate", "replay", quota, "--trace=nowhere.csv").code == 64
     assert "--tick=nan is not a number" in run("simulate", "replay", quota, trace, "--tick=nan").err
-    assert "--days=inf: is not a number" in run("simulate", "replay", quota, trace, "--days=inf").err
+    assert "--days=inf is not a number" in run("simulate", "replay", quota, trace, "--days=inf").err
     assert "not a number in the range" in run("simulate", "replay", quota, trace, "--load=1e-9").err
     assert "write 0 for jobs that make no" in run("simulate", "replay", quota, trace, "--checkpoint_interval=1e-9").err
     two = tmp_path / "two.config"
@@ -410,7 +410,7 @@ def test_a_replay_that_cannot_be_is_refused(run, quota, trace, tmp_path) -> None
 def test_numbers_that_no_replay_has_are_refused_by_flag_and_range(run, quota, trace, flag, value, problem) -> None:
     done = run("simulate", "replay", quota, trace, f"--{flag}={value}", "--output=json")
     assert (done.code, done.out, done.err.count("\n")) == (64, "", 1)
-    assert f"--{flag}={value} " in done.err and problem in done.err
+    assert f"--{flag}={value}" in done.err and problem in done.err
 
 
 def test_a_trace_may_come_from_stdin(run, quota, monkeypatch) -> None:

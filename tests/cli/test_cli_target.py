@@ -94,7 +94,7 @@ def test_one_way_of_naming_the_bastion_replaces_the_other(run) -> None:
     done = run("config", "set", "bastion", "y-bastion")
     assert "removed the setting root" in done.err
     assert target().root.url == "/b/y-bastion"
-    assert "the setting bastion is dropped" in run("config", "set", "root", "/a/x-bastion").err
+    assert "removed the setting bastion" in run("config", "set", "root", "/a/x-bastion").err
     assert target().root.url == "/a/x-bastion"
 
 
