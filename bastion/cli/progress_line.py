@@ -23,11 +23,7 @@ class ProgressLine:
         self._last = ""
 
     def update(self, text: str, *, again: bool = False) -> None:
-        """Show `text` if it is new.
-
-        Args:
-            again: Only the elapsed time changed, so show it on a terminal only.
-        """
+        """Show `text` if it is new. `again`: only the elapsed time changed, so show it on a terminal only."""
         if text == self._last or (again and not self._live):
             return
         self._last = text

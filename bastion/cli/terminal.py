@@ -32,11 +32,7 @@ _CARRIED_MAX = 8
 
 
 class OutputCleaner:
-    """Cleans one worker's stream, piece by piece.
-
-    Args:
-        carriage_returns: Let CR pass.
-    """
+    """Cleans one worker's stream, piece by piece. `carriage_returns`: let CR pass."""
 
     def __init__(self, *, carriage_returns: bool = False) -> None:
         self._carriage_returns = carriage_returns

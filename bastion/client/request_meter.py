@@ -15,11 +15,7 @@ T = TypeVar("T")
 
 
 class RequestMeter(ForwardingStore):
-    """Passes every call on.
-
-    Attributes:
-        requests: One for each call, and one for each further page of a listing as it is read.
-    """
+    """Passes every call on. `requests`: one for each call, and one for each further page of a listing as it is read."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)

@@ -58,7 +58,7 @@ def test_list_shows_no_more_than_twenty_of_them(run, full) -> None:
 def test_why_says_with_numbers_that_there_is_no_room(run, full) -> None:
     done = run("why", "job-3")
     assert done.code == 0
-    assert "job-3 is submitted and not in the queue yet (NotYetEvaluated)" in done.out
+    assert "job-3 is submitted, but not queued yet (NotYetEvaluated)" in done.out
     assert NUMBERS in done.out
     reason = json.loads(run("why", "job-3", "--output=json").out)["reason"]
     assert (reason["code"], reason["backlog"]["limit"]) == ("NotYetEvaluated", 2)
@@ -82,4 +82,4 @@ def test_users_of_no_project_are_told_to_become_members(run, full, monkeypatch) 
     for name in ("first", "second"):
         full.submit(name, user="stranger", project="none")
     full.settle(3)
-    assert "users who are members of no project have 1 queued, and the limit is 1" in run("why", "second").out
+    assert "users who are not in any project have 1 queued, and the limit is 1" in run("why", "second").out

@@ -69,7 +69,7 @@ def test_wheels_that_cannot_be_had_change_nothing(environment: Path, run: Termin
     before = sorted((environment / "env" / "agent-wheels").iterdir())
     done = run("daemon", "agent-wheels", "--python=3.12,3.13")
     assert done.code == 75
-    assert "pip could not fetch the wheels for Python 3.13" in done.err
+    assert "pip could not download the wheels for Python 3.13" in done.err
     assert sorted((environment / "env" / "agent-wheels").iterdir()) == before
 
 
@@ -77,5 +77,5 @@ def test_wheels_that_cannot_be_had_change_nothing(environment: Path, run: Termin
 def test_a_version_that_the_agent_does_not_know_is_refused(environment: Path, run: Terminal, version: str) -> None:
     done = run("daemon", "agent-wheels", f"--python={version}")
     assert done.code == 64
-    assert "write --python=3.10,3.12" in done.err
+    assert "like --python=3.10,3.12" in done.err
     assert not (environment / "asked").exists()

@@ -58,7 +58,7 @@ def test_it_serves_the_unmodified_client_as_it_says_and_keeps_to_its_knobs(tmp_p
             [*BASTION, f"--state_dir={folder}"], capture_output=True, text=True, check=False, env=environment(tmp_path)
         )
         assert second.returncode != 0
-        assert f"served already, by process {program.pid}" in second.stderr
+        assert f"process {program.pid} already serves" in second.stderr
         assert "Traceback" not in second.stderr
         names["channel"].close()
     finally:

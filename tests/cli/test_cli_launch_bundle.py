@@ -39,7 +39,7 @@ def stored(bastion) -> list[str]:
 def test_in_a_git_tree_the_code_goes_along_and_is_stored_once(run, bastion, tree) -> None:
     done = run("launch", "--name=job", "--", "python3", "train.py")
     assert done.code == 0
-    assert f"2 files of {tree} go along (uploaded, 1 KiB)" in done.err
+    assert f"packed 2 files from {tree} (uploaded, 1 KiB)" in done.err
     url = spec(bastion).code_asset_path
     assert url is not None
     digest = bundles.digest_in(url)
@@ -47,13 +47,16 @@ def test_in_a_git_tree_the_code_goes_along_and_is_stored_once(run, bastion, tree
     assert stored(bastion) == [keys.bundle(digest)]
 
     again = run("launch", "--name=again", "--", "python3", "train.py")
-    assert f"2 files of {tree} go along (in the bucket already)" in again.err
+    assert f"packed 2 files from {tree} (already uploaded)" in again.err
     assert (spec(bastion, "again").code_asset_path, len(stored(bastion))) == (url, 1)
 
 
 def test_outside_of_one_nothing_goes_along_and_one_line_says_so(run, bastion) -> None:
     done = run("launch", "--name=job", "--", "true")
-    assert done.err.count("no code goes along: this folder is in no git working tree (--bundle=DIR packs one)") == 1
+    assert (
+        done.err.count("not uploading code: this folder is not in a git repository (use --bundle=DIR to pack a folder)")
+        == 1
+    )
     assert (spec(bastion).code_asset_path, stored(bastion)) == (None, [])
 
 
@@ -61,20 +64,20 @@ def test_none_packs_nothing_and_says_nothing(run, bastion, tree) -> None:
     done = run("launch", "--name=job", "--bundle=none", "--", "true")
     assert (spec(bastion).code_asset_path, stored(bastion)) == (None, [])
     assert "go along" not in done.err
-    assert "goes along" not in done.err
+    assert "packed" not in done.err
 
 
 def test_another_folder_is_packed_when_it_is_named(run, bastion, tree, tmp_path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.py").write_text("")
-    assert f"1 file of {tmp_path}/other goes" in run("launch", "--bundle=../other", "--", "true").err
+    assert f"packed 1 file from {tmp_path}/other" in run("launch", "--bundle=../other", "--", "true").err
 
 
 def test_a_folder_inside_of_a_tree_goes_alone_and_the_whole_tree_is_named(run, bastion, tree, monkeypatch) -> None:
     monkeypatch.chdir(tree / "lib")
     done = run("launch", "--", "true")
-    assert f"1 file of {tree}/lib goes" in done.err
-    assert f"only this folder goes along (all of it: --bundle={tree})" in done.err
+    assert f"packed 1 file from {tree}/lib" in done.err
+    assert f"packing only this folder of the git repository {tree} (use --bundle={tree} to pack all of it)" in done.err
 
 
 def test_a_folder_where_git_counts_nothing_takes_nothing_along(run, bastion, tree, monkeypatch) -> None:
@@ -82,7 +85,7 @@ def test_a_folder_where_git_counts_nothing_takes_nothing_along(run, bastion, tre
     monkeypatch.chdir(tree / "empty")
     done = run("launch", "--name=job", "--", "true")
     assert done.code == 0
-    assert "no code goes along: git counts nothing in this folder" in done.err
+    assert "not uploading code: git has no files in this folder" in done.err
     assert run("launch", "--bundle=.", "--", "true").code == 64
 
 
@@ -100,8 +103,8 @@ def test_what_is_left_out_is_named(run, bastion, tree) -> None:
     for number in range(5):
         (tree / f"link{number}").symlink_to("/etc/hosts")
     err = run("launch", "--", "true").err
-    assert "link0 (the link leads to an absolute path) is left out of the bundle" in err
-    assert "and 2 more are left out" in err
+    assert "not packing link0 (the link leads to an absolute path)" in err
+    assert "not packing 2 more files" in err
     assert "link4" not in err
 
 
@@ -122,10 +125,10 @@ def made_in(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_dry_run_into_a_file_of_the_folder_can_be_submitted_with_its_code(run, bastion, tree) -> None:
-    assert "bastion submit, run in this folder, uploads it" in made_in(tree).stderr
+    assert "run bastion submit in this folder to upload it" in made_in(tree).stderr
     done = run("submit", "--spec=job.json")
     assert done.code == 0, done.err
-    assert f"2 files of {tree} go along (uploaded" in done.err
+    assert f"packed 2 files from {tree} (uploaded" in done.err
     assert stored(bastion) == [keys.bundle(bundles.digest_in(spec(bastion).code_asset_path or ""))]
     (tree / "train.py").unlink()
     assert run("cancel", "job").code == 0
@@ -138,7 +141,7 @@ def test_a_spec_whose_code_is_nowhere_is_refused(run, bastion, tree, tmp_path, m
     (tree / "train.py").write_text("print(2)\n")
     done = run("submit", "--spec=job.json")
     assert done.code == 64
-    assert f"is not in the bucket, and the code in {tree} is different; run bastion submit where" in done.err
+    assert f"is not in the bucket, and the code in {tree} differs; run bastion submit in the folder" in done.err
     monkeypatch.chdir(tmp_path)
     assert "is not in the bucket, and there is no code here" in run("submit", f"--spec={tree}/job.json").err
     assert (bastion.listed("jobs/active/"), stored(bastion)) == ([], [])
@@ -148,7 +151,7 @@ def test_a_spec_with_hidden_secrets_is_refused_and_one_with_secrets_is_taken(run
     assert "hunter2" not in made_in(tree, "--env=API_KEY=hunter2").stderr + (tree / "job.json").read_text()
     done = run("submit", "--spec=job.json")
     assert done.code == 64
-    assert "the values of API_KEY are hidden (***) in this spec; write them into it, or make it again with" in done.err
+    assert "this spec hides the values of API_KEY (***); fill them in, or make the spec again with" in done.err
     assert bastion.listed("jobs/active/") == []
     made_in(tree, "--env=API_KEY=hunter2", "--env=A=***", "--show_secrets")
     assert run("submit", "--spec=job.json").code == 0
@@ -178,9 +181,9 @@ def test_what_a_job_on_slices_may_ask_for_stands_in_its_runner(run, bastion) -> 
 def test_without_a_slice_it_means_nothing_and_is_refused(run, bastion, flag: str) -> None:
     done = run("launch", flag, "--", "true")
     assert done.code == 64
-    assert f"{flag.partition('=')[0]} needs --instance_type" in done.err
+    assert f"{flag.partition('=')[0]} applies only to slice jobs; add --instance_type" in done.err
 
 
 def test_a_wait_that_is_no_duration_is_refused(run, bastion) -> None:
     done = run("launch", "--instance_type=tpu-v4-8", "--max_wait=soon", "--", "true")
-    assert (done.code, "--max_wait=soon: write a number and a unit" in done.err) == (64, True)
+    assert (done.code, "--max_wait=soon is not a valid duration" in done.err) == (64, True)

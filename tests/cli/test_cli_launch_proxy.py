@@ -52,7 +52,7 @@ def test_a_setting_means_nothing_to_a_job_without_a_slice_and_that_is_said(run, 
     run("config", "set", "proxy", f"lake:{KEY}")
     done = run("launch", "--name=job", "--", "true")
     assert (done.code, proxy(bastion)) == (0, "no runner")
-    assert "the setting proxy does not count for a job without --instance_type; nothing is encrypted" in done.err
+    assert "nothing is encrypted: the setting proxy applies only to slice jobs" in done.err
 
 
 def test_a_malformed_setting_is_not_remembered(run, bastion) -> None:
@@ -67,7 +67,7 @@ def test_a_malformed_setting_is_not_remembered(run, bastion) -> None:
         (("--instance_type=tpu-v4-8", "--proxy=lake"), "--proxy: 'lake' is not BUCKET[/PREFIX]:KEY"),
         (("--instance_type=tpu-v4-8", f"--proxy=gs://lake:{KEY}"), "leave out gs://"),
         (("--instance_type=tpu-v4-8", f"--proxy=lake:{KEY}", f"--proxy=lake:{OTHER}"), "twice"),
-        ((f"--proxy=lake:{KEY}",), "--proxy needs --instance_type"),
+        ((f"--proxy=lake:{KEY}",), "--proxy applies only to slice jobs"),
     ],
     ids=["no-key", "url", "twice", "no-slice"],
 )
@@ -79,12 +79,12 @@ def test_what_cannot_be_is_refused_before_anything_is_written(run, bastion, argu
 
 @pytest.mark.parametrize("place", ["team", "team/shared", "team/shared/x-bastion/outputs/"])
 def test_the_bastions_own_folder_cannot_be_encrypted(place: str) -> None:
-    with pytest.raises(Refused, match="takes in the bastion's own folder gs://team/shared/x-bastion"):
+    with pytest.raises(Refused, match="covers the bastion's own folder gs://team/shared/x-bastion"):
         check_place(f"{place}:{KEY}", parse_root("gs://team/shared/x-bastion"))
 
 
 def test_on_this_machine_the_folders_name_is_the_buckets() -> None:
-    with pytest.raises(Refused, match="takes in the bastion's own folder"):
+    with pytest.raises(Refused, match="covers the bastion's own folder"):
         check_place(f"permanent:{KEY}", parse_root("/home/ann/buckets/permanent/local-bastion"))
     check_place(f"permanent/ckpt/:{KEY}", parse_root("/home/ann/buckets/permanent/local-bastion"))
 
@@ -96,14 +96,14 @@ def test_what_lies_beside_it_can(place: str) -> None:
 
 def test_a_spec_of_a_file_and_a_flag_are_refused_alike_for_the_bastions_own_folder(run, bastion, tmp_path) -> None:
     own = f"memory/test-bastion/:{KEY}"
-    assert "takes in the bastion's own folder" in run(*LAUNCH, f"--proxy={own}", "--", "true").err
+    assert "covers the bastion's own folder" in run(*LAUNCH, f"--proxy={own}", "--", "true").err
     spec = job_spec.new(
         name="job", bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0,
         options=JobOptions(instance_type="tpu-v4-8", proxy=own),
     )  # fmt: skip
     (tmp_path / "job.json").write_bytes(spec.to_bytes())
     done = run("submit", "--spec=job.json")
-    assert (done.code, "takes in the bastion's own folder" in done.err) == (64, True)
+    assert (done.code, "covers the bastion's own folder" in done.err) == (64, True)
     assert list(bastion.store.list("jobs/active/")) == []
 
 

@@ -48,9 +48,9 @@ def test_one_worker_is_shown_without_a_prefix(run, bastion) -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--worker=2", "the job 'job' has no worker 2; it has 2, counted from 0"),
-        ("--worker=first", "write a worker's number, from 0, or all"),
-        ("--worker=-1", "write a worker's number"),
+        ("--worker=2", "the job 'job' has no worker 2; its workers are 0 to 1"),
+        ("--worker=first", "is not a valid worker; use a number from 0, or all"),
+        ("--worker=-1", "is not a valid worker"),
         ("--attempt=7", "attempt 7 of 'job' has no output; attempts with output: 1"),
         ("--attempt=-1", "--attempt=-1"),
         ("--uid=aaaaaaaaaa", "no job 'job' with the uid aaaaaaaaaa has output"),
@@ -71,9 +71,9 @@ def test_lost_output_is_reported_where_it_is_missing(run, bastion) -> None:
     done = run("logs", "job")
     assert done.out == "three\nfive\n"
     assert done.err.splitlines() == [
-        "--- segments 1 to 2 are not in the bucket any more ---",
+        "--- segments 1 to 2 are no longer in the bucket ---",
         "--- 17 bytes of output are missing here: full disk ---",
-        "--- segment 4 is not in the bucket any more ---",
+        "--- segment 4 is no longer in the bucket ---",
         "--- a log line of another format: 1970-01-01T00:16:45.000000Z nonsense ---",
     ]
 
@@ -86,7 +86,7 @@ def test_attempts_come_in_their_order_each_with_a_header(run, bastion) -> None:
     done = run("logs", "job")
     assert done.out == "attempt 1\nattempt 2\nattempt 10\n"
     assert done.err.splitlines()[:3] == ["--- attempt 1 ---", "--- attempt 2 ---", "--- attempt 10 ---"]
-    assert "its cleanup command has output, too: bastion logs --attempt=0 job" in done.err
+    assert "the cleanup command also has output: bastion logs --attempt=0 job" in done.err
     done = run("logs", "job", "--attempt=2")
     assert (done.out, done.err) == ("attempt 2\n", "")
     assert run("logs", "job", "--attempt=0").out == "swept\n"
@@ -133,7 +133,7 @@ def test_a_refused_spec_has_no_output_and_says_why(run, bastion) -> None:
     bastion.settle(4)
     done = run("logs", "bad")
     assert done.code == 64
-    assert "the spec of 'bad' is refused, so it never ran: the document is not JSON" in done.err
+    assert "'bad' has never run: its spec is refused: the document is not JSON" in done.err
     assert "the spec is refused" in run("logs", "-f", "bad").err or run("logs", "-f", "bad").code == 64
 
 

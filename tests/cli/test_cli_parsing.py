@@ -78,16 +78,16 @@ def test_the_global_flags_of_absl_stay_untouched() -> None:
         (["--undefok=zzz", "--zzz"], "--undefok is not supported; leave out the flags that do not exist"),
         (["--flagfile=/etc/passwd"], "--flagfile is not supported; write the flags on the command line"),
         (["-flagfile", "x"], "--flagfile is not supported"),
-        (["--instance_type"], "--instance_type needs a value: --instance_type=VALUE"),
-        (["--num_replicas=many"], "--num_replicas=many: write a whole number"),
+        (["--instance_type"], "--instance_type requires a value: --instance_type=VALUE"),
+        (["--num_replicas=many"], "--num_replicas=many is not a whole number"),
         (["--num_replicas=0"], "flag --num_replicas=0: 0 is not a positive integer"),
-        (["--num_replicas=1.5"], "--num_replicas=1.5: write a whole number"),
-        (["--dry_run=2"], "--dry_run=2: write true or false"),
+        (["--num_replicas=1.5"], "--num_replicas=1.5 is not a whole number"),
+        (["--dry_run=2"], "--dry_run=2 is not true or false"),
         (["--output=yaml"], "value should be one of <text|json>"),
-        (["--no-dry-run=1"], "--no-dry-run takes no value; write --dry_run=1"),
-        (["--dry_run=perhaps"], "--dry_run=perhaps: write true or false"),
-        (["python3", "x.py"], "'python3' is not a flag; the command to run comes after --"),
-        (["python3", "--", "x.py"], "'python3' stands before the --"),
+        (["--no-dry-run=1"], "--no-dry-run takes no value; use --dry_run=1"),
+        (["--dry_run=perhaps"], "--dry_run=perhaps is not true or false"),
+        (["python3", "x.py"], "'python3' is not a flag; put the command after --"),
+        (["python3", "--", "x.py"], "'python3' before the -- is not a flag"),
     ],
 )
 def test_a_wrong_flag_is_refused_with_what_to_do(arguments: list[str], message: str) -> None:
@@ -106,11 +106,11 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["lunch"], "there is no command 'lunch'; did you mean bastion launch?"),
+        (["lunch"], "no such command: 'lunch'; did you mean bastion launch?"),
         (["check"], "did you mean bastion quota check?"),
         (["qqqqqqqq"], "see bastion --help"),
-        (["--frob"], "there is no command '--frob'"),
-        (["local"], "bastion local needs a command: bastion local up|down|status"),
+        (["--frob"], "no such command: '--frob'"),
+        (["local"], "bastion local requires a command: bastion local up|down|status"),
         (["quota", "chekc", "x"], "bastion quota has no command chekc; did you mean check?"),
         (["history"], "JOB is missing; usage: bastion history JOB"),
         (["cancel"], "JOB is missing; usage: bastion cancel JOB..."),
@@ -120,9 +120,12 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
         (["list", "--bastion=", "--bucket=/b"], "--bastion is empty"),
         (["history", "a", "b"], "bastion history does not take 'b'"),
         (["version", "\x1b[2Jx"], r"'\\x1b[2Jx'"),
-        (["quota", "check", "/nonexistent/file"], "cannot be read: No such file or directory"),
-        (["instance-types", "h900"], "there is no family 'h900'"),
-        (["completion", "fish"], "there is no completion for 'fish'"),
+        (
+            ["quota", "check", "/nonexistent/file"],
+            "cannot read the quota file /nonexistent/file: No such file or directory",
+        ),
+        (["instance-types", "h900"], "no such resource type: 'h900'"),
+        (["completion", "fish"], "no completion for 'fish'"),
     ],
 )
 def test_a_wrong_command_is_one_line_on_stderr_and_64(run, argv: list[str], message: str) -> None:
@@ -168,7 +171,7 @@ def test_the_help_of_a_flag_says_once_how_it_is_written(run) -> None:
     shown = run("launch", "--help").out
     assert "; repeat this option" not in shown
     assert "<text|json>" not in shown
-    assert "--output=text|json\n        Form of the data on stdout. Default: text.\n" in shown
+    assert "--output=text|json\n        Format of the data on stdout. Default: text.\n" in shown
 
 
 def test_help_after_the_double_dash_is_the_commands_own(run) -> None:

@@ -84,7 +84,7 @@ def test_keyring_makes_rotates_and_names_versions(run: Terminal, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["create", "keys.json"], "--key is missing"),
+        (["create", "keys.json"], "--key is required"),
         (["make", "keys.json", f"--key={KEK}"], "no action make"),
         (["creat", "keys.json", f"--key={KEK}"], "did you mean create"),
         (["create", "keys.json", "--key=kek"], "not the name of a key"),
@@ -109,7 +109,7 @@ def test_decrypt_writes_the_plaintext_for_its_owner_alone(run: Terminal, tmp_pat
     stored = Stored(tmp_path, plain=PLAIN[:size])
     done = run(*stored.to_file)
     assert (done.code, done.out) == (0, "")
-    assert f"gs://lake/ckpt/1, under version 1 of {KEK}" in done.err
+    assert f"gs://lake/ckpt/1, encrypted with version 1 of {KEK}" in done.err
     assert stored.output.read_bytes() == stored.plain
     assert stored.output.stat().st_mode & 0o777 == 0o600
 
@@ -193,7 +193,7 @@ def test_an_object_without_sums_is_decrypted(run: Terminal, tmp_path: Path) -> N
     stored = Stored(tmp_path, change=lambda envelope: replace(envelope, sums=b"", content_encoding="gzip"))
     done = run(*stored.to_file)
     assert done.code == 0
-    assert "its content is gzip" in done.err
+    assert "the content is gzip" in done.err
 
 
 def test_the_ciphertext_is_never_replaced_by_its_plaintext(run: Terminal, stored: Stored) -> None:

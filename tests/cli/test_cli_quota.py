@@ -44,11 +44,11 @@ def test_a_file_that_stops_a_running_job_is_refused_with_the_job_and_the_reason(
     done = run("quota", "upload", str(new))
     assert done.code == 64
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
-    assert "Running jobs that it stops: 1\n" in done.out
+    assert "Running jobs that would stop: 1\n" in done.out
     assert "  a-2 of project a, user alice: tpu-v4-32, running for 3 h\n" in done.out
     assert "frees capacity for b-1 of project b" in done.out
     assert "is using 64 v4 and its share is 32" in done.out
-    assert "this file stops 1 running job; nothing was written; --yes uploads it all the same" in done.err
+    assert "this file would stop 1 running job; nothing was written; use --yes to upload it anyway" in done.err
     assert quota_file(busy) == before
     assert former(busy) == []
 
@@ -73,7 +73,7 @@ def test_a_dry_run_answers_as_the_upload_would_and_writes_nothing(run, busy, new
     assert run("quota", "upload", str(new), "--dry_run").code == 64
     allowed = run("quota", "upload", str(new), "--dry_run", "--yes", "--wait")
     assert allowed.code == 0
-    assert "nothing was written, as --dry_run asks" in allowed.err
+    assert "dry run: nothing was written" in allowed.err
     assert busy.listed() == before
     assert quota_file(busy) == shares(1, 0)
 
@@ -83,7 +83,7 @@ def test_the_refusal_as_json_names_the_jobs(run, busy, new) -> None:
     document = json.loads(done.out)
     assert done.code == 64
     assert document["uploaded"] is False
-    assert document["refused"] == "this file stops 1 running job"
+    assert document["refused"] == "this file would stop 1 running job"
     (stopped,) = document["jobs"]["stopped"]
     assert (stopped["name"], stopped["claimant"], stopped["resources"]) == ("a-2", "b-1", {"v4": 32})
     assert document["difference"]["projects"]["a"]["entitlements"] == {"v4": {"before": 64, "after": 32}}
@@ -119,7 +119,7 @@ def test_a_smaller_share_that_nobody_claims_is_uploaded_and_its_borrowing_told(r
     bastion.settle(4)
     done = run("quota", "upload", str(new))
     assert done.code == 0
-    assert "project a holds 64 v4 and is entitled to 32 instead of 64" in done.out
+    assert "project a is using 64 v4; its share would be 32 instead of 64" in done.out
     bastion.settle(4)
     assert bastion.status("a-1") == "ACTIVE"
 
@@ -129,8 +129,8 @@ def test_a_smaller_pool_tells_what_does_not_start_any_more(run, busy, tmp_path) 
     small.write_bytes(shares(1, 1).replace(b"v4 = 64", b"v4 = 16").replace(b'"alice"', b'"carol"'))
     done = run("quota", "upload", str(small))
     assert done.code == 0
-    assert "Waiting jobs that could not start any more: 1\n  b-1: needs more than the whole pool" in done.out
-    assert "Running jobs that go on, and could not start again: 2\n  a-1: user alice is not a member" in done.out
+    assert "Waiting jobs that could no longer start: 1\n  b-1: needs more than the whole pool" in done.out
+    assert "Running jobs that would continue but could not restart: 2\n  a-1: user alice is not a member" in done.out
     assert "64 v4 of 16 are in use" in done.out
 
 
@@ -141,7 +141,7 @@ def test_the_first_file_needs_no_daemon(run, bastion, new) -> None:
     assert done.code == 0
     assert "there is no quota file" in done.err
     assert "resource type v4 is new" in done.out
-    assert "bring it back" not in done.err
+    assert "to restore it" not in done.err
     assert quota_file(bastion) == new.read_bytes()
 
 
@@ -151,11 +151,11 @@ def test_without_a_daemon_what_happens_to_jobs_is_not_known_and_yes_is_needed(ru
     busy.daemon.close()
     done = run("quota", "upload", str(more))
     assert done.code == 64
-    assert "the daemon has ended, so what is told here of jobs may be wrong" in done.err
-    assert "it is not known what this file does to running jobs; nothing was written" in done.err
+    assert "the daemon has ended, so the information about jobs may be out of date" in done.err
+    assert "it is unknown what this file does to running jobs; nothing was written" in done.err
     waited = run("quota", "upload", str(more), "--yes", "--wait")
     assert waited.code == 75
-    assert "is not in force: the daemon has ended; the file takes effect when one runs" in waited.err
+    assert "is not in force: the daemon has ended; the file applies when one runs" in waited.err
     assert quota_file(busy) == more.read_bytes()
 
 
@@ -181,7 +181,7 @@ def test_somebody_elses_change_in_between_is_kept(run, busy, new, monkeypatch) -
     monkeypatch.setattr(QuotaDesk, "replace", late)
     done = run("quota", "upload", str(new), "--yes")
     assert done.code == 64
-    assert "somebody else changed" in done.err and "run it again to see the difference" in done.err
+    assert "someone else changed" in done.err and "run the command again to see the difference" in done.err
     assert quota_file(busy) == shares(3, 0)
 
 
@@ -222,13 +222,13 @@ def test_a_broken_file_shows_the_last_good_one_if_upload_kept_it(run, busy, new)
     busy.store.put(keys.former_quota(0.0, generation), new.read_bytes(), generation=0)
     found = run("quota", "show")
     assert found.code == 0
-    assert "the last good file, which is in force" in found.err
+    assert "the last valid file, which is in force" in found.err
     assert "a        32  alice\n" in found.out
     assert kept in former(busy)
 
 
 def test_no_quota_file_and_no_daemon_are_told(run, bastion) -> None:
-    assert "no daemon has said which file is in force" in run("quota", "show").err
+    assert "no daemon has reported which file is in force" in run("quota", "show").err
     present = bastion.store.head(keys.PROJECT_QUOTAS)
     bastion.store.delete(keys.PROJECT_QUOTAS, generation=present.generation)
     done = run("quota", "show")
@@ -277,15 +277,15 @@ def test_the_setting_quota_root_counts_for_its_own_bastion_only(run, new, tmp_pa
     assert run("quota", "upload", str(new), "--root=users/x-bastion").code == 0
     assert (tmp_path / "admins/x-bastion" / keys.PROJECT_QUOTAS).exists()
     other = run("quota", "upload", str(new), "--root=users/y-bastion")
-    assert "is x-bastion's and is not used here" in other.err
+    assert "it is for x-bastion" in other.err
     assert (tmp_path / "users/y-bastion" / keys.PROJECT_QUOTAS).exists()
 
 
 @pytest.mark.parametrize(
     ("quota_root", "message"),
     [
-        ("admins/y-bastion", "is for y-bastion, and the bastion is x-bastion"),
-        ("nowhere/x-bastion", "there is no folder"),
+        ("admins/y-bastion", "is for y-bastion, but the bastion is x-bastion"),
+        ("nowhere/x-bastion", "no such folder:"),
         ("", "--quota_root is empty"),
         ("admins", "must end in -bastion"),
     ],

@@ -44,7 +44,7 @@ def test_projects_that_are_entitled_to_less_than_a_slice_are_named(run, file) ->
     assert (done.code, done.err) == (0, "")
     assert done.out.endswith(
         "\n\nShares smaller than the smallest slice: 1\n"
-        "  b is entitled to 6 v4 and can only borrow: the smallest slice is tpu-v4-8\n"
+        "  project b has a share of 6 v4 and can only borrow: the smallest slice is tpu-v4-8\n"
     )
     document = json.loads(run("quota", "check", file, "--output=json").out)
     assert document["shares_below_a_slice"] == [
@@ -76,9 +76,9 @@ def test_a_bastions_jobs_beyond_their_share_under_this_file_are_named(run, basti
     assert (done.code, done.err) == (0, "")
     assert done.out.endswith(
         "\n\nJobs larger than their project's share: 2\n"
-        "  huge of project a can never run: it needs 128 v4, and the pool has 64\n"
-        "  gang of project a can only run on what others do not use: "
-        "it needs 64 v4, and its project is entitled to 57\n"
+        "  huge of project a can never run: needs 128 v4; the pool has 64\n"
+        "  gang of project a can only run on borrowed units: "
+        "needs 64 v4; its project's share is 57\n"
     )
     document = json.loads(run("quota", "check", file, root, "--output=json").out)
     assert [(job["name"], job["never"]) for job in document["jobs_beyond_their_share"]] == [
@@ -90,15 +90,13 @@ def test_a_bastions_jobs_beyond_their_share_under_this_file_are_named(run, basti
 def test_where_no_daemon_has_told_of_jobs_that_is_said(run, bastion, file) -> None:
     done = run("quota", "check", file, "--root=memory/test-bastion")
     assert done.code == 0
-    assert "which jobs there are is not known: no daemon has published its status" in done.err
+    assert "cannot list the jobs: no daemon has published a status" in done.err
     bastion.settle(1)
     status = bastion.json(keys.STATUS)
     generation = bastion.store.head(keys.STATUS).generation
     broken = documents.dumps({**status, "jobs": [{"name": "x"}]})
     bastion.store.put(keys.STATUS, broken, generation=generation)
-    assert (
-        "which jobs there are is not known: an entry" in run("quota", "check", file, "--root=memory/test-bastion").err
-    )
+    assert "cannot list the jobs: an entry" in run("quota", "check", file, "--root=memory/test-bastion").err
 
 
 def job(name: str, project: str, **demand: int) -> Job:
@@ -115,10 +113,10 @@ def test_limits_of_borrowing_and_lending_make_a_job_impossible() -> None:
     )
     jobs = [job("z", "a", v4=60), job("y", "c", v4=60), job("x", "gone", v4=58), job("w", "gone", v4=59, mystery=1)]
     assert [str(misfit) for misfit in fit.misfits(limited, jobs)] == [
-        "w of project gone can never run: it needs 59 v4, and by the limits of borrowing and lending 58 are the most",
-        "y of project c can never run: it needs 60 v4, and by the limits of borrowing and lending 58 are the most",
-        "z of project a can never run: it needs 60 v4, and by the limits of borrowing and lending 58 are the most",
-        "x of project gone can only run on what others do not use: it needs 58 v4, and its project is not in this file",
+        "w of project gone can never run: needs 59 v4; the borrowing and lending limits allow at most 58",
+        "y of project c can never run: needs 60 v4; the borrowing and lending limits allow at most 58",
+        "z of project a can never run: needs 60 v4; the borrowing and lending limits allow at most 58",
+        "x of project gone can only run on borrowed units: needs 58 v4; its project is not in this file",
     ]
     assert fit.misfits(limited, [job("ok", "a", v4=57), job("nothing", "gone")]) == []
 
@@ -127,7 +125,7 @@ def test_many_are_counted() -> None:
     policy = load(FILE.encode())
     told = list(fit.lines(fit.misfits(policy, [job(f"j{n:02}", "c", v4=8) for n in range(33)]), "Jobs"))
     assert told[:2] == ["", "Jobs: 33"]
-    assert told[-1] == "  and 3 more (--output=json has all)"
+    assert told[-1] == "  and 3 more (use --output=json to see all)"
     assert len(told) == 33
 
 

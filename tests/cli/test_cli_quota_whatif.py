@@ -82,13 +82,13 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     done = run("quota", "whatif", str(new))
     assert done.code == 0
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
-    assert "Running jobs that it stops: 1\n  a-run of project a, user alice" in done.out
-    assert "Waiting jobs: 1; when they start (p50)\n" in done.out
+    assert "Running jobs that would stop: 1\n  a-run of project a, user alice" in done.out
+    assert "Waiting jobs: 1; estimated start (p50)\n" in done.out
     assert "  b-wait  b        in 11 h 59 min  in 1 min  11 h 58 min sooner\n" in done.out
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
     (b,) = [line for line in done.out.splitlines() if line.startswith("  b  ") and "shorter" in line]
     assert "8     11 h 8 min -> 1 min  11 h 7 min shorter  11 h 1 min -> 1 min" in b
-    assert "no job is known that was submitted earlier" in done.out
+    assert "no earlier job is known" in done.out
     assert busy.listed() == before
 
 
@@ -135,7 +135,7 @@ def test_fewer_days_cover_less(run, busy, new) -> None:
     told = ask(run, str(new), "--days=2")
     assert told["past"]["why"] is None
     assert told["past"]["total"]["before"]["jobs"] == 5  # b-5, a-6, b-6, a-run and b-wait
-    assert "The last 2 days, replayed under either file\n" in run("quota", "whatif", str(new), "--days=2").out
+    assert "The last 2 days, replayed under both files\n" in run("quota", "whatif", str(new), "--days=2").out
     assert run("quota", "whatif", str(new), "--days=0").code == 64
 
 
@@ -143,8 +143,8 @@ def test_jobs_of_who_is_no_member_any_more_never_start_and_are_named(run, busy, 
     without = tmp_path / "without.config"
     without.write_bytes(shares(1, 1, members='[project_membership]\na = ["alice"]\nb = ["carol"]\n'))
     done = run("quota", "whatif", str(without))
-    assert "Waiting jobs that could not start any more: 1\n  b-wait: user bob is not a member of project b" in done.out
-    assert "not known then of b-wait: not waiting for capacity (NotMember)" in done.out
+    assert "Waiting jobs that could no longer start: 1\n  b-wait: user bob is not a member of project b" in done.out
+    assert "unknown then for b-wait: not waiting for capacity (NotMember)" in done.out
     assert "Jobs of these days that would never start: 8\n  b-0 of project b, user bob: user bob is not" in done.out
     told = ask(run, str(without))["past"]
     assert told["projects"]["b"]["after"]["never_start"] == 8
@@ -161,9 +161,9 @@ def test_without_history_the_present_queue_is_told_alone(run, bastion, new) -> N
     bastion.settle(4)
     done = run("quota", "whatif", str(new))
     assert done.code == 0
-    assert "  b-wait  b        not known  in 1 min\n" in done.out
-    assert "not known now of b-wait: no duration estimate for a job ahead" in done.out
-    assert "The last days cannot be replayed: no job has ended in the last 14 days\n" in done.out
+    assert "  b-wait  b        unknown  in 1 min\n" in done.out
+    assert "unknown now for b-wait: no duration estimate for a job ahead" in done.out
+    assert "Cannot replay the last days: no job has ended in the last 14 days\n" in done.out
     past = ask(run, str(new))["past"]
     assert (past["covered"], past["total"], past["projects"]) == (None, None, {})
 
@@ -182,7 +182,7 @@ def test_two_files_are_compared_on_a_folder_that_no_daemon_serves(run, new, tmp_
     assert "There are no jobs now" in run("quota", "whatif", str(new), f"--against={old}", f"--root={root}").out
     none = run("quota", "whatif", str(new), f"--root={root}")
     assert none.code == 64
-    assert "there is nothing to compare with; give --against=FILE" in none.err
+    assert "there is nothing to compare with; use --against=FILE" in none.err
 
 
 def test_a_broken_file_is_told_line_by_line(run, busy, new, tmp_path) -> None:
@@ -202,7 +202,7 @@ def test_a_daemon_that_is_gone_is_told(run, busy, new) -> None:
     busy.daemon.close()
     done = run("quota", "whatif", str(new))
     assert done.code == 0
-    assert "the daemon has ended, so what is told here of jobs may be wrong" in done.err
+    assert "the daemon has ended, so the information about jobs may be out of date" in done.err
 
 
 def test_more_results_than_are_read_leave_the_last_days_only(run, busy, new, monkeypatch) -> None:
@@ -210,13 +210,13 @@ def test_more_results_than_are_read_leave_the_last_days_only(run, busy, new, mon
     past = ask(run, str(new))["past"]
     assert past["why"] == "more than 4 jobs have ended since then"
     assert past["from_ended_jobs"] == 4
-    assert "of 14 days, replayed under either file: more than 4 jobs" in run("quota", "whatif", str(new)).out
+    assert "of 14 days, replayed under both files: more than 4 jobs" in run("quota", "whatif", str(new)).out
 
 
 def test_work_that_would_take_too_long_leaves_the_last_days_only(run, busy, new, monkeypatch) -> None:
     monkeypatch.setattr(quota_whatif, "WORK_MAX", 200)
     past = ask(run, str(new))["past"]
-    assert past["why"] == "replaying more would take too long"
+    assert past["why"] == "a longer replay would take too long"
     monkeypatch.setattr(quota_whatif, "WORK_MAX", 1)
     past = ask(run, str(new))["past"]
     assert past["covered"] is None

@@ -55,7 +55,7 @@ def test_list_all_costs_one_read_more_for_each_completed_job_that_is_shown(run, 
     for name in ("one", "two", "three"):
         finished(bastion, name)
     done = run("list", "--all", "--limit=2")
-    assert "2 of 3 completed jobs are shown" in done.err
+    assert "showing 2 of 3 completed jobs" in done.err
     assert remote.requests == documented("bastion list --all") + 2
 
 

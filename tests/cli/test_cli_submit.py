@@ -50,7 +50,7 @@ def test_a_version_one_higher_updates_the_live_job(run, bastion, tmp_path: Path)
     bastion.settle(60)
     done = run("submit", "--spec=job.json")
     assert done.code == 64
-    assert "with metadata.version 1; an update of it must have 2, not 5" in done.err
+    assert "with metadata.version 1; an update must have version 2, not 5" in done.err
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_a_spec_with_a_hostile_name_is_refused(run, bastion, tmp_path: Path) -> 
 
 
 def test_submit_needs_a_file_that_is_there(run, bastion) -> None:
-    assert "--spec is missing" in run("submit").err
-    assert "the spec nowhere.json cannot be read" in run("submit", "--spec=nowhere.json").err
+    assert "--spec is required" in run("submit").err
+    assert "cannot read the spec nowhere.json" in run("submit", "--spec=nowhere.json").err

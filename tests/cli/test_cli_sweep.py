@@ -33,7 +33,7 @@ def test_a_dry_run_shows_what_is_left_and_why_and_writes_nothing(run, bastion) -
     bastion.sleep = bastion.clock.advance  # the daemon does nothing meanwhile
     before = [(meta.key, meta.generation) for meta in bastion.store.list("")]
     done = run("sweep", "--dry_run")
-    assert (done.code, done.err) == (0, "nothing was deleted, as --dry_run asks\n")
+    assert (done.code, done.err) == (0, "dry run: nothing was deleted\n")
     assert done.out.splitlines()[1].split() == [
         GANG, "-", "failed", "would", "be", "deleted", "its", "job", "is", "over", "or", "was", "removed",
     ]  # fmt: skip
@@ -50,7 +50,7 @@ def test_a_sweep_deletes_what_no_job_needs_and_says_so_in_json(run, bastion) -> 
     assert bastion.json(keys.claim(RUN))["closed"]
     done = run("sweep")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "nothing to sweep: 1 slices, all needed by jobs\n"
+    assert done.err == "nothing to sweep: jobs need all 1 slices\n"
 
 
 def test_what_could_not_be_seen_or_deleted_is_told_by_the_exit_code(run, bastion) -> None:

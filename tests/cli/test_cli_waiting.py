@@ -26,7 +26,7 @@ def test_waiting_shows_progress_and_output_and_returns_the_jobs_own_code(run, ba
     assert done.out == "one\nlast"
     progress = done.err.splitlines()
     assert "oops" in progress
-    for line in ("submitted; the bastion has not read it yet", "running on 1 host"):
+    for line in ("submitted; waiting for the scheduler to pick it up", "running on 1 host"):
         assert progress.count(line) == 1
     assert progress[-1] == "job failed: worker 0 exited with 7 (exit code 7)"
 
@@ -144,7 +144,7 @@ def test_a_job_lost_to_infrastructure_returns_75_and_says_so(run, bastion) -> No
     bastion.on_sleep.append(lose)
     done = run("launch", "--name=job", "--wait", "--", "x")
     assert done.code == 75
-    assert "job failed because of the infrastructure, not of its command" in done.err
+    assert "job failed because of an infrastructure failure, not its command" in done.err
 
 
 def test_ctrl_c_detaches_with_130_and_the_job_goes_on(run, bastion) -> None:
@@ -155,7 +155,7 @@ def test_ctrl_c_detaches_with_130_and_the_job_goes_on(run, bastion) -> None:
     bastion.on_sleep.append(interrupt)
     done = run("launch", "--name=job", "--wait", "--", "x")
     assert done.code == 130
-    assert "detached; the job job goes on without you" in done.err
+    assert "detached; the job job keeps running" in done.err
     assert "bastion logs -f job" in done.err
     bastion.settle(3)
     assert bastion.status("job") == "ACTIVE"

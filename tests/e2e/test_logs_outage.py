@@ -127,7 +127,7 @@ def test_a_killed_endpoint_that_comes_back_neither_loses_nor_repeats_a_line(tmp_
     first = 1 if tail is None else 10 - tail // 2 + 1
     for worker in (0, 1):
         assert follower.of(worker) == [str(n) for n in range(first, SEGMENTS + 1)]
-    assert follower.notes[0].startswith("the bucket does not answer, asking again")
+    assert follower.notes[0].startswith("the bucket does not answer; retrying")
     assert follower.notes[1] == "the bucket answers again"
 
 

@@ -140,11 +140,7 @@ def url_of(client: Client, bundle: Bundle) -> str:
 
 
 def store(client: Client, bundle: Bundle) -> None:
-    """Upload the bundle unless it is in the bucket, and say so.
-
-    Raises:
-        StoreError: the upload failed.
-    """
+    """Upload the bundle unless it is in the bucket, and say so. Raises `StoreError` if the upload failed."""
     from bastion.client.code.bundle import upload
 
     try:

@@ -53,11 +53,7 @@ def one_word(arguments: Sequence[str]) -> str:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """Quote the arguments as one bash command line.
-
-    Raises:
-        Refused: an argument is not UTF-8.
-    """
+    """Quote the arguments as one bash command line. Raises `Refused` if an argument is not UTF-8."""
     for number, argument in enumerate(arguments, start=1):
         check_text(argument, f"argument {number} of the command")
     return shlex.join(arguments)
@@ -72,11 +68,7 @@ def check_text(text: str, what: str) -> None:
 
 
 def environment(assignments: Sequence[str]) -> dict[str, str]:
-    """Read the values of `--env NAME=VALUE`.
-
-    Raises:
-        Refused: one has another form, or a name has two values.
-    """
+    """Read the values of `--env NAME=VALUE`. Raises `Refused` if one has another form, or a name has two values."""
     variables: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

@@ -28,11 +28,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def chosen(call: Invocation) -> str:
-    """The job's mapping; empty: no proxy.
-
-    Raises:
-        Refused: it is malformed, or the job has no slice.
-    """
+    """The job's mapping; empty: no proxy. Raises `Refused` if it is malformed, or the job has no slice."""
     parts = [part for part in call.flags.proxy if part.strip()]
     if parts:
         mapping = ",".join(parts)

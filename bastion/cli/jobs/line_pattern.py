@@ -51,11 +51,7 @@ class LinePattern:
         signal.signal(signal.SIGPROF, self._stop)
 
     def __call__(self, line: bytes) -> bool:
-        """Whether the first 16 KiB of the line contain a match.
-
-        Raises:
-            Refused: the search takes too long.
-        """
+        """Whether the first 16 KiB of the line contain a match. Raises `Refused` if the search takes too long."""
         searched = line[:SEARCHED_BYTES].decode("utf-8", "replace")
         try:
             self._searching = True

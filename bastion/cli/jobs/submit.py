@@ -37,6 +37,7 @@ def _run(call: Invocation) -> int:
     data = _read(path)
     # Everything that needs no bastion is checked first: opening the client may start one.
     root = resolve(call.flags).root
+    job_spec.from_document(_document(path, data), name=_name(path, data))
     spec = job_spec.parse(data, name=_name(path, data), bastion=root.bastion)
     hidden = still_masked(spec.env_vars)
     if hidden:

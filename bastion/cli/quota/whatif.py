@@ -73,11 +73,7 @@ def _load(path: str, *, json: bool) -> Policy | None:
 
 
 def _in_force(desk: QuotaDesk) -> tuple[Policy, str]:
-    """The policy in force, and where it is.
-
-    Raises:
-        Refused: it is unknown.
-    """
+    """The policy in force, and where it is. Raises `Refused` if it is unknown."""
     present = desk.present()
     policy = desk.policy_in_force(present)
     if policy is None:

@@ -82,11 +82,7 @@ def _now(given: str | None, jobs: tuple[Job, ...]) -> float:
 
 
 def document(plan: Plan, least: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The plan for `--output=json`.
-
-    Args:
-        least: The minimum replicas of each elastic job, by scaling.
-    """
+    """The plan for `--output=json`. `least`: the minimum replicas of each elastic job, by scaling."""
     return {
         "decisions": [
             {

@@ -44,11 +44,7 @@ class GivenJobs:
 
 
 def parse_jobs(data: bytes) -> GivenJobs:
-    """Parse a JSON list of jobs.
-
-    Raises:
-        Refused: it is not such a list; names the first bad entry and field.
-    """
+    """Parse a JSON list of jobs. Raises `Refused` if it is not such a list; names the first bad entry and field."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -81,11 +81,7 @@ class Lookup(Overview):
         return JobInfo(name=name, uid=result.uid, stage=Stage.COMPLETED, result=result)
 
     def require(self, name: str) -> JobInfo:
-        """Find the job as `look` does.
-
-        Raises:
-            Refused: there is no such job; the message suggests similar names.
-        """
+        """Find the job as `look` does. Raises `Refused` if there is no such job; the message suggests similar names."""
         found = self.look(name)
         if found is None:
             raise self.unknown(name)

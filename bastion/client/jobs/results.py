@@ -38,11 +38,11 @@ class PastAttempt:
 class Result:
     """A job's end.
 
-    uid: Empty in a document by another implementation.
-    uid: Empty in a document of another bastion implementation.
-    outcome: `succeeded`, `failed`, `cancelled` or `refused`; `unknown` if the document does not say.
-    exit_code: What `--wait` returns: the command's own, 75 for infrastructure, 143 cancelled, 64 refused.
-    document: The whole document: the spec and `result`.
+    Attributes:
+        uid: Empty in a document by another implementation.
+        outcome: `succeeded`, `failed`, `cancelled` or `refused`; `unknown` if the document does not say.
+        exit_code: For `--wait`: the command's own, 75 for infrastructure, 143 cancelled, 64 refused.
+        document: The spec with `result`.
     """
 
     name: str
@@ -58,11 +58,7 @@ class Result:
 
 
 def read_result(data: bytes, *, name: str) -> Result:
-    """Parse `jobs/complete/<job>`.
-
-    Raises:
-        InvalidDocument: it is not a JSON object.
-    """
+    """Parse `jobs/complete/<job>`. Raises `InvalidDocument` if it is not a JSON object."""
     try:
         document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
     except documents.DocumentError as error:

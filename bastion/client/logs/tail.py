@@ -42,11 +42,7 @@ class _Place:
 
 
 class TailSearch:
-    """The search of the last `lines` lines.
-
-    Args:
-        segments: Each worker's, ascending.
-    """
+    """The search of the last `lines` lines. `segments`: each worker's, ascending."""
 
     def __init__(self, lines: int, segments: Mapping[int, Sequence[range]]) -> None:
         self._lines = lines  # 0: begin after everything

@@ -122,11 +122,7 @@ class QuotaDesk:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def present(self) -> QuotaFile:
-        """Read the present file.
-
-        Raises:
-            Refused: it is too large.
-        """
+        """Read the present file. Raises `Refused` if it is too large."""
         meta = self._store.head(keys.PROJECT_QUOTAS)
         if meta is None:
             return QuotaFile()

@@ -194,7 +194,7 @@ def test_a_follower_of_a_job_that_no_daemon_reads_asks_once_in_two_seconds_and_s
     scene.cluster.step = scene.cluster.clock.advance  # type: ignore[method-assign, assignment]
     assert 250 <= scene.follow(after=60, seconds=600) <= 300
     assert scene.notes == [
-        "no daemon has ever run here; a job that runs goes on, and the rest waits until a daemon runs again"
+        "no daemon has ever run here; running jobs continue, and other jobs wait until a daemon runs again"
     ]
 
 

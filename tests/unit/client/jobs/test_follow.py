@@ -170,7 +170,7 @@ def test_an_outage_of_the_bucket_is_told_once_and_survived() -> None:
     shown = [text for event in events if isinstance(event, Logged) for text in texts(event.pieces)]
     assert shown == [str(seq) for seq in range(1, 10)]
     notes = [event.text for event in events if isinstance(event, Noted)]
-    assert notes[0].startswith("the bucket does not answer, asking again: ")
+    assert notes[0].startswith("the bucket does not answer; retrying: ")
     assert notes[1] == "the bucket answers again"
     assert all(a.split()[:3] != b.split()[:3] for a, b in itertools.pairwise(notes))
 
@@ -183,7 +183,7 @@ def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following() -> No
     end = list(follow(client, "job", submitted.uid))[-1]
     assert isinstance(end, Ended)
     assert (end.exit_code, end.result) == (143, None)
-    assert "removed or replaced before the bastion took it up" in end.message
+    assert "deleted or replaced before the scheduler picked it up" in end.message
 
 
 def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job() -> None:
