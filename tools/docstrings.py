@@ -1,6 +1,6 @@
 """Count the docstring lines of the three packages: `python tools/docstrings.py [FOLDER]`.
 
-A line counts from the opening to the closing quotes, blank lines included. FOLDER is another checkout; the default is this one.
+A line counts from the opening to the closing quotes, blank lines included. FOLDER is another checkout.
 """
 
 from __future__ import annotations
