@@ -18,8 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TERMS = Path(__file__).with_name("retired_terms.txt")
 PACKAGES = ("bastion", "scheduler", "quota")
-# Records keep the words of their time.
-HISTORICAL = ("docs/adr/", "docs/development/faults-mended.md", "docs/development/mutants.md")
+# Records keep the words of their time; generated pages say what the code says, which is checked there.
+UNCHECKED = (
+    *("docs/adr/", "docs/development/faults-mended.md", "docs/development/mutants.md"),
+    *("docs/reference/cli.md", "docs/reference/limits.md", "docs/reference/slice-states.md"),
+)
 PLACES = ("names", "text", "docs")
 
 
@@ -127,7 +130,7 @@ def uses(root: Path) -> Iterator[Use]:
             yield from python_uses(str(path.relative_to(root)), path.read_text("utf-8"))
     for path in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
         name = str(path.relative_to(root))
-        if not name.startswith(HISTORICAL):
+        if not name.startswith(UNCHECKED):
             yield from page_uses(name, path.read_text("utf-8"))
 
 
