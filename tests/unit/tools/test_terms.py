@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "terms.py"
+TOOL = Path(__file__).resolve().parents[3] / "tools" / "terms.py"
 
 
 @pytest.fixture(scope="module")
