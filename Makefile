@@ -27,6 +27,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/terms.py
 
 # The tests that open no sockets and start no processes, in under a minute and a half.
 unit: $(VENV)/.dev
@@ -43,7 +44,7 @@ coverage: $(VENV)/.dev
 	  tests/property tests/golden tests/exhaustive \
 	  --cov=quota --cov=scheduler --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
-# 300 small mistakes in the core of the scheduler, drawn by SEED: which of them no test notices (docs/mutants.md).
+# 300 small mistakes in the core of the scheduler, drawn by SEED, that no test notices (docs/development/mutants.md).
 mutants: $(VENV)/.dev
 	$(BIN)/python bench/mutants.py --seed=$(or $(SEED),1) --mutants=$(or $(MUTANTS),300) --workers=$(or $(WORKERS),2)
 
@@ -68,8 +69,8 @@ long: $(VENV)/.dev
 acceptance: $(VENV)/.dev
 	$(BIN)/python examples/encrypted/acceptance.py --rounds=$(or $(ROUNDS),1)
 
-# The replay against published figures, and the tables of docs/performance.md: about a quarter of an hour on two cores. The
-# trace is not in the repository: TRACE=FILE.csv.gz.
+# The replay against published figures, and the tables of docs/development/measurements.md: about a quarter of an hour on
+# two cores. The trace is not in the repository: TRACE=FILE.csv.gz.
 reference: $(VENV)/.dev
 	@test -n "$(TRACE)" || { echo "make reference TRACE=FILE: where the Philly trace is (see bench/philly.toml)" >&2; exit 1; }
 	BASTION_TRACE="$(abspath $(TRACE))" $(BIN)/python -m pytest -n 0 tests/unit/scheduler/simulation/replay/test_reference.py

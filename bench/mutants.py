@@ -5,7 +5,7 @@ turned or shifted, `and` for `or`, a sign, a constant off by one, a condition ne
 Each is made in a copy of the tree, where the tests that reach the line are run, the quickest first, up to the first
 that fails. Who reaches what is learnt once, from a run that measures coverage.
 
-A mutant that no test notices is either explained in `docs/mutants.md`, or it is a test that is missing. Results are
+Explain each mutant that no test notices in `docs/development/mutants.md`, or write the missing test. Results are
 kept in `build/mutants/`: a run goes on where it was stopped, and what was not noticed is tried again (the others when
 their file has changed). Only quick tests take part, and property tests with few examples: it errs on the strict side.
 """
@@ -37,7 +37,7 @@ import coverage
 
 TREE = Path(__file__).resolve().parent.parent
 BUILD = TREE / "build" / "mutants"
-EXPLAINED = TREE / "docs" / "mutants.md"
+EXPLAINED = TREE / "docs" / "development" / "mutants.md"
 COPIED = ("quota", "scheduler", "bastion", "tests", "pyproject.toml")
 CORE = (
     *("scheduler/one_pass.py", "scheduler/scheduling.py", "scheduler/decide/*.py", "scheduler/explain/*.py"),
@@ -101,7 +101,7 @@ class Mutant:
 
     @property
     def title(self) -> str:
-        """What it is known by in `docs/mutants.md`."""
+        """What it is known by in `docs/development/mutants.md`."""
         return f"`{self.path}` {self.where}: {self.change}"
 
 

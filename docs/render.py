@@ -78,12 +78,12 @@ def between(page: str, name: str, content: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every generated page with the text it should have."""
-    concepts = DOCS / "concepts.md"
+    jobs = DOCS / "explanation" / "jobs.md"
     return {
         DOCS / "reference" / "limits.md": limits_page(),
         DOCS / "reference" / "slice-states.md": slice_states_page(),
         DOCS / "reference" / "cli.md": reference.render(),
-        concepts: between(concepts.read_text("utf-8"), "transitions", transitions_table()),
+        jobs: between(jobs.read_text("utf-8"), "transitions", transitions_table()),
     }
 
 

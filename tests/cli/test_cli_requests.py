@@ -1,4 +1,4 @@
-"""What each command asks of a bucket in the cloud; the table of `docs/performance.md` says the same numbers."""
+"""What each command asks of a bucket in the cloud; the table of `docs/reference/requests.md` says the same numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bastion.cli import connect
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
 
-TABLE = Path(__file__).parents[2] / "docs" / "performance.md"
+TABLE = Path(__file__).parents[2] / "docs" / "reference" / "requests.md"
 
 
 @pytest.fixture

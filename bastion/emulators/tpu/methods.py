@@ -1,7 +1,7 @@
 """The table of the Cloud TPU API v2 methods that the emulator serves, with their messages.
 
-The client library registers messages but no service descriptors; `tests/unit/emulators/tpu/test_methods.py` compares the
-table with the installed client.
+The client library registers messages but no service descriptors. `tests/unit/emulators/tpu/test_methods.py` compares
+the table with the installed client.
 """
 
 from __future__ import annotations
