@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bastion import processes
-from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Node
+from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Gang
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.processes import ProcessId
@@ -153,7 +153,7 @@ def test_a_late_deleter_does_not_remove_a_node_of_the_same_name_created_since(pl
     place.provisioner.delete(GangRef(name="b-aaaaaaaaaa-1"))
     until(lambda: place.state() is None)
     place.create(code="exec sleep 60", token="second")
-    old._remove(_Node(**json.loads(before)))
+    old._remove(_Gang(**json.loads(before)))
     assert place.provisioner.list()[0].token == "second"
 
 
@@ -161,7 +161,7 @@ def test_a_node_that_goes_away_while_it_is_looked_at_is_gone(place: Place, monke
     provisioner, ref = place.provisioner, GangRef(name="b-aaaaaaaaaa-1")
     state_of = provisioner._state
 
-    def state_after_its_end(node: _Node) -> tuple[GangState, str]:
+    def state_after_its_end(node: _Gang) -> tuple[GangState, str]:
         place.another().delete(ref)
         until(lambda: not (place.directory / ref.name).exists())
         return state_of(node)

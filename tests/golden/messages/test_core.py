@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
-_SPEC = importlib.util.spec_from_file_location("golden_messages", Path(__file__).with_name("messages.py"))
-assert _SPEC is not None and _SPEC.loader is not None
-messages = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(messages)
+from tests.golden.messages import templates as messages
 
 
 def test_every_generated_message_stands_in_the_golden_file() -> None:
     expected = messages.GOLDEN.read_text("utf-8")
-    assert messages.render() == expected, "a message changed: run 'python tests/golden/messages.py' and review the diff"
+    assert messages.render() == expected, (
+        "a message changed: run 'python tests/golden/messages/templates.py' and review the diff"
+    )
 
 
 def test_a_new_message_needs_a_line() -> None:

@@ -1,6 +1,6 @@
 """The generated messages of a package, from its source: every text that people may read, with its fields in braces.
 
-`python tests/golden/messages.py` writes the golden file anew.
+`python tests/golden/messages/templates.py` writes the golden file anew.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
-GOLDEN = Path(__file__).with_name("messages") / "core.txt"
+REPOSITORY = Path(__file__).parents[3]
+GOLDEN = Path(__file__).with_name("core.txt")
 # Modules of the core and the daemon whose texts reach people: history lines, endings, refusals, alarms.
 FOLDERS = ("bastion/core", "bastion/daemon")
 _WORDS = re.compile(r"[A-Za-z']{2,}[,:;]? [A-Za-z'({]")
