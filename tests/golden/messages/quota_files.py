@@ -56,17 +56,15 @@ def files() -> Iterator[tuple[str, str | bytes]]:
         "",
         "a" * 300,
         "[",
-        "(a+)+b",
+        "(?!bot-).*",
         "(a)\\1",
         "a*+",
         "(?<=a*)b",
+        "a{,3}",
         "(?:\\w{1,100}){100}",
-        "(?:a?){99}" * 99,
+        "[a-z]{1000}" * 3,
     ):
         yield f"the pattern {pattern[:20]}", changed("team-.*", pattern.replace("\\", "\\\\"))
-    yield "large classes", changed("team-.*", "".join(f"[{chr(n)}-\\U0010ffff]" for n in range(65, 90)))
-    yield "many repetitions", changed("team-.*", "(ab)*" * 51)
-    yield "many parts", changed("team-.*", "(?i)" + "".join(map(chr, range(0x4E00, 0x4E00 + 99))))
     yield "many patterns", changed('"team-.*"', ", ".join(f'"t{n}-(?:a|b|.*c){{9}}"' for n in range(2000)))
     for rules in (
         "fifo = 1",

@@ -7,9 +7,7 @@ from tests.golden.messages import templates as messages
 
 def test_every_generated_message_stands_in_the_golden_file() -> None:
     expected = messages.GOLDEN.read_text("utf-8")
-    assert messages.render() == expected, (
-        "a message changed: run 'python tests/golden/messages/templates.py' and review the diff"
-    )
+    assert messages.render() == expected, "a message changed: run templates.py in this folder and review the diff"
 
 
 def test_a_new_message_needs_a_line() -> None:
