@@ -70,7 +70,9 @@ def test_launch_says_it_where_nobody_waits_and_the_job_can_be_cancelled(run, ful
     assert done.code == 0
     assert NUMBERS in done.err
     full.settle(3)
-    assert run("cancel", "--wait", "one-more").code == 0
+    cancelled = run("cancel", "--wait", "one-more")
+    assert cancelled.code == 0
+    assert NUMBERS in cancelled.err
     full.cancel("job-0")
     full.cancel("job-1")
     full.settle(8)

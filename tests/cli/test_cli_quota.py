@@ -131,7 +131,7 @@ def test_a_smaller_pool_tells_what_does_not_start_any_more(run, busy, tmp_path) 
     assert done.code == 0
     assert "Waiting jobs that could no longer start: 1\n  b-1: needs more than the whole pool" in done.out
     assert "Running jobs that would continue but could not restart: 2\n  a-1: user alice is not a member" in done.out
-    assert "64 v4 of 16 are in use" in done.out
+    assert "64 of 16 v4 would be in use" in done.out
 
 
 def test_the_first_file_needs_no_daemon(run, bastion, new) -> None:

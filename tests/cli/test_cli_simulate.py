@@ -384,7 +384,9 @@ def test_a_replay_that_cannot_be_is_refused(run, quota, trace, tmp_path) -> None
     assert "--tick=nan is not a number" in run("simulate", "replay", quota, trace, "--tick=nan").err
     assert "--days=inf is not a number" in run("simulate", "replay", quota, trace, "--days=inf").err
     assert "not a number in the range" in run("simulate", "replay", quota, trace, "--load=1e-9").err
-    assert "write 0 for jobs that make no" in run("simulate", "replay", quota, trace, "--checkpoint_interval=1e-9").err
+    assert (
+        "or 0 for jobs without checkpoints" in run("simulate", "replay", quota, trace, "--checkpoint_interval=1e-9").err
+    )
     two = tmp_path / "two.config"
     two.write_bytes(QUOTA.replace(b"v4 = 64", b"v4 = 64\nv5e = 8"))
     assert "2 resource types: v4, v5e" in run("simulate", "replay", f"--quota={two}", trace).err

@@ -45,7 +45,7 @@ def test_no_more_requests_are_under_way_than_there_are_connections() -> None:
 
 def test_a_mistake_in_a_call_is_an_error_and_not_a_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    with pytest.raises(RuntimeError, match="no answer of a store"):
+    with pytest.raises(RuntimeError, match="raised an unexpected error"):
         concurrently([call(1), call(KeyError("mistake")), call(3)], connections=2)
 
 

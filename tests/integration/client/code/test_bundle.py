@@ -155,7 +155,7 @@ def test_what_is_no_file_is_left_out_and_named(tmp_path: Path, monkeypatch: pyte
     with socket.socket(socket.AF_UNIX) as there:
         there.bind("sock")
         packed = bundle.pack(tmp_path)
-    assert (names(packed), packed.left_out) == (["a"], ("fifo (no file)", "sock (no file)"))
+    assert (names(packed), packed.left_out) == (["a"], ("fifo (not a file)", "sock (not a file)"))
 
 
 def test_names_that_are_no_utf_8_are_kept(tmp_path: Path) -> None:
@@ -238,5 +238,5 @@ def test_a_foreign_file_under_its_name_is_told(tree: Path) -> None:
     store = MemoryStore()
     packed = bundle.pack(tree)
     store.put(packed.key, b"something else", generation=0)
-    with pytest.raises(Refused, match="is not the file that its name promises"):
+    with pytest.raises(Refused, match="does not match its digest"):
         bundle.upload(store, packed)

@@ -252,10 +252,10 @@ def test_a_hole_that_two_listings_show_is_told_as_a_gap() -> None:
         segment(store, seq, f"stdout F {seq}")
     logs = RunLogs(store, "job", RUN, hosts=1)
     assert everything(logs) == [
-        "segments 1 to 2 are not in the bucket any more",
+        "segments 1 to 2 are no longer in the bucket",
         "3",
         "4",
-        "segments 5 to 7 are not in the bucket any more",
+        "segments 5 to 7 are no longer in the bucket",
         "8",
     ]
     assert store.calls["list"] == 2
@@ -268,7 +268,7 @@ def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before() -> None:
     assert everything(logs) == ["one"]
     segment(store, 3, "stdout F three")
     looks = [found for _ in range(40) if (found := everything(logs))]
-    assert looks == [["segment 2 is not in the bucket any more", "three"]]
+    assert looks == [["segment 2 is no longer in the bucket", "three"]]
     segment(store, 6, "stdout F six")
     assert [text for pieces in logs.drain() for text in texts(pieces)][-1] == "six"
 
