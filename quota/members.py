@@ -96,4 +96,4 @@ def _matcher(pattern: str) -> Matcher:
     try:
         return Matcher(pattern)
     except NotMatchable as error:
-        raise UnsafePattern(f"{pattern!r} {error}") from error
+        raise UnsafePattern(f"{pattern!r}: {error}") from error

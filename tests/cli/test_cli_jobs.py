@@ -45,7 +45,7 @@ def test_the_list_shows_what_each_job_does_or_waits_for(run, bastion) -> None:
     assert "queued" in rows["waiter"] and "2 x tpu-v4-16" in rows["waiter"] and "v4" in rows["waiter"]
     assert "1 min" in rows["small"]
     assert rows["bad"].split()[1] == "INVALID"
-    assert "the document is not JSON" in rows["bad"]
+    assert "the document is not valid JSON" in rows["bad"]
     assert rows["unread"].split()[1] == "submitted"
     assert "alice" in rows["fresh"]
 
@@ -165,7 +165,7 @@ def test_why_of_a_refused_spec_tells_the_problem(run, bastion) -> None:
     refuse(bastion)
     done = run("why", "bad")
     assert done.code == 0
-    assert "bad is refused: the document is not JSON" in done.out
+    assert "bad is refused: the document is not valid JSON" in done.out
     assert "bastion cancel bad" in done.out
     assert json.loads(run("why", "bad", "--output=json").out)["stage"] == "invalid"
 
@@ -185,7 +185,7 @@ def test_why_of_a_new_spec_that_is_refused_while_the_old_job_runs_tells_both(run
     refuse(bastion, name="job")
     done = run("why", "job")
     assert "job is running" in done.out
-    assert "its new spec is refused: the document is not JSON" in done.out
+    assert "its new spec is refused: the document is not valid JSON" in done.out
     assert "new spec refused" in run("list").out
 
 
@@ -366,4 +366,4 @@ def test_why_tells_each_attempts_tries_and_where_it_was(run, bastion) -> None:
     shown = run("why", "job").out
     assert "attempt 1, try 1: worker 0 exited with code 4" in shown
     assert "attempt 1 in us-central2-b ended" in shown
-    assert "worker 0 exited with 6" in shown
+    assert "worker 0 exited with code 6" in shown

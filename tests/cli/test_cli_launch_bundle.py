@@ -93,7 +93,7 @@ def test_a_secret_stops_the_launch_before_anything_is_written(run, bastion, tree
     (tree / ".env").write_text("A=1")
     done = run("launch", "--name=job", "--", "true")
     assert done.code == 64
-    assert ".env (a file of passwords or tokens by its name)" in done.err
+    assert ".env (named like a file of passwords or tokens)" in done.err
     assert (list(bastion.store.list("jobs/active/")), stored(bastion)) == ([], [])
     assert "2 files" in run("launch", "--bundle_exclude=.env", "--", "true").err
     assert "3 files" in run("launch", "--bundle_allow=.env", "--", "true").err
@@ -103,7 +103,7 @@ def test_what_is_left_out_is_named(run, bastion, tree) -> None:
     for number in range(5):
         (tree / f"link{number}").symlink_to("/etc/hosts")
     err = run("launch", "--", "true").err
-    assert "not packing link0 (the link leads to an absolute path)" in err
+    assert "not packing link0 (the link points to an absolute path)" in err
     assert "not packing 2 more files" in err
     assert "link4" not in err
 

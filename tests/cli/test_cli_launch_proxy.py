@@ -65,7 +65,7 @@ def test_a_malformed_setting_is_not_remembered(run, bastion) -> None:
     ("arguments", "message"),
     [
         (("--instance_type=tpu-v4-8", "--proxy=lake"), "--proxy: 'lake' is not BUCKET[/PREFIX]:KEY"),
-        (("--instance_type=tpu-v4-8", f"--proxy=gs://lake:{KEY}"), "leave out gs://"),
+        (("--instance_type=tpu-v4-8", f"--proxy=gs://lake:{KEY}"), "remove gs://"),
         (("--instance_type=tpu-v4-8", f"--proxy=lake:{KEY}", f"--proxy=lake:{OTHER}"), "twice"),
         ((f"--proxy=lake:{KEY}",), "--proxy applies only to slice jobs"),
     ],

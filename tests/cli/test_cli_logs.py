@@ -133,7 +133,7 @@ def test_a_refused_spec_has_no_output_and_says_why(run, bastion) -> None:
     bastion.settle(4)
     done = run("logs", "bad")
     assert done.code == 64
-    assert "'bad' has never run: its spec is refused: the document is not JSON" in done.err
+    assert "'bad' has never run: its spec is refused: the document is not valid JSON" in done.err
     assert "the spec is refused" in run("logs", "-f", "bad").err or run("logs", "-f", "bad").code == 64
 
 
@@ -154,7 +154,7 @@ def test_following_ends_with_the_job_and_shows_everything(run, bastion) -> None:
     total = len(bastion.listed("logs/job.d/"))
     assert total > 2
     assert done.out == "".join(f"{n}\n" for n in range(1, total + 1))
-    assert "job failed: worker 0 exited with 5 (exit code 5)" in done.err
+    assert "job failed: worker 0 exited with code 5 (exit code 5)" in done.err
 
 
 def test_following_an_ended_job_shows_it_and_how_it_ended(run, bastion) -> None:

@@ -94,4 +94,4 @@ def test_a_bad_name_is_refused_before_the_bastion_of_this_machine_is_started(mon
     monkeypatch.setenv("BASTION_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("bastion.cli.admin.local.ensure_up", lambda _: pytest.fail("it was started"))
     assert main(["launch", "--name=Bad", "--bundle=none", "--", "x"]) == 64
-    assert "the job name 'Bad' is not allowed" in capsys.readouterr().err
+    assert "'Bad' is not a valid job name" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_keyring_makes_rotates_and_names_versions(run: Terminal, tmp_path: Path)
         (["create", "keys.json"], "--key is required"),
         (["make", "keys.json", f"--key={KEK}"], "no action make"),
         (["creat", "keys.json", f"--key={KEK}"], "did you mean create"),
-        (["create", "keys.json", "--key=kek"], "not the name of a key"),
+        (["create", "keys.json", "--key=kek"], "is not a valid key name"),
         (["create"], "missing"),
     ],
     ids=["no-key", "no-action", "misspelt", "bad-key", "no-file"],
@@ -208,7 +208,7 @@ def test_the_ciphertext_is_never_replaced_by_its_plaintext(run: Terminal, stored
     [
         ("no JSON", "not JSON"),
         ("[]", "one object"),
-        ('{"bucket": "lake", "name": "a", "metadata": {"owner": 3}}', "table of texts"),
+        ('{"bucket": "lake", "name": "a", "metadata": {"owner": 3}}', "invalid custom metadata"),
         ('{"bucket": "lake", "name": "a", "metadata": {"owner": "x"}}', "nothing to decrypt"),
         ('{"metadata": {"gcsproxy-version": "1"}}', "--stored_as"),
     ],

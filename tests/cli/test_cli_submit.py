@@ -56,12 +56,12 @@ def test_a_version_one_higher_updates_the_live_job(run, bastion, tmp_path: Path)
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"{", "job.json: the document is not JSON"),
+        (b"{", "job.json: the document is not valid JSON"),
         (b'{"name": "job", "name": "x"}', "the key 'name' appears twice"),
         (b"[]", 'a job spec is a JSON object with a "name"'),
         (b'{"version": 1}', 'a job spec is a JSON object with a "name"'),
-        (b'{"name": "job"}', "not a job spec of version 1"),
-        (b'{"name": "../job"}', "not a job spec of version 1"),
+        (b'{"name": "job"}', "not a valid job spec (version 1)"),
+        (b'{"name": "../job"}', "not a valid job spec (version 1)"),
         (b"[" * 99, "nests deeper than 32 levels"),
         (b" " * 70_000, "the maximum is 65536"),
     ],

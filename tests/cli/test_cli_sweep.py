@@ -35,7 +35,7 @@ def test_a_dry_run_shows_what_is_left_and_why_and_writes_nothing(run, bastion) -
     done = run("sweep", "--dry_run")
     assert (done.code, done.err) == (0, "dry run: nothing was deleted\n")
     assert done.out.splitlines()[1].split() == [
-        GANG, "-", "failed", "would", "be", "deleted", "its", "job", "is", "over", "or", "was", "removed",
+        GANG, "-", "failed", "would", "be", "deleted", "its", "job", "has", "ended", "or", "was", "deleted",
     ]  # fmt: skip
     assert [(meta.key, meta.generation) for meta in bastion.store.list("")] == before
     assert bastion.slices.deleted == []

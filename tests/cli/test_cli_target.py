@@ -58,8 +58,8 @@ def test_the_bucket_of_the_config_file_completes_a_bastion(run) -> None:
         (["--bucket=/a"], "--bucket requires --bastion=NAME"),
         (["--bastion=a/x-bastion", "--bucket=/a"], "must be a name without /"),
         (["--root=/a/x"], "must end in -bastion"),
-        (["--root=s3://a/x-bastion"], "neither a folder nor a gs:// URL"),
-        (["--root=gs://x-bastion"], "names no bastion in its bucket"),
+        (["--root=s3://a/x-bastion"], "is not a folder or a gs:// URL"),
+        (["--root=gs://x-bastion"], "does not name a bastion"),
     ],
 )
 def test_contradictions_and_half_names_are_refused(arguments: list[str], message: str) -> None:

@@ -117,7 +117,7 @@ def test_a_line_of_ours_is_not_glued_to_an_unfinished_one(run, bastion, on_termi
     done = run("launch", "--name=job", "--wait", "--", "x")
     assert done.out == "out"  # exactly what the job wrote
     assert "oops\n" in done.err.splitlines(keepends=True)
-    assert done.err.splitlines()[-1] == "job failed: worker 0 exited with 7 (exit code 7)"
+    assert done.err.splitlines()[-1] == "job failed: worker 0 exited with code 7 (exit code 7)"
     assert "outoops\n" in on_terminal("logs", "job")
 
 

@@ -28,7 +28,7 @@ def test_waiting_shows_progress_and_output_and_returns_the_jobs_own_code(run, ba
     assert "oops" in progress
     for line in ("submitted; waiting for the scheduler to pick it up", "running on 1 host"):
         assert progress.count(line) == 1
-    assert progress[-1] == "job failed: worker 0 exited with 7 (exit code 7)"
+    assert progress[-1] == "job failed: worker 0 exited with code 7 (exit code 7)"
 
 
 def test_workers_of_a_slice_are_told_apart_and_hosts_are_counted(run, bastion) -> None:

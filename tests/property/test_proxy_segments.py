@@ -52,7 +52,7 @@ def test_a_size_is_refused_exactly_if_nothing_sealed_has_it(sealed: int) -> None
     if possible:
         assert segments.sealed_size(segments.plain_size(sealed)) == sealed
     else:
-        with pytest.raises(ValueError, match="cut off"):
+        with pytest.raises(ValueError, match="truncated or extended"):
             segments.plain_size(sealed)
 
 

@@ -75,5 +75,5 @@ def cleanups(cluster: Cluster) -> set[str]:
 
 
 def test_cleanup_commands_have_room_beside_as_many_jobs_as_the_host_runs() -> None:
-    most = inspect.signature(BastionHostProvisioner).parameters["max_nodes"].default
+    most = inspect.signature(BastionHostProvisioner).parameters["max_gangs"].default
     assert most == limits.BASTION_HOST_JOBS_MAX + limits.CLEANUP_COMMANDS_MAX

@@ -173,7 +173,7 @@ def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str
         for each in attempt.get("tries") or ():
             yield (
                 f"  attempt {plain(attempt.get('number'))}, try {plain(each.get('number'))}: worker "
-                f"{plain(each.get('failed_worker'))} exited with {plain(each.get('exit_code'))}"
+                f"{plain(each.get('failed_worker'))} exited with code {plain(each.get('exit_code'))}"
             )
         yield (
             f"  attempt {plain(attempt.get('number'))}{where} ended {phrases.age(attempt.get('ended_at'), now)} ago, "

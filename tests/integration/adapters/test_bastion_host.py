@@ -238,7 +238,7 @@ def test_names_that_are_no_folder_and_slices_are_refused(place: Place):
 def test_the_host_takes_only_so_many(place: Place):
     provisioner = place.another(max_gangs=1)
     provisioner.create(request("b-aaaaaaaaaa-1"))
-    with pytest.raises(Stockout, match="1 are the most"):
+    with pytest.raises(Stockout, match="the maximum is 1"):
         provisioner.create(request("b-bbbbbbbbbb-1"))
 
 

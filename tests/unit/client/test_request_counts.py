@@ -9,7 +9,7 @@ import pytest
 
 from bastion.client import Client, Ended, Followed, Logged, Noted, StartedAttempt, follow
 from bastion.client.concurrently import concurrently
-from bastion.client.jobs import client as client_requests
+from bastion.client.jobs import overview as client_requests
 from bastion.client.logs import reader as log_requests
 from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
@@ -373,7 +373,7 @@ def test_attempts_follow_one_another_and_none_is_skipped() -> None:
     scene.follow(seconds=200)
     assert scene.attempts == [1, 2, 3]
     # Each of the four hosts that went away leaves a gap line.
-    gaps = [text for text in scene.texts() if "the host went away" in text]
+    gaps = [text for text in scene.texts() if "the host stopped" in text]
     assert len(gaps) == 8
     assert [text for text in scene.texts() if text not in gaps] == ["1"] * 12 + ["2"] * 12 + ["3"] * 12
 

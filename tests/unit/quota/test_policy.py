@@ -360,7 +360,7 @@ def test_a_parser_that_does_not_tell_the_line_is_quoted(monkeypatch: pytest.Monk
         ("(?P<x>a)(?(x)b|c)", "references to groups"),
         ("(?!bot-).*", "look-arounds"),
         ("(?<=a|bc)d", "look-behind requires fixed-width pattern"),
-        ("a*+", "cannot be a pattern"),
+        ("a*+", "possessive"),
         ("a{,3}", "write {0,n}"),
         ("[", "not a valid regular expression"),
         ("a{99999999999}", "not a valid regular expression"),

@@ -75,7 +75,7 @@ def test_on_a_full_disk_the_job_with_the_most_files_is_told_and_named(machine: M
     assert (notice.limit, notice.free, notice.total) == (0, 0, 200 * MIB)
     assert 30 * MIB <= notice.held < 31 * MIB
     (alarm,) = watch.alarms()
-    assert "job big is ended" in alarm
+    assert "job big was told to end" in alarm
     assert "no space left on device: 0 B of 200 MiB are free" in alarm
     assert "30.0 MiB" in alarm
 
@@ -106,8 +106,8 @@ def test_a_disk_that_others_have_filled_ends_no_job_and_raises_an_alarm(machine:
     watch.look()
     assert job.disk_notice is None
     (alarm,) = watch.alarms()
-    assert "no space left on device: 0 B of 200 MiB are free" in alarm
-    assert "no job's files take much" in alarm
+    assert "no space left on device: 0 B of 200 MiB is free" in alarm
+    assert "no job uses much" in alarm
 
 
 def test_a_job_over_its_own_limit_is_told_though_there_is_room(machine: Machine) -> None:
@@ -116,7 +116,7 @@ def test_a_job_over_its_own_limit_is_told_though_there_is_room(machine: Machine)
     watch.look()
     assert small.disk_notice is None
     assert str(large.disk_notice) == "the job's files use 30.0 MiB of disk; the limit is 20.0 MiB"
-    assert "job b is ended" in watch.alarms()[0]
+    assert "job b was told to end" in watch.alarms()[0]
 
 
 def test_a_bucket_gets_its_reserve_when_there_is_room_and_only_then(machine: Machine) -> None:

@@ -219,7 +219,7 @@ def test_a_gang_that_was_taken_back_says_so(api: ScriptedApi, scripted: CloudTpu
         queued=[queued(state="SUSPENDING", slices=2), queued("b-z-1", "SUSPENDED", state_initiator=by_user)],
     )
     first, second = scripted.list()
-    assert "is SUSPENDING: it was pre-empted" in first.message
+    assert "is SUSPENDING: it was preempted" in first.message
     assert "b-aaaaaaaaaa-1-0: the node is PREEMPTED" in first.message
     assert second.message == "the queued resource is SUSPENDED: its nodes were deleted by a user"
 
@@ -439,7 +439,7 @@ def test_a_pre_empted_gang_is_lost_from_the_notice_on_and_deleted_once_it_is_sus
     eventually(lambda: [status.state for status in client.list()] == [READY])
     emulator.fleet.faults.preempt(GANG.node(1))
     eventually(lambda: client.list()[0].state is LOST)
-    assert "pre-empted" in client.list()[0].message
+    assert "preempted" in client.list()[0].message
 
     def gone() -> bool:
         client.delete(GANG)

@@ -137,7 +137,7 @@ def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_on
             break
     assert cluster.record("job").attempt is None  # type: ignore[union-attr]
     *lines, gap = [text for event in events if isinstance(event, Logged) for text in texts(event.pieces)]
-    assert lines == ["9", "10"] and "the host went away" in gap
+    assert lines == ["9", "10"] and "the host stopped" in gap
 
 
 def test_a_namesake_that_ends_first_is_not_taken_for_the_job() -> None:

@@ -218,7 +218,10 @@ def test_a_status_that_no_daemon_wrote_is_refused_entry_by_entry(cluster: Cluste
         (lambda cluster: cluster.daemon.close(), "the daemon has ended"),
         (lambda cluster: cluster.clock.advance(3600), "has not renewed its lease for more than ten minutes"),
         (lambda cluster: cluster.store.delete(keys.LEASE, generation=_generation(cluster, keys.LEASE)), "no daemon"),
-        (lambda cluster: cluster.store.delete(keys.STATUS, generation=_generation(cluster, keys.STATUS)), "not known"),
+        (
+            lambda cluster: cluster.store.delete(keys.STATUS, generation=_generation(cluster, keys.STATUS)),
+            "it is unknown",
+        ),
         (lambda cluster: overwrite(cluster, keys.STATUS, b'{"format": 7}'), "it has format 7"),
         (lambda cluster: overwrite(cluster, keys.STATUS, b'{"format": 1, "jobs": [7]}'), "not as a daemon writes it"),
     ],
@@ -267,7 +270,7 @@ def test_two_who_upload_at_once_lose_no_file(cluster: Cluster) -> None:
     mine, theirs = desk(cluster), desk(cluster)
     seen = mine.present()
     theirs.replace(quota_text(32), theirs.present())
-    with pytest.raises(Refused, match=r"somebody else changed .* run it again to see the difference"):
+    with pytest.raises(Refused, match=r"someone else changed .* run the command again to see the difference"):
         mine.replace(quota_text(16), seen)
     assert cluster.store.get(keys.PROJECT_QUOTAS).data == quota_text(32)
     assert len(cluster.listed(keys.FORMER_QUOTAS)) == 1  # both kept the same one
@@ -279,7 +282,7 @@ def test_nothing_is_replaced_where_the_former_file_cannot_be_kept(cluster: Clust
     place = desk(cluster)
     present = place.present()
     cluster.store.put(keys.former_quota(present.written_at, present.generation), b"foreign", generation=0)
-    with pytest.raises(Refused, match="holds another; move it away"):
+    with pytest.raises(Refused, match="holds another one; move it away"):
         place.replace(quota_text(32), present)
     assert cluster.store.get(keys.PROJECT_QUOTAS).data == quota_text()
 
@@ -300,5 +303,5 @@ def test_a_broken_file_is_compared_with_the_last_good_one_if_that_was_kept(clust
 
 def test_an_object_larger_than_any_quota_file_is_not_downloaded(cluster: Cluster) -> None:
     overwrite(cluster, keys.PROJECT_QUOTAS, b"#" * (1024 * 1024 + 1))
-    with pytest.raises(Refused, match="is no quota file; move it away"):
+    with pytest.raises(Refused, match="is not a quota file; move it away"):
         desk(cluster).present()
