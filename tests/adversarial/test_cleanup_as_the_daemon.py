@@ -44,7 +44,7 @@ def test_the_cleanup_command_of_a_job_that_never_started_does_not_run(quota: byt
         cluster.submit("job", user="mallory", project="nobodys", command="another")
     commands = settle_and_collect(cluster)
     assert (commands, began_cleanups(cluster)) == (set(), [])
-    assert any("cleanup command does not run, because the job never started" in line for line in cluster.history("job"))
+    assert any("skipping its cleanup command: the job never started" in line for line in cluster.history("job"))
 
 
 def test_a_member_whose_job_only_waited_has_no_cleanup_either() -> None:

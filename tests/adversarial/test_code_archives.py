@@ -92,8 +92,8 @@ def test_what_launch_packs_comes_out_the_same(tmp_path: Path) -> None:
 
 HOSTILE = {
     "absolute": [(entry("/etc/passwd"), b"x")],
-    "climbs": [(entry("a/../../out"), b"x")],
-    "climbs as a folder": [entry("../out/", tarfile.DIRTYPE)],
+    "contains ..": [(entry("a/../../out"), b"x")],
+    "contains .. as a folder": [entry("../out/", tarfile.DIRTYPE)],
     "absolute link": [link("a", "/etc")],
     "link out": [link("a/b", "../../out")],
     "through a link": [link("a", "."), (entry("a/b"), b"x")],
@@ -170,7 +170,7 @@ def test_headers_that_claim_anything_cost_no_memory_and_no_disk(tmp_path: Path) 
         [
             (raw_header("x", tarfile.XHDTYPE, huge), "a header of"),
             (raw_header("x", tarfile.GNUTYPE_LONGNAME, huge), "a header of"),
-            (raw_header("x", tarfile.REGTYPE, huge), "in the middle"),
+            (raw_header("x", tarfile.REGTYPE, huge), "is truncated"),
             (raw_header("x", tarfile.REGTYPE, -1), "negative size"),
             (raw_header("x", tarfile.GNUTYPE_SPARSE, 10), "neither file"),
         ]
@@ -195,7 +195,7 @@ def test_headers_that_cannot_be_read_are_refused(tmp_path: Path, records: bytes)
 
 
 def test_the_path_in_a_header_of_its_own_is_checked_like_any(tmp_path: Path) -> None:
-    with pytest.raises(BadArchive, match="climbs"):
+    with pytest.raises(BadArchive, match="contains .."):
         unpack(pax(b"18 path=../../out\n") + archive((entry("a"), b"x"), kind=tarfile.GNU_FORMAT), tmp_path / "code")
 
 
@@ -245,7 +245,7 @@ def test_what_is_no_tar_file_is_refused(tmp_path: Path, data: bytes) -> None:
 def test_a_file_that_does_not_match_its_own_sum_is_refused(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(archive((entry("a"), b"x"))))
     packed[-6] ^= 1
-    with pytest.raises(BadArchive, match="cannot be decompressed"):
+    with pytest.raises(BadArchive, match="decompression failed"):
         unpack(bytes(packed), tmp_path / "code")
 
 

@@ -81,7 +81,7 @@ def test_an_oversized_spec_is_refused_without_being_downloaded() -> None:
     cluster.daemon = cluster.new_daemon(counting)
     cluster.store.put(keys.active("huge"), HOSTILE["huge"], generation=0)
     cluster.settle(4)
-    assert cluster.json(keys.invalid("huge"))["problem"].startswith("the spec has 65537 bytes")
+    assert cluster.json(keys.invalid("huge"))["problem"].startswith("the spec is 65537 bytes long")
     assert keys.active("huge") not in counting.read
 
 

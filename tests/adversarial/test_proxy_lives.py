@@ -186,7 +186,7 @@ def test_threads_that_cannot_be_started_are_an_error_that_says_so(tmp_path: Path
     with begun(tmp_path, wants_much, limit=limit) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said.startswith("2 processes of the proxy cannot be started (can't start new thread); allow more ")
+    assert said.startswith("2 processes of the proxy cannot be started (can't start new thread); raise the limits")
 
 
 def test_a_disk_that_takes_no_key_is_an_error_that_says_so(tmp_path: Path) -> None:

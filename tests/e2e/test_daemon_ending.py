@@ -22,11 +22,11 @@ import os, pathlib, sys
 import bastion.cli.admin.daemon as daemon, bastion.daemon.daemon as loop
 from bastion.cli.main import main
 daemon._LEAVE_SECONDS, loop._GIVE_BACK_SECONDS = float(os.environ["LEAVE_SECONDS"]), 0.5
-rest = loop.Daemon._rest
-def rest_and_say_so(*arguments):
+pause = loop.Daemon._pause
+def pause_and_say_so(*arguments):
     pathlib.Path(os.environ["BETWEEN_TICKS"]).touch()
-    rest(*arguments)
-loop.Daemon._rest = rest_and_say_so
+    pause(*arguments)
+loop.Daemon._pause = pause_and_say_so
 sys.exit(main())
 """
 # Between two ticks. Nobody waits for so long: a daemon that ends before does so because it was told to.

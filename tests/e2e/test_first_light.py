@@ -148,7 +148,7 @@ def test_the_worker_that_fails_first_is_named_with_its_code_and_the_others_end_a
     done = user.bastion("launch", "--name=three", "--instance_type=tpu-v4-32", "--wait", "--", "bash", "-c", command)
     assert done.returncode == 5
     assert time.time() - float(failed.read_text()) < 30, "the others sleep for ten minutes"
-    assert "worker 3 exited with 5" in user.bastion("history", "three").stdout
+    assert "worker 3 exited with code 5" in user.bastion("history", "three").stdout
     result = user.result("three")
     assert result is not None
     assert (result["exit_code"], result["failed_worker"]) == (5, 3)

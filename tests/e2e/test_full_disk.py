@@ -97,9 +97,9 @@ def test_a_job_over_its_limit_ends_as_its_users_failure_and_leaves_nothing(local
     local.submit("honest", "exec sleep 1")
     result = local.result("greedy")
     assert (result["outcome"], result["failed_worker"], result["exit_code"]) == ("failed", 0, 143)
-    assert "DiskLimit: the job's files take" in result["message"]
-    assert "its limit is 20.0 MiB" in result["message"]
-    assert any("job greedy is ended" in alarm for alarm in local.status["alarms"])
+    assert "DiskLimit: the job's files use" in result["message"]
+    assert "the limit is 20.0 MiB" in result["message"]
+    assert any("job greedy was told to end" in alarm for alarm in local.status["alarms"])
     assert local.result("honest")["outcome"] == "succeeded"
     eventually(lambda: local.job_bytes() < 1_000_000)
 
@@ -111,7 +111,7 @@ def test_a_job_that_fills_the_disk_ends_and_others_start_and_end_beside_it(local
     result = local.result("filler")
     assert (result["outcome"], result["failed_worker"]) == ("failed", 0)
     assert "DiskLimit: no space left on device" in result["message"]
-    assert any("job filler is ended" in alarm for alarm in local.status["alarms"])
+    assert any("job filler was told to end" in alarm for alarm in local.status["alarms"])
     assert local.result("honest")["outcome"] == "succeeded"
     eventually(lambda: local.job_bytes() < 1_000_000)
 
@@ -128,7 +128,7 @@ def test_on_a_disk_that_somebody_else_fills_jobs_end_and_are_cancelled(local: Lo
     assert local.result("quick")["exit_code"] == 7
     local.store.put(keys.user_state("slow"), b'{"status": "CANCELLING"}', generation=0)
     assert local.result("slow")["outcome"] == "cancelled"
-    eventually(lambda: any("no job's files take much" in alarm for alarm in local.status["alarms"]))
+    eventually(lambda: any("no job uses much" in alarm for alarm in local.status["alarms"]))
     filler.unlink()
 
 

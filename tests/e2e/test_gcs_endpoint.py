@@ -194,6 +194,6 @@ def test_what_other_writers_leave_behind_goes_while_the_endpoint_runs(
         assert present is not None
         store.put("a", b"y", generation=present.generation)
         # Not before: it would take what a writer is about to need.
-        monkeypatch.setattr("bastion.emulators.gcs.buckets._LEFTOVER_NS", 0)
+        monkeypatch.setattr("bastion.emulators.gcs.buckets._ORPHAN_NS", 0)
         attributes = tmp_path / "lake" / ".objects" / "attributes"
         wait_for(lambda: len(list(attributes.iterdir())) == 1)
