@@ -322,7 +322,7 @@ def test_a_node_whose_python_is_not_served_says_which_is_and_goes_on_trying(node
     node.boot()
     until(lambda: node.said("no Python on this VM can run the agent"))
     assert node.said("missing wheels: needed")
-    assert node.said(f"packed for Python 3.{sys.version_info.minor + 1}")
+    assert node.said(f"which supports Python 3.{sys.version_info.minor + 1}")
     # The daemon gives it another one: for ever means for ever.
     node.offer(stand_in())
     node.running()

@@ -87,7 +87,7 @@ def test_a_daemon_that_waits_for_a_silent_bucket_ends(tmp_path: Path, started: l
             connection, _ = silent.accept()
         with connection:  # it asks, and is never answered
             check_it_ends(started[0])
-    assert "in the middle of a tick" in (tmp_path / "daemon.log").read_text()
+    assert "exited during a tick" in (tmp_path / "daemon.log").read_text()
 
 
 def test_a_daemon_between_two_ticks_gives_the_lease_back_and_ends(
