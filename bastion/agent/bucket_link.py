@@ -45,10 +45,10 @@ class BucketLink:
         self._store = store
         self._run = arguments.run
         self._poll_seconds = arguments.poll_seconds
-        self._beat_seconds = arguments.beat_seconds
+        self._heartbeat_seconds = arguments.beat_seconds
         self._order_key = keys.order(arguments.run)
         self._report_key = keys.report(arguments.run, identity.host)
-        self._beat_key = keys.beat(arguments.run, identity.host)
+        self._heartbeat_key = keys.beat(arguments.run, identity.host)
         self._clock = clock
         self._rng = rng
         self._on_change = on_change
@@ -62,8 +62,8 @@ class BucketLink:
         self._stored: Report | None = None
         self._report_generation: int | None = None
         self._report_due = now
-        self._beat_generation: int | None = None
-        self._beat_due = now
+        self._heartbeat_generation: int | None = None
+        self._heartbeat_due = now
         last_seconds = max(1.0, min(30.0, arguments.poll_seconds * 6))
         self._order_backoff = Backoff(rng, first_seconds=arguments.poll_seconds, last_seconds=last_seconds)
         self._report_backoff = Backoff(rng, last_seconds=last_seconds)
@@ -129,11 +129,11 @@ class BucketLink:
         """Do everything that is due; return the seconds until the next duty."""
         if self._wanted is not self._stored and self._clock.monotonic() >= self._report_due:
             self._write_report()
-        if self._clock.monotonic() >= self._beat_due:
-            self._beat()
+        if self._clock.monotonic() >= self._heartbeat_due:
+            self._heartbeat()
         if self._order_due is not None and self._clock.monotonic() >= self._order_due:
             self._read_order()
-        due = [self._beat_due]
+        due = [self._heartbeat_due]
         if self._order_due is not None:
             due.append(self._order_due)
         if self._wanted is not self._stored:
@@ -166,19 +166,19 @@ class BucketLink:
         self._report_backoff.reset()
         self._on_change()
 
-    def _beat(self) -> None:
-        period = self._beat_seconds
+    def _heartbeat(self) -> None:
+        period = self._heartbeat_seconds
         try:
-            if self._beat_generation is None:
-                self._beat_generation = self._generation(self._beat_key)
-            meta = self._store.put(self._beat_key, b"", generation=self._beat_generation)
-            self._beat_generation = meta.generation
+            if self._heartbeat_generation is None:
+                self._heartbeat_generation = self._generation(self._heartbeat_key)
+            meta = self._store.put(self._heartbeat_key, b"", generation=self._heartbeat_generation)
+            self._heartbeat_generation = meta.generation
         except StoreError as error:
-            self._beat_generation = None
+            self._heartbeat_generation = None
             # Retry sooner than a whole period: after three missed ones the daemon declares this host lost.
             period = min(period, 5.0)
             _log.warning("could not write the heartbeat: %s", error)
-        self._beat_due = self._clock.monotonic() + jittered(period, self._rng)
+        self._heartbeat_due = self._clock.monotonic() + jittered(period, self._rng)
 
     def _read_order(self) -> None:
         delay = jittered(self._poll_seconds, self._rng)

@@ -47,7 +47,7 @@ FENCE_EXEMPT_MAX = 64
 # How long no job starts because a state cannot be read, or written by a new daemon. After that, only its own job waits,
 # and what it holds or its spec asks for counts as in use.
 UNREAD_STATE_SECONDS = 300.0
-# A wish for a job nobody knows is deleted after this many ticks (the spec may arrive a moment later).
+# A user request for an unknown job is deleted after this many ticks (the spec may arrive a moment later).
 UNKNOWN_REQUEST_TICKS = 10
 
 # Queued jobs of all users who are members of nothing, together; they wait for a quota file that names them.
@@ -161,17 +161,17 @@ STOP_REPORT_SLACK_SECONDS = 30.0
 # A cleanup command that still runs after this is stopped: the job's name is not free before.
 CLEANUP_TIMEOUT_SECONDS = 600.0
 # How often a host says that it is there.
-BEAT_PERIOD_SECONDS = 30.0
+HEARTBEAT_PERIOD_SECONDS = 30.0
 # A host tells of a newer checkpoint no more often than this, about: each costs it a write and the daemon a read, and
 # what is lost since is little anyway. The first after a longer pause is told at once.
 CHECKPOINT_REPORT_SECONDS = 600.0
 # Three silent periods, and a host counts as lost.
-BEAT_LOST_SECONDS = 90.0
+HEARTBEAT_LOST_SECONDS = 90.0
 # The agent of a job without a slice stops its command after so long without reading its order: nobody can confirm the
 # processes of a lost bastion VM gone.
 BASTION_HOST_ORDER_LOST_SECONDS = 600.0
-# Another VM starts such a job anew only after so long without its beat; longer than the former, so never beside it.
-BASTION_HOST_BEAT_LOST_SECONDS = 900.0
+# Another VM starts such a job again only after so long without its heartbeat: longer than the order may be lost.
+BASTION_HOST_HEARTBEAT_LOST_SECONDS = 900.0
 # Commands that may run on the bastion VM itself at the same time. A user takes another slot only while more are free
 # than it holds: nobody takes them all.
 BASTION_HOST_JOBS_MAX = 32

@@ -50,7 +50,7 @@ class _Host:
     exit_code: int | None = None
     error: str = ""
     told: HostPhase | None = None
-    last_beat: float = float("-inf")
+    last_heartbeat: float = float("-inf")
     saved: float | None = None  # last reported
     saved_told_at: float = float("-inf")
     suspicious: bool = False  # reported in another boot; the gate is unchecked
@@ -150,7 +150,7 @@ class ScriptedHosts:
             before = self._read(Report, keys.report(host.arguments.run, host.index))
             host.suspicious = before is not None and before.boot_id != host.boot_id
             self._report(host)
-        self._beat(host)
+        self._heartbeat(host)
         if (host.arguments.job, host.index) in self.stuck:
             return
         try:
@@ -253,14 +253,14 @@ class ScriptedHosts:
         self.store.put(key, report.to_bytes(), generation=meta.generation if meta else 0)
         host.told = host.phase
 
-    def _beat(self, host: _Host) -> None:
+    def _heartbeat(self, host: _Host) -> None:
         now = self._now()
-        if now - host.last_beat < host.arguments.beat_seconds or (host.arguments.job, host.index) in self.mute:
+        if now - host.last_heartbeat < host.arguments.beat_seconds or (host.arguments.job, host.index) in self.mute:
             return
         key = keys.beat(host.arguments.run, host.index)
         meta = self.store.head(key)
         self.store.put(key, str(now).encode(), generation=meta.generation if meta else 0)
-        host.last_beat = now
+        host.last_heartbeat = now
 
     def _read(self, model: type[protocol.D], key: str) -> protocol.D | None:
         try:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bastion.core import limits
 
-limits.BEAT_PERIOD_SECONDS = 2.0
-limits.BEAT_LOST_SECONDS = 12.0
+limits.HEARTBEAT_PERIOD_SECONDS = 2.0
+limits.HEARTBEAT_LOST_SECONDS = 12.0
 limits.STOP_REPORT_SLACK_SECONDS = 10.0
 limits.INFRASTRUCTURE_BACKOFF_SECONDS = 0.5
 limits.INFRASTRUCTURE_BACKOFF_MAX_SECONDS = 4.0

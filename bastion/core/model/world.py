@@ -137,7 +137,7 @@ class Installation:
     bastion: str
     host_identity: str
     poll_seconds: float = 5.0
-    beat_seconds: float = limits.BEAT_PERIOD_SECONDS
+    beat_seconds: float = limits.HEARTBEAT_PERIOD_SECONDS
     interpreter: str = ""
     budgets: Budgets = field(default_factory=Budgets)
 

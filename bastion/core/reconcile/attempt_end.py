@@ -121,7 +121,7 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
         return lost
     if view.gang is not None and view.gang.token != plan.attempt.token:
         return _ending(plan, Cause.INFRASTRUCTURE, f"a node named {plan.ref.name} already exists and is not ours", now)
-    patience = limits.BASTION_HOST_BEAT_LOST_SECONDS if plan.foreign_host else limits.BEAT_LOST_SECONDS
+    patience = limits.BASTION_HOST_HEARTBEAT_LOST_SECONDS if plan.foreign_host else limits.HEARTBEAT_LOST_SECONDS
     for host, silent in sorted(view.silent_seconds.items()):
         said = view.reports.get(host)
         # A host that sent its last report may be silent.
@@ -225,7 +225,7 @@ def _overdue(plan: RunPlan, view: RunView, since: float, now: float, *, agents_l
         if (report.phase.final and not agents_live) or report.try_number > plan.attempt.try_number:
             continue
         ended = report.phase is HostPhase.ENDED
-        if now - since >= told + (limits.OUTPUT_FINAL_SECONDS if ended else limits.BEAT_LOST_SECONDS):
+        if now - since >= told + (limits.OUTPUT_FINAL_SECONDS if ended else limits.HEARTBEAT_LOST_SECONDS):
             if not ended:
                 return host  # outranks a host whose end is known
             found = host if found is None else found

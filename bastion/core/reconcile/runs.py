@@ -213,7 +213,7 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
         if any(r.phase.final for r in view.reports.values()):
             return True
         silent = view.silent_seconds.get(0)
-        return silent is not None and silent >= limits.BASTION_HOST_BEAT_LOST_SECONDS
+        return silent is not None and silent >= limits.BASTION_HOST_HEARTBEAT_LOST_SECONDS
     return view.gang_gone
 
 
@@ -254,7 +254,7 @@ def _patience(view: RunView, ending: Ending) -> float:
     """How long hosts may take. Hosts whose command has ended store its outputs, unless their capacity is wanted."""
     patience = ending.grace_seconds + limits.STOP_REPORT_SLACK_SECONDS
     storing = any(
-        report.phase is HostPhase.ENDED and view.silent_seconds.get(host, 0.0) < limits.BEAT_LOST_SECONDS
+        report.phase is HostPhase.ENDED and view.silent_seconds.get(host, 0.0) < limits.HEARTBEAT_LOST_SECONDS
         for host, report in view.reports.items()
     )
     if storing and ending.cause not in (Cause.EVICTED, Cause.INFRASTRUCTURE, Cause.CAPACITY):

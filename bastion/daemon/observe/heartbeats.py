@@ -29,7 +29,7 @@ class Heartbeats:
     def bucket_answers(self) -> None:
         """Call in every tick in which the bucket answered."""
         now = self._clock.monotonic()
-        if now - self._answered_at >= limits.BEAT_PERIOD_SECONDS:
+        if now - self._answered_at >= limits.HEARTBEAT_PERIOD_SECONDS:
             self.start_anew()
         self._answered_at = now
 

@@ -182,7 +182,7 @@ class JobViews:
         meta = self._folders.specs.listed.get(name)
         value = self._folders.states.values.get(name)
         record = value if isinstance(value, JobRecord) else None
-        if meta is None or record is None or not self._rests(name, meta, record, nodes):
+        if meta is None or record is None or not self._is_unchanged(name, meta, record, nodes):
             return self._looked_at(name, meta, record, nodes)
         history = (self.history_done.get(record.uid, 0), self.history_own.get(record.uid, 0))
         known = (
@@ -196,7 +196,7 @@ class JobViews:
         self._resting[name] = resting
         return resting.view
 
-    def _rests(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Gangs) -> bool:
+    def _is_unchanged(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Gangs) -> bool:
         """Whether the view depends only on the record, the spec's generation and the history."""
         folders = self._folders
         return (
