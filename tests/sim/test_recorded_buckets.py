@@ -104,6 +104,5 @@ def test_a_cancel_and_an_update_of_a_job_of_then_are_honored(cluster: Cluster, r
     cluster.submit("waiting", instance_type="tpu-v4-8", version=1)
     cluster.run_until(lambda: cluster.result("owner"), steps=80)
     assert (cluster.result("owner") or {})["outcome"] == "cancelled"
-    record = cluster.record("waiting")
-    result = cluster.result("waiting")
-    assert (record.uid if record else (result or {})["uid"]) == recorded["uids"]["waiting"]
+    uid = recorded["uids"]["waiting"]
+    assert any(f" {uid}#" in line and "version 1" in line for line in cluster.history("waiting"))
