@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from bastion.cli.output import plain
 from bastion.core.instants import duration as duration
-from bastion.core.instants import from_rfc3339
+from bastion.core.instants import to_rfc3339
+from bastion.core.status.document import BacklogEntry, CapacityWait, JobEntry, Phase
 
 NOT_PICKED_UP = "submitted; waiting for the scheduler to pick it up"
 
 
-def age(instant: object, now: float) -> str:
-    """The time since an RFC 3339 instant; `-` if it is not valid."""
-    try:
-        return duration(now - from_rfc3339(str(instant)))
-    except ValueError:
-        return "-"
+def age(instant: float | None, now: float) -> str:
+    """The time since an instant; `-` if it is unknown."""
+    return "-" if instant is None else duration(now - instant)
+
+
+def instant(seconds: float | None) -> str:
+    """RFC 3339; `-` if it is unknown."""
+    return "-" if seconds is None else to_rfc3339(seconds)
 
 
 def two_units(seconds: float) -> str:
@@ -33,30 +35,19 @@ def count(number: object, noun: str) -> str:
     return f"{number} {noun}{'' if str(number) == '1' else 's'}"
 
 
-def resources(entry: Mapping[str, Any]) -> str:
+def resources(instance_type: object, num_replicas: object, amounts: object) -> str:
     """`tpu-v4-32`, `2 x tpu-v4-32`, `v4=8`, or `-` for a job that uses no quota."""
-    kind = entry.get("instance_type")
-    if kind:
-        replicas = entry.get("num_replicas")
-        return plain(kind if replicas in (None, 1) else f"{replicas} x {kind}")
-    amounts = entry.get("resources")
+    if instance_type:
+        return plain(instance_type if num_replicas in (None, 1) else f"{num_replicas} x {instance_type}")
     if not isinstance(amounts, Mapping) or not amounts:
         return "-"
     return plain(",".join(f"{name}={amount}" for name, amount in sorted(amounts.items())))
 
 
-def needs(entry: Mapping[str, Any]) -> str:
+def needs(entry: JobEntry) -> str:
     """As `resources`, but `no slice` for a job that uses no quota."""
-    text = resources(entry)
+    text = resources(entry.instance_type, entry.num_replicas, entry.resources)
     return "no slice" if text == "-" else text
-
-
-def reason(entry: Mapping[str, Any]) -> str:
-    """`WaitingForPool: need 32 v4; 16 of 512 free`; empty if the job does not wait."""
-    why = entry.get("reason")
-    if not isinstance(why, Mapping):
-        return ""
-    return plain(f"{why.get('code')}: {why.get('message')}")
 
 
 def ending(outcome: str, message: str) -> str:
@@ -67,11 +58,10 @@ def ending(outcome: str, message: str) -> str:
     return f"{outcome}: {message}" if message else outcome
 
 
-def backlog(entry: Mapping[str, Any]) -> str:
-    """Why jobs are not queued yet, with numbers and advice; takes an entry of `Client.backlog`."""
-    jobs, queued, limit, rule = (plain(entry.get(name)) for name in ("jobs", "queued", "limit", "rule"))
-    user, project = plain(entry.get("user_id")), plain(entry.get("project_id"))
-    if entry.get("rule") is None:
+def backlog(entry: BacklogEntry) -> str:
+    """Why jobs are not queued yet, with numbers and advice."""
+    rule, user, project = plain(entry.rule), plain(entry.user_id), plain(entry.project_id)
+    if entry.rule is None:
         whose = "users who are not in any project"
         who, verb = whose, "have"
         advice = "ask an admin to add them to [project_membership] in the quota file"
@@ -80,54 +70,50 @@ def backlog(entry: Mapping[str, Any]) -> str:
         who = f"project {project}" if rule == "max_queued_jobs" else whose
         advice = f"cancel queued jobs, or ask an admin to raise {rule} in the quota file"
     return (
-        f"{count(jobs, 'job')} of {whose} {'is' if jobs == '1' else 'are'} not in the queue yet: {who} {verb} {queued} "
-        f"queued, and the limit is {limit}; the oldest enter as others start or end; to enter sooner, {advice}"
+        f"{count(entry.jobs, 'job')} of {whose} {'is' if entry.jobs == 1 else 'are'} not in the queue yet: "
+        f"{who} {verb} {entry.queued} queued, and the limit is {entry.limit}; the oldest enter as others "
+        f"start or end; to enter sooner, {advice}"
     )
 
 
-def waiting(entry: Mapping[str, Any], now: float) -> str:
-    """`WAITING_FOR_RESOURCES for 12 min in us-central2-b`; empty if the job does not wait for capacity."""
-    what = entry.get("waiting")
-    if not isinstance(what, Mapping):
-        return ""
-    where = f" in {what['zone']}" if what.get("zone") else ""
-    return plain(f"{what.get('state')} for {age(what.get('since'), now)}{where}")
+def _waiting(wait: CapacityWait, now: float) -> str:
+    """`WAITING_FOR_RESOURCES for 12 min in us-central2-b`."""
+    where = f" in {wait.zone}" if wait.zone else ""
+    return plain(f"{wait.state} for {age(wait.since, now)}{where}")
 
 
-def _again(entry: Mapping[str, Any]) -> str:
+def _again(entry: JobEntry) -> str:
     """` (attempt 2, try 2 of 3)`; empty for the first attempt and try."""
-    attempt, number = entry.get("attempt"), entry.get("try_number")
-    parts = [f"attempt {attempt}"] if isinstance(attempt, int) and attempt > 1 else []
-    parts += [f"try {number} of {plain(entry.get('max_tries'))}"] if isinstance(number, int) and number > 1 else []
+    parts = [f"attempt {entry.attempt}"] if entry.attempt is not None and entry.attempt > 1 else []
+    if entry.try_number is not None and entry.try_number > 1:
+        parts.append(f"try {entry.try_number} of {entry.max_tries}")
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def progress(phase: str, entry: Mapping[str, Any] | None, now: float, *, kept_out: bool = False) -> str:
+def progress(entry: JobEntry | None, now: float, *, kept_out: bool = False) -> str:
     """A job's progress: `provisioning 3/4 hosts`, `provisioning: WAITING_FOR_RESOURCES for 12 min`."""
     if entry is None:
         return "submitted, but not queued yet" if kept_out else NOT_PICKED_UP
     again = _again(entry)
-    hosts = entry.get("hosts")
-    match phase:
-        case "queued":
-            why = reason(entry)
-            return f"queued: {why}" if why else "queued"
-        case "provisioning" if entry.get("waiting"):
-            return f"provisioning: {waiting(entry, now)}{again}"
-        case "provisioning":
-            up = entry.get("hosts_up") or 0
-            problem = entry.get("host_problem")
-            why = f": {plain(problem)}" if problem else ""
-            return f"provisioning {up}/{hosts} hosts{again}{why}" if hosts else f"provisioning{again}{why}"
-        case "running":
+    hosts = entry.hosts
+    match entry.phase:
+        case Phase.QUEUED:
+            return plain(f"queued: {entry.reason.code}: {entry.reason.message}") if entry.reason else "queued"
+        case Phase.PROVISIONING if entry.waiting is not None:
+            return f"provisioning: {_waiting(entry.waiting, now)}{again}"
+        case Phase.PROVISIONING:
+            why = f": {plain(entry.host_problem)}" if entry.host_problem else ""
+            up = f" {entry.hosts_up or 0}/{hosts} hosts" if hosts else ""
+            return f"provisioning{up}{again}{why}"
+        case Phase.RUNNING:
             return f"running on {count(hosts, 'host')}{again}" if hosts else f"running{again}"
-        case "stopping":
-            if not entry.get("stopping"):
+        case Phase.STOPPING:
+            if not entry.stopping:
                 return "stopping"
-            cause, _, message = str(entry["stopping"]).partition(": ")
+            cause, _, message = entry.stopping.partition(": ")
             # A job whose commands have ended is not being stopped.
             return f"{'ending' if cause in ('succeeded', 'failed') else 'stopping'}: {ending(cause, message)}"
-        case "cleaning":
+        case Phase.CLEANING:
             return "cleaning up"
         case _:
-            return plain(phase)
+            return plain(entry.phase)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from bastion import __version__
 from bastion.core.errors import BastionError, StoreError
@@ -28,8 +27,8 @@ from bastion.core.plain_text import plain_line
 from bastion.core.reconcile import runs
 from bastion.core.reconcile.restart_costs import RestartCosts
 from bastion.core.reconcile.scheduling_view import SchedulingView
-from bastion.core.status.build import idle_document
-from bastion.core.status.jobs import published_holdings
+from bastion.core.status.build import idle_entry
+from bastion.core.status.document import DaemonEntry, QuotaEntry, StatusDocument, UsageEntry
 from bastion.core.tick import TickInput, TickOutput, decide
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.act.executor import Executor, Outcome
@@ -263,16 +262,14 @@ class Tick:
 
     def _take_over(self) -> None:
         """Forgets what was in force when this daemon last acted, and takes over what its predecessor published."""
-        published = self._publisher.recover()
-        quota = published.get("quota") if isinstance(published, dict) else None
-        generation = quota.get("generation") if isinstance(quota, dict) and quota.get("in_force") is True else None
-        self._policy.take_over(generation if type(generation) is int else 0)
+        published = self._publisher.recover() or StatusDocument()
+        self._policy.take_over(published.quota.generation if published.quota.in_force else 0)
         self._options.take_over()
         self._operator.take_over()
         self._waiting.recover(published)
-        self._recent = RecentHoldings(published_holdings(published))
-        self._usage.restore(published.get("usage") if isinstance(published, dict) else None)
-        self._observer.zones.recover(published, self._clock.monotonic())
+        self._recent = RecentHoldings(published.idle.kept)
+        self._usage.restore(published.usage.model_dump())
+        self._observer.zones.recover(published.daemon.zones, self._clock.monotonic())
 
     # -- 4. what people write -----------------------------------------------------------------------------------
 
@@ -407,26 +404,25 @@ class Tick:
         return records
 
     def _circumstances(self, in_force: _InForce, snapshot: Snapshot, problems: list[str]) -> Circumstances:
-        daemon: dict[str, Any] = {
-            "owner": self._settings.owner,
-            "process": self._settings.process,
-            "version": __version__,
-            "epoch": self._lease.epoch,
-            "zones": self._observer.zones.known,
-            "failed_ticks": self._failed.count,
-        }
         policy = in_force.policy
         return Circumstances(
-            daemon=daemon,
-            quota={
-                "in_force": policy.policy is not None,
-                "generation": policy.generation,
-                "problem": plain_line(policy.problem),
-                "root": self._settings.quota_root or self._settings.world.root,
-            },
+            daemon=DaemonEntry(
+                owner=self._settings.owner,
+                process=self._settings.process,
+                version=__version__,
+                epoch=self._lease.epoch,
+                zones=tuple(self._observer.zones.known),
+                failed_ticks=self._failed.count,
+            ),
+            quota=QuotaEntry(
+                in_force=policy.policy is not None,
+                generation=policy.generation,
+                problem=plain_line(policy.problem),
+                root=self._settings.quota_root or self._settings.world.root,
+            ),
             alarms=problems,
             waiting_since=self._waiting.since,
-            idle=idle_document(snapshot),
+            idle=idle_entry(snapshot),
             backlog=self._observer.backlog.published(),
-            usage=self._usage.to_document,
+            usage=lambda: UsageEntry.model_validate(self._usage.to_document()),
         )

@@ -227,12 +227,12 @@ class Cluster:
     # -- results ---------------------------------------------------------------------------------------------
 
     def json(self, key: str) -> Any:
-        """The JSON under a key (the status as `packing.read` returns it); None if there is none."""
+        """The JSON under a key (the status with every job as an object); None if there is none."""
         try:
             data = self.store.get(key).data
         except NotFound:
             return None
-        return packing.read(data) if key == keys.STATUS else json.loads(data)
+        return packing.read(data).model_dump(mode="json") if key == keys.STATUS else json.loads(data)
 
     def record(self, name: str) -> JobRecord | None:
         try:

@@ -78,10 +78,10 @@ def test_a_job_runs_on_a_slice_where_the_settings_say_and_waits_while_there_are_
 
         def reason() -> str:
             try:
-                jobs = packing.read(store.get(keys.STATUS).data)["jobs"]
+                jobs = packing.read(store.get(keys.STATUS).data).jobs
             except NotFound:
                 return ""
-            return (jobs[0].get("reason") or {}).get("message", "") if jobs else ""
+            return jobs[0].reason.message if jobs and jobs[0].reason else ""
 
         wait_for(lambda: keys.DAEMON_SETTINGS in reason())
         address = locate(emulator)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say, table
-from bastion.core import documents, limits
+from bastion.client import Client
+from bastion.core import limits
 from bastion.core.bucket import keys
-from bastion.core.errors import EXIT_INFRASTRUCTURE, NotFound, ObjectTooLarge, Refused
+from bastion.core.errors import EXIT_INFRASTRUCTURE, InvalidDocument, NotFound, Refused
 from bastion.core.model import daemon_settings
 from bastion.core.model.daemon_settings import SettingsError
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
@@ -38,7 +40,6 @@ def _run(call: Invocation) -> int:
     from bastion.cli.connect import open_client
     from bastion.cli.target import bastion_home
     from bastion.daemon import orphans
-    from bastion.daemon.observe.zones import published_zones
     from bastion.wiring.daemon import open_slices
     from bastion.wiring.local import LocalHome
 
@@ -49,7 +50,7 @@ def _run(call: Invocation) -> int:
         client.store,
         slices,
         settings or BUILT_IN,
-        other_zones=published_zones(_status(client.store)),
+        other_zones=_published_zones(client),
         between=lambda: client.clock.sleep(_LOOK_AGAIN_SECONDS),
     )
     rows = []
@@ -94,13 +95,13 @@ def _settings(store: ObjectStore) -> Provisioning | None:
         raise Refused(f"{keys.DAEMON_SETTINGS} is not valid: {error}; see 'bastion daemon check-config'") from error
 
 
-def _status(store: ObjectStore) -> Any:
-    """The published status; None if it cannot be read."""
+def _published_zones(client: Client) -> Sequence[str]:
+    """The zones of the last daemon; none if its status cannot be read."""
     try:
-        data = store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES).data
-        return documents.loads(data, max_bytes=limits.STATUS_MAX_BYTES, max_values=limits.STATUS_MAX_VALUES)
-    except (NotFound, ObjectTooLarge, documents.DocumentError):
-        return None
+        status = client.status()
+    except InvalidDocument:
+        return ()
+    return status.daemon.zones if status is not None else ()
 
 
 def _document(found: Any, rows: list[tuple[Any, str, str]], *, dry_run: bool) -> dict[str, Any]:

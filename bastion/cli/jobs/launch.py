@@ -19,6 +19,7 @@ from bastion.cli.target import resolve
 from bastion.cli.user import choose_project, default_user
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
+from bastion.core.status.document import StatusDocument
 
 if TYPE_CHECKING:
     from bastion.client import Client
@@ -108,10 +109,10 @@ def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None
         )
     if bundle is not None:
         say("bastion: the code is not uploaded; run bastion submit in this folder to upload it")
-    status = client.status() or {}
-    project = (status.get("projects") or {}).get(spec.project_id)
+    status = client.status() or StatusDocument()
     if call.json:
-        emit_json({"spec": document, "project": project, "pool": status.get("pool")})
+        published = status.model_dump(mode="json", include={"projects", "pool"})
+        emit_json({"spec": document, "project": published["projects"].get(spec.project_id), "pool": published["pool"]})
         return 0
     emit_json(document)
     problem = obstacle(client, spec)
@@ -123,17 +124,15 @@ def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None
     return 0
 
 
-def _holdings(status: Any, project: str, resource_type: str, amount: int) -> str:
-    usage = (status.get("projects") or {}).get(project)
-    pool = (status.get("pool") or {}).get(resource_type)
+def _holdings(status: StatusDocument, project_id: str, resource_type: str, amount: int) -> str:
+    project, pool = status.projects.get(project_id), status.pool.get(resource_type)
     parts = []
-    if usage:
-        held, owed = usage.get("usage", {}).get(resource_type, 0), usage.get("entitlement", {}).get(resource_type, 0)
-        parts.append(f"project {plain(project)} is using {held}; its share is {owed}")
-    if pool:
-        total, free = pool.get("total"), pool.get("free")
-        parts.append(f"{free} of {total} free")
-        if isinstance(total, int) and amount > total:
+    if project is not None:
+        held, owed = project.usage.get(resource_type, 0), project.entitlement.get(resource_type, 0)
+        parts.append(f"project {plain(project_id)} is using {held}; its share is {owed}")
+    if pool is not None:
+        parts.append(f"{pool.free} of {pool.total} free")
+        if amount > pool.total:
             parts.append("that is more than the whole pool, so the job would wait until the pool grows")
     return f"; {'; '.join(parts)}" if parts else ""
 

@@ -11,7 +11,9 @@ from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, tell_absence
 from bastion.cli.output import emit_json, plain, say, table
+from bastion.client import Result
 from bastion.core.errors import EXIT_INFRASTRUCTURE
+from bastion.core.status.document import InvalidEntry, JobEntry, StatusDocument
 
 _HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
 
@@ -43,8 +45,8 @@ def _run(call: Invocation) -> int:
     else:
         code = EXIT_INFRASTRUCTURE if tell_absence(client, target) else 0
     live = client.entries(again=False)
-    invalid = [entry for entry in (status or {}).get("invalid") or () if isinstance(entry, dict)]
-    alarms = [" ".join(str(alarm).split()) for alarm in (status or {}).get("alarms") or ()]
+    invalid = status.invalid if status is not None else ()
+    alarms = [" ".join(alarm.split()) for alarm in status.alarms] if status is not None else []
     for alarm in [] if call.json else alarms[:_ALARMS_SHOWN]:
         say(f"bastion: alarm: {plain(alarm)}")
     if len(alarms) > _ALARMS_SHOWN and not call.json:
@@ -54,14 +56,10 @@ def _run(call: Invocation) -> int:
     if len(backlog) > _BACKLOGS_SHOWN and not call.json:
         say(f"bastion: the same for {len(backlog) - _BACKLOGS_SHOWN} more users; use --output=json to see all")
     if call.json:
-        document: dict[str, Any] = {
-            "root": client.root.url,
-            "jobs": list(live.values()),
-            "invalid": invalid,
-            "unread": unread,
-            "backlog": backlog,
-            "alarms": (status or {}).get("alarms") or [],
-        }
+        published = (status or StatusDocument()).model_dump(
+            mode="json", include={"jobs", "invalid", "backlog", "alarms"}
+        )
+        document: dict[str, Any] = {"root": client.root.url, **published, "unread": unread}
         if call.flags.all:
             document["completed"] = [result.document for result in results]
         emit_json(document)
@@ -71,8 +69,8 @@ def _run(call: Invocation) -> int:
     detail = "waiting for the scheduler" + " or over a queue limit" * bool(backlog)
     shown = unread[:_UNREAD_SHOWN] if backlog else unread
     rows += [(name, "submitted", "-", "-", "-", "-", detail) for name in shown]
-    rows += [_invalid(entry) for entry in invalid if entry.get("name") not in live]
-    rows += [_completed(result.document, result.outcome, result.queued_at, result.message, now) for result in results]
+    rows += [_invalid(entry) for entry in invalid if entry.name not in live]
+    rows += [_completed(result, now) for result in results]
     if rows:
         print(table(_HEADER, rows), end="")
     else:
@@ -85,42 +83,44 @@ def _run(call: Invocation) -> int:
     return code
 
 
-def _live(entry: Mapping[str, Any], now: float) -> Sequence[str]:
-    phase = str(entry.get("phase"))
-    text = phrases.progress(phase, entry, now)
+def _live(entry: JobEntry, now: float) -> Sequence[str]:
+    phase = entry.phase
+    text = phrases.progress(entry, now)
     detail = text.removeprefix("ending" if phase == "stopping" else phase).removeprefix(phase).removeprefix(":").strip()
-    problem = entry.get("problem")
-    if problem:
-        detail = f"{detail}; new spec refused: {problem}" if detail else f"new spec refused: {problem}"
+    if entry.problem:
+        detail = f"{detail}; new spec refused: {entry.problem}" if detail else f"new spec refused: {entry.problem}"
     return (
-        str(entry.get("name")),
+        entry.name,
         phase,
-        str(entry.get("project_id")),
-        str(entry.get("user_id")),
-        phrases.resources(entry),
-        phrases.age(entry.get("queued_at"), now),
+        entry.project_id,
+        entry.user_id,
+        phrases.resources(entry.instance_type, entry.num_replicas, entry.resources),
+        phrases.age(entry.queued_at, now),
         detail or "-",
     )
 
 
-def _invalid(entry: Mapping[str, Any]) -> Sequence[str]:
-    return (str(entry.get("name")), "INVALID", "-", "-", "-", "-", str(entry.get("problem")))
+def _invalid(entry: InvalidEntry) -> Sequence[str]:
+    return (entry.name, "INVALID", "-", "-", "-", "-", entry.problem)
 
 
-def _completed(document: Mapping[str, Any], outcome: str, queued_at: str, message: str, now: float) -> Sequence[str]:
-    metadata = document.get("metadata")
-    fields: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
-    runner = document.get("runner")
-    shape = {**fields, **runner} if isinstance(runner, dict) else fields
+def _completed(result: Result, now: float) -> Sequence[str]:
+    """The spec may be one of another implementation."""
+    fields, runner = _table(result.document, "metadata"), _table(result.document, "runner")
     return (
-        str(document.get("name")),
-        outcome,
+        result.name,
+        result.outcome,
         str(fields.get("project_id", "-")),
         str(fields.get("user_id", "-")),
-        phrases.resources(shape),
-        phrases.age(queued_at, now),
-        message or "-",
+        phrases.resources(runner.get("instance_type"), runner.get("num_replicas"), fields.get("resources")),
+        phrases.age(result.queued_at, now),
+        result.message or "-",
     )
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 LIST = Command(

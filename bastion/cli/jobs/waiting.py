@@ -109,11 +109,11 @@ class _Shown:
 
     def show(self, event: Event) -> None:
         match event:
-            case Progressed(phase=phase, entry=entry, again=again, kept_out=kept_out):
+            case Progressed(entry=entry, again=again, kept_out=kept_out):
                 if kept_out is not None:
                     self._line.clear()
                     say(f"bastion: {backlog(kept_out)}")
-                self._line.update(progress(phase, entry, self._clock.now(), kept_out=bool(kept_out)), again=again)
+                self._line.update(progress(entry, self._clock.now(), kept_out=bool(kept_out)), again=again)
             case StartedAttempt(run=run, hosts=hosts, slices=slices):
                 self._line.clear()
                 if self._printer is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -11,9 +11,10 @@ from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, tell_absence
 from bastion.cli.output import emit_json, plain
-from bastion.client import Client, JobInfo, Result, Stage
+from bastion.client import Client, JobInfo, PastAttempt, Result, Stage
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.lifecycle import Status
+from bastion.core.status.document import JobEntry, Phase, WaitReason
 from scheduler import ReasonCode
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _run(call: Invocation) -> int:
 
 def _estimate(client: Client, info: JobInfo) -> Estimate | None:
     """Estimate the start; None if the job is not queued."""
-    if info.stage is not Stage.KNOWN or info.entry is None or info.entry.get("phase") != "queued":
+    if info.stage is not Stage.KNOWN or info.entry is None or info.entry.phase != Phase.QUEUED:
         return None
     from bastion.client.jobs.eta import estimate
 
@@ -99,48 +100,47 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
     if info.problem:
         yield f"  its new spec is refused: {plain(info.problem)}"
     if info.record is not None:
-        yield from _attempts([attempt.model_dump(mode="json") for attempt in info.record.attempts], now)
+        yield from _attempts(map(PastAttempt.of, info.record.attempts), now)
     yield from _alarms(client)
 
 
-def _live(name: str, entry: Mapping[str, Any], now: float) -> Iterator[str]:
-    phase = str(entry.get("phase"))
+def _live(name: str, entry: JobEntry, now: float) -> Iterator[str]:
+    queued = entry.phase == Phase.QUEUED
     yield (
-        f"{name} is {phrases.progress(phase, entry, now)}"
-        if phase != "queued"
-        else f"{name} is queued for {phrases.age(entry.get('queued_at'), now)} (since {plain(entry.get('queued_at'))})"
+        f"{name} is queued for {_age_since(entry.queued_at, now)}"
+        if queued
+        else f"{name} is {phrases.progress(entry, now)}"
     )
     yield (
-        f"  needs {phrases.needs(entry)}; project {plain(entry.get('project_id'))}, "
-        f"user {plain(entry.get('user_id'))}, priority {plain(entry.get('priority'))}"
+        f"  needs {phrases.needs(entry)}; project {plain(entry.project_id)}, user {plain(entry.user_id)}, "
+        f"priority {entry.priority}"
     )
-    if phase != "queued" and entry.get("started_at"):
-        yield f"  attempt {plain(entry.get('attempt'))} started {phrases.age(entry.get('started_at'), now)} ago"
-    if entry.get("running_since"):
-        saved = entry.get("checkpointed_at")
-        known = f", last checkpoint {phrases.age(saved, now)} ago" if saved else ""
-        yield f"  running for {phrases.age(entry.get('running_since'), now)}{known}"
-    reason = entry.get("reason")
-    if isinstance(reason, Mapping):
-        yield from _reason(reason, now)
-    position = entry.get("position")
-    if position is not None:
-        in_project = entry.get("position_in_project")
-        also = f" ({plain(in_project)} in project)" if in_project is not None else ""
-        yield f"  queue position: {plain(position)}{also}"
+    if not queued and entry.started_at is not None:
+        yield f"  attempt {entry.attempt} started {phrases.age(entry.started_at, now)} ago"
+    if entry.running_since is not None:
+        saved = entry.checkpointed_at
+        known = f", last checkpoint {phrases.age(saved, now)} ago" if saved is not None else ""
+        yield f"  running for {phrases.age(entry.running_since, now)}{known}"
+    if entry.reason is not None:
+        yield from _reason(entry.reason, now)
+    if entry.position is not None:
+        in_project = entry.position_in_project
+        yield f"  queue position: {entry.position}" + (f" ({in_project} in project)" if in_project is not None else "")
 
 
-def _reason(reason: Mapping[str, Any], now: float) -> Iterator[str]:
-    yield f"  {plain(reason.get('code'))}: {plain(reason.get('message'))}"
-    yield f"  for {phrases.age(reason.get('since'), now)} (since {plain(reason.get('since'))})"
-    holders = reason.get("holders")
-    if isinstance(holders, Sequence) and holders:
-        yield f"  held by: {', '.join(plain(holder) for holder in holders)}"
-    if reason.get("unblock"):
-        yield f"  starts when: {plain(reason['unblock'])}"
-    also = reason.get("also")
-    if isinstance(also, Sequence) and also:
-        yield f"  also: {', '.join(plain(code) for code in also)}"
+def _age_since(instant: float, now: float) -> str:
+    return f"{phrases.age(instant, now)} (since {to_rfc3339(instant)})"
+
+
+def _reason(reason: WaitReason, now: float) -> Iterator[str]:
+    yield f"  {plain(reason.code)}: {plain(reason.message)}"
+    yield f"  for {_age_since(reason.since, now)}"
+    if reason.holders:
+        yield f"  held by: {', '.join(plain(holder) for holder in reason.holders)}"
+    if reason.unblock:
+        yield f"  starts when: {plain(reason.unblock)}"
+    if reason.also:
+        yield f"  also: {', '.join(plain(code) for code in reason.also)}"
 
 
 def _ended(name: str, result: Result, now: float) -> Iterator[str]:
@@ -149,40 +149,30 @@ def _ended(name: str, result: Result, now: float) -> Iterator[str]:
         yield f"  first worker to fail: {result.failed_worker}"
     if result.by and result.by not in result.message:
         yield f"  by {plain(result.by)}"
-    if result.queued_at:
-        yield f"  queued {phrases.age(result.queued_at, now)} ago ({plain(result.queued_at)})"
-    attempts = [
-        {
-            "number": a.number,
-            "cause": a.cause,
-            "message": a.message,
-            "ended_at": a.ended_at,
-            "zone": a.zone,
-            "tries": [{"number": n, "exit_code": code, "failed_worker": worker} for n, code, worker in a.tries],
-        }
-        for a in result.attempts
-    ]
-    yield from _attempts(attempts, now)
+    if result.queued_at is not None:
+        yield f"  queued {phrases.age(result.queued_at, now)} ago ({to_rfc3339(result.queued_at)})"
+    yield from _attempts(result.attempts, now)
 
 
-def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
+def _attempts(attempts: Iterable[PastAttempt], now: float) -> Iterator[str]:
     for attempt in attempts:
-        saved = attempt.get("checkpointed_at")
-        known = f"; last checkpoint {phrases.age(saved, now)} ago" if saved else ""
-        where = f" in {plain(attempt['zone'])}" if attempt.get("zone") else ""
-        for each in attempt.get("tries") or ():
+        saved = attempt.checkpointed_at
+        known = f"; last checkpoint {phrases.age(saved, now)} ago" if saved is not None else ""
+        where = f" in {plain(attempt.zone)}" if attempt.zone else ""
+        for each in attempt.tries:
             yield (
-                f"  attempt {plain(attempt.get('number'))}, try {plain(each.get('number'))}: worker "
-                f"{plain(each.get('failed_worker'))} exited with code {plain(each.get('exit_code'))}"
+                f"  attempt {attempt.number}, try {each.number}: worker {each.failed_worker} exited with code "
+                f"{each.exit_code}"
             )
         yield (
-            f"  attempt {plain(attempt.get('number'))}{where} ended {phrases.age(attempt.get('ended_at'), now)} ago, "
-            f"{phrases.ending(str(attempt.get('cause')), str(attempt.get('message')))}{known}"
+            f"  attempt {attempt.number}{where} ended {phrases.age(attempt.ended_at, now)} ago, "
+            f"{phrases.ending(attempt.cause, attempt.message)}{known}"
         )
 
 
 def _alarms(client: Client) -> Iterator[str]:
-    for alarm in (client.status(again=False) or {}).get("alarms") or ():
+    status = client.status(again=False)
+    for alarm in status.alarms if status is not None else ():
         yield f"  alarm: {plain(alarm)}"
 
 
@@ -213,12 +203,12 @@ def _headline(client: Client, info: JobInfo) -> Mapping[str, Any] | None:
         return {
             "code": ReasonCode.NOT_YET_EVALUATED.value,
             "message": phrases.backlog(kept_out),
-            "backlog": dict(kept_out),
+            "backlog": kept_out.model_dump(mode="json"),
         }
     if info.stage is Stage.SUBMITTED or (info.status is Status.PENDING and info.entry is None):
         return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": phrases.NOT_PICKED_UP}
-    reason = (info.entry or {}).get("reason")
-    return reason if isinstance(reason, Mapping) else None
+    reason = info.entry.reason if info.entry is not None else None
+    return reason.model_dump(mode="json") if reason is not None else None
 
 
 def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[str, Any]:
@@ -230,7 +220,7 @@ def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[
         "stage": info.stage.value,
         "status": info.status.value if info.status else None,
         "reason": _headline(client, info),
-        "job": info.entry,
+        "job": info.entry.model_dump(mode="json") if info.entry is not None else None,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
         "eta": _eta_document(estimate),
         "problem": info.problem or None,

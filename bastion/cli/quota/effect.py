@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bastion.cli import phrases
+from bastion.core.instants import to_rfc3339
 
 if TYPE_CHECKING:
     from bastion.client.quota.upload import Forecast
+    from bastion.core.status.document import JobEntry
     from scheduler.simulation.policy_change import Barred, Stopped
 
 # The JSON holds all of them.
@@ -22,7 +24,7 @@ def lines(forecast: Forecast, now: float) -> Iterator[str]:
     if effect.stopped:
         yield f"Running jobs that would stop: {len(effect.stopped)}"
         for stopped in effect.stopped[:_STOPPED_SHOWN]:
-            yield from _stopped_lines(stopped, forecast.entries.get(stopped.job.name, {}), now)
+            yield from _stopped_lines(stopped, forecast.entries[stopped.job.name], now)
         yield from _more(len(effect.stopped) - _STOPPED_SHOWN)
     yield from _barred_lines("Running jobs that would continue but could not restart", effect.barred_running)
     yield from _barred_lines("Waiting jobs that could no longer start", effect.barred_waiting)
@@ -45,15 +47,13 @@ def lines(forecast: Forecast, now: float) -> Iterator[str]:
         )
 
 
-def _stopped_lines(stopped: Stopped, entry: Mapping[str, Any], now: float) -> Iterator[str]:
+def _stopped_lines(stopped: Stopped, entry: JobEntry, now: float) -> Iterator[str]:
     job = stopped.job
-    since = entry.get("running_since")
-    doing = (
-        f"running for {phrases.age(since, now)}"
-        if since
-        else f"starting for {phrases.age(entry.get('started_at'), now)}"
-    )
-    yield f"  {job.name} of project {job.project_id}, user {job.user_id}: {phrases.resources(entry)}, {doing}"
+    running = entry.running_since is not None
+    since = entry.running_since if running else entry.started_at
+    doing = f"{'running' if running else 'starting'} for {phrases.age(since, now)}"
+    needs = phrases.resources(entry.instance_type, entry.num_replicas, entry.resources)
+    yield f"  {job.name} of project {job.project_id}, user {job.user_id}: {needs}, {doing}"
     yield f"    {stopped.message}"
 
 
@@ -81,7 +81,7 @@ def document(forecast: Forecast) -> dict[str, Any]:
                 "project_id": stopped.job.project_id,
                 "user_id": stopped.job.user_id,
                 "resources": dict(stopped.job.charged),
-                "running_since": forecast.entries.get(stopped.job.name, {}).get("running_since"),
+                "running_since": _instant(forecast.entries[stopped.job.name].running_since),
                 "claimant": stopped.claimant,
                 "message": stopped.message,
             }
@@ -104,6 +104,10 @@ def document(forecast: Forecast) -> dict[str, Any]:
             {"resource_type": pool.resource_type, "used": pool.used, "total": pool.total} for pool in effect.overfull
         ],
     }
+
+
+def _instant(seconds: float | None) -> str | None:
+    return None if seconds is None else to_rfc3339(seconds)
 
 
 def _barred_document(barred: tuple[Barred, ...]) -> list[dict[str, str]]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from bastion.client.jobs.client import Client
 from bastion.client.jobs.results import Result
 from bastion.core.errors import Refused
-from bastion.core.instants import from_rfc3339
 from bastion.core.model import job_spec
 from bastion.core.model.job_record import Cause
-from bastion.core.status.jobs import published_jobs
 from scheduler import Job, JobStatus
 from scheduler.decide.capacity import amounts_of
 from scheduler.simulation.durations import Durations, JobProfile
@@ -22,31 +18,10 @@ from scheduler.simulation.whatif import PastJob
 _BY_ITSELF = {Cause.SUCCEEDED.value, Cause.FAILED.value, Cause.CANCELLED.value}
 
 
-def live_jobs(status: Mapping[str, Any]) -> tuple[Job, ...]:
-    """The published jobs, marked if they wait again after stopping.
-
-    Raises:
-        InvalidDocument: an entry is not as the daemon writes it.
-    """
-    jobs = published_jobs(status)
-    evicted = {
-        entry["name"] for entry in status["jobs"] if str(entry.get("stopping")).startswith(f"{Cause.EVICTED.value}:")
-    }
-    # The status does not say for whom.
-    return tuple(
-        replace(job, evicted_for="") if job.status is JobStatus.STOPPING and job.name in evicted else job
-        for job in jobs
-    )
-
-
 def declared_durations(client: Client) -> dict[str, float]:
     """Expected durations of live jobs in seconds, by name, where the owner declared one."""
-    found = {}
-    for name, entry in client.entries(again=False).items():
-        seconds = entry.get("expected_duration_seconds")
-        if isinstance(seconds, int) and seconds > 0:
-            found[name] = float(seconds)
-    return found
+    declared = {name: entry.expected_duration_seconds for name, entry in client.entries(again=False).items()}
+    return {name: float(seconds) for name, seconds in declared.items() if seconds}
 
 
 def past_durations(results: Iterable[Result]) -> Iterator[tuple[JobProfile, float]]:
@@ -83,16 +58,14 @@ def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Duratio
 def _past_job(result: Result, name: str) -> PastJob | None:
     """None if it never used capacity, or is a foreign document."""
     last = result.attempts[-1] if result.attempts else None
-    if last is None:
+    if last is None or last.started_at is None or last.ended_at is None or last.ended_at <= last.started_at:
         return None
     try:
         spec = job_spec.from_document(result.document, name=result.name)
-        began, ended = from_rfc3339(last.started_at), from_rfc3339(last.ended_at)
-        queued = from_rfc3339(result.queued_at) if result.queued_at else began
-    except (Refused, ValueError):
+    except Refused:
         return None
-    if ended <= began:
-        return None
+    began = last.started_at
+    queued = began if result.queued_at is None else result.queued_at
     job = Job(
         name=name,
         project_id=spec.project_id,
@@ -102,7 +75,7 @@ def _past_job(result: Result, name: str) -> PastJob | None:
         demand=dict(amounts_of(spec.resources)),
         on_bastion=spec.runner is None,
     )
-    return PastJob(job=job, seconds=ended - began, began_at=began)
+    return PastJob(job=job, seconds=last.ended_at - began, began_at=began)
 
 
 def _live_job(job: Job, durations: Durations, now: float) -> PastJob | None:

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import quota
 from bastion.client.jobs.client import Client
-from bastion.client.jobs.durations import declared_durations, live_jobs, past_durations
+from bastion.client.jobs.durations import declared_durations, past_durations
 from bastion.client.jobs.job_info import JobInfo
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.reconcile.scheduling_view import past_evictions
-from bastion.core.status.jobs import published_holdings, published_restart_seconds, published_usage
+from bastion.core.status.jobs import published_snapshot
 from scheduler import Job, JobStatus, Snapshot
 from scheduler.decide.capacity import amounts_of
 from scheduler.simulation.durations import Durations, JobProfile
@@ -58,8 +57,7 @@ def estimate(client: Client, info: JobInfo) -> Estimate:
         status = client.status(again=False)
         if status is None:
             return _unknown("no daemon has published what is running")
-        jobs = _jobs(status, info)
-        policy = client.policy()
+        snapshot = _snapshot(published_snapshot(status, client.policy()), info)
     except InvalidDocument as error:
         return _unknown(str(error))
     except NotFound:
@@ -70,29 +68,21 @@ def estimate(client: Client, info: JobInfo) -> Estimate:
         return _unknown(f"the bucket did not answer: {error}")
     declared = declared_durations(client)
     history: list[tuple[JobProfile, float]] = []
-    if any(job.name != info.name and job.name not in declared for job in jobs):
+    if any(job.name != info.name and job.name not in declared for job in snapshot.jobs):
         try:
             results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)
         except StoreError as error:
             return _unknown(f"cannot read the results of completed jobs: {error}")
         history = list(past_durations(results))
-    snapshot = Snapshot(
-        policy=policy,
-        jobs=jobs,
-        bastion_slots=limits.BASTION_HOST_JOBS_MAX,
-        held_recently=published_holdings(status),
-        restart_seconds=published_restart_seconds(status),
-        user_usage=published_usage(status),
-    )
     answers = forecast(
         snapshot,
         client.clock.now(),
         Durations(history, declared),
         (info.name,),
         draws=DRAWS,
-        draw=random.Random(seed(jobs)).random,
+        draw=random.Random(seed(snapshot.jobs)).random,
         horizon_seconds=HORIZON_SECONDS,
-        decisions_max=decisions_max(jobs),
+        decisions_max=decisions_max(snapshot.jobs),
     )
     eta = answers.get(info.name, Eta(why="the published status does not list it as waiting"))
     return Estimate(eta=eta, results=len(history), declared=len(declared))
@@ -102,19 +92,18 @@ def _unknown(why: str) -> Estimate:
     return Estimate(eta=Eta(why=why))
 
 
-def _jobs(status: Mapping[str, Any], info: JobInfo) -> tuple[Job, ...]:
-    """The published jobs, with those that return after an eviction, and the pauses of the job asked about.
-
-    Raises:
-        InvalidDocument: an entry is not as the daemon writes it.
-    """
+def _snapshot(published: Snapshot, info: JobInfo) -> Snapshot:
+    """The snapshot with what the record says of the job asked about: its pauses and past evictions."""
     record = info.record
-    return tuple(
+    if record is None:
+        return published
+    jobs = tuple(
         replace(job, not_before=record.not_before, stockout=record.stockout, **past_evictions(record))
-        if record is not None and job.name == info.name and job.status is not JobStatus.STOPPING
+        if job.name == info.name and job.status is not JobStatus.STOPPING
         else job
-        for job in live_jobs(status)
+        for job in published.jobs
     )
+    return replace(published, jobs=jobs)
 
 
 def decisions_max(jobs: Collection[Job]) -> int:

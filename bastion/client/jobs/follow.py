@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bastion.client.daemon_health import DaemonPulse
 from bastion.client.jobs.client import Client
@@ -36,6 +36,7 @@ from bastion.core.model import job_record
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
+from bastion.core.status.document import BacklogEntry, JobEntry
 
 # A slot that fails may have made many requests.
 _SLOTS_AFTER_OUTAGE_MAX = 5
@@ -55,13 +56,13 @@ class Progressed:
     Attributes:
         entry: Its entry in the status document; None before there is one.
         again: Only the time for which it has waited for capacity changed.
-        kept_out: The entry of `Client.backlog` that keeps the job out of the queue; None if none does.
+        kept_out: The queue limit that keeps the job out of the queue; None if none does.
     """
 
     phase: str
-    entry: Mapping[str, Any] | None
+    entry: JobEntry | None
     again: bool = False
-    kept_out: Mapping[str, Any] | None = None
+    kept_out: BacklogEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +340,7 @@ class _Following:
 
     def _look_at_status(self) -> Iterator[Event]:
         entry = self._client.entries().get(self._name)
-        yield from self._progress(entry if entry is not None and entry.get("uid") == self._uid else None)
+        yield from self._progress(entry if entry is not None and entry.uid == self._uid else None)
 
     def _look_at_spec(self) -> None:
         """Look alternately whether the spec has changed, and whether it is refused."""
@@ -364,19 +365,15 @@ class _Following:
             )
         self._daemon_problem = problem
 
-    def _progress(self, entry: Mapping[str, Any] | None, kept_out: Mapping[str, Any] | None = None) -> Iterator[Event]:
+    def _progress(self, entry: JobEntry | None, kept_out: BacklogEntry | None = None) -> Iterator[Event]:
         if entry is None and self._shown is not None:
             return  # the daemon no longer publishes a job that has ended
-        phase = str(entry.get("phase")) if entry else "submitted"
+        phase = entry.phase if entry else "submitted"
         shown: tuple[object, ...] = (phase,)
         if entry is not None:
-            reason = entry.get("reason")
-            text = (reason.get("code"), reason.get("message")) if isinstance(reason, dict) else None
-            waiting = entry.get("waiting")
-            waits_for = (waiting.get("state"), waiting.get("since")) if isinstance(waiting, dict) else None
-            shown = (phase, entry.get("attempt"), entry.get("hosts_up"), entry.get("stopping"), text)
-            shown += (waits_for, entry.get("try_number"))
-        minute = self._client.clock.now() // 60 if entry is not None and entry.get("waiting") else None
+            text = (entry.reason.code, entry.reason.message) if entry.reason else None
+            shown = (phase, entry.attempt, entry.hosts_up, entry.stopping, text, entry.waiting, entry.try_number)
+        minute = self._client.clock.now() // 60 if entry is not None and entry.waiting else None
         if shown != self._shown or minute != self._minute:
             again = shown == self._shown
             self._shown, self._minute = shown, minute

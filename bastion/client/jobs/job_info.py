@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from bastion.client.jobs.results import Result
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.lifecycle import Status
+from bastion.core.status.document import JobEntry
 
 
 class Stage(str, Enum):
@@ -47,7 +46,7 @@ class JobInfo:
     name: str
     uid: str
     stage: Stage
-    entry: Mapping[str, Any] | None = None
+    entry: JobEntry | None = None
     record: JobRecord | None = None
     status: Status | None = None
     result: Result | None = None

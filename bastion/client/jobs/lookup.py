@@ -9,9 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from itertools import islice
-from typing import Any
 
 from bastion.client.jobs.job_info import JobInfo, Stage
 from bastion.client.jobs.overview import Overview
@@ -23,6 +21,7 @@ from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, ObjectTo
 from bastion.core.model import job_record, job_spec
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.lifecycle import Status
+from bastion.core.status.document import BacklogEntry, JobEntry
 
 # Names considered for "did you mean"; a bucket may hold a hundred thousand results.
 _NAMES_MAX = 2000
@@ -131,7 +130,7 @@ class Lookup(Overview):
             return None
         return None
 
-    def kept_out(self, info: JobInfo) -> Mapping[str, Any] | None:
+    def kept_out(self, info: JobInfo) -> BacklogEntry | None:
         """The entry of `backlog` that keeps a submitted job out of the queue; None if none does."""
         if info.stage is not Stage.SUBMITTED or not self.backlog(again=False):
             return None
@@ -173,8 +172,9 @@ class Lookup(Overview):
 
     def _uid(self, name: str, generation: int) -> str:
         """The uid that the daemon gives; it hashes the daemon's spelling of the ROOT (ours may be a symlink)."""
-        root = (self.status() or {}).get("root")
-        return keys.job_uid(root if isinstance(root, str) and root else self.root.url, name, generation)
+        status = self.status()
+        root = status.root if status is not None else ""
+        return keys.job_uid(root or self.root.url, name, generation)
 
     def _state(self, name: str) -> JobRecord | Status | None:
         try:
@@ -184,9 +184,9 @@ class Lookup(Overview):
         except NotFound:
             return None
 
-    def _entry(self, name: str, uid: str) -> Mapping[str, Any] | None:
+    def _entry(self, name: str, uid: str) -> JobEntry | None:
         entry = self.entries().get(name)
-        return entry if entry is not None and entry.get("uid") == uid else None
+        return entry if entry is not None and entry.uid == uid else None
 
     def _problem(self, name: str, *, generation: int | None) -> str:
         """The problem that `jobs/invalid/` holds for the spec of that generation (None: of any)."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import quota
 from bastion.client.concurrently import concurrently
@@ -16,6 +16,7 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
 from bastion.core.status import packing
+from bastion.core.status.document import BacklogEntry, JobEntry, StatusDocument
 from bastion.ports import Clock, ObjectStore
 
 
@@ -45,7 +46,7 @@ class Overview:
         self.store = store
         self.root = root
         self.clock = clock
-        self._status: Mapping[str, Any] | None = None
+        self._status: StatusDocument | None = None
         self._status_generation = 0
         self._policy: quota.Policy | None = None
 
@@ -58,7 +59,7 @@ class Overview:
         """How often to poll this bastion's bucket."""
         return LOCAL if self.root.local else REMOTE
 
-    def status(self, *, again: bool = True) -> Mapping[str, Any] | None:
+    def status(self, *, again: bool = True) -> StatusDocument | None:
         """Read `status/current.json`; None if no daemon has published one.
 
         Args:
@@ -89,11 +90,10 @@ class Overview:
             self._status, self._status_generation = document, stored.meta.generation
         return self._status
 
-    def entries(self, *, again: bool = True) -> dict[str, Mapping[str, Any]]:
+    def entries(self, *, again: bool = True) -> Mapping[str, JobEntry]:
         """The status document's jobs by name."""
         status = self.status(again=again)
-        jobs = status.get("jobs") if status else None
-        return {str(job.get("name")): job for job in jobs or () if isinstance(job, dict)}
+        return status.entries if status is not None else {}
 
     def unread(self, *, again: bool = True, most: int | None = None) -> list[str]:
         """Names of specs that the status document does not mention, in order.
@@ -104,23 +104,19 @@ class Overview:
             again: As in `status`.
             most: The maximum number of names.
         """
-        status = self.status(again=again) or {}
-        known = {str(job.get("name")) for part in ("jobs", "invalid") for job in status.get(part) or ()}
+        status = self.status(again=again)
+        known = {*status.entries, *(spec.name for spec in status.invalid)} if status is not None else set()
         listed = (meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE))
         return list(islice((name for name in listed if name not in known), most))
 
-    def backlog(self, *, again: bool = True) -> list[Mapping[str, Any]]:
-        """The users whose jobs a queue limit keeps out, the largest number of jobs first.
+    def backlog(self, *, again: bool = True) -> tuple[BacklogEntry, ...]:
+        """The users whose jobs a queue limit keeps out, the largest number of jobs first."""
+        status = self.status(again=again)
+        return status.backlog if status is not None else ()
 
-        Each entry has `jobs` (not accepted yet), `queued`, `limit`, `rule` (the quota file's key), `project_id` and
-        `user_id`. Users who belong to no project share one limit; their entry has None for the last three.
-        """
-        entries = (self.status(again=again) or {}).get("backlog")
-        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-
-    def backlog_of(self, project_id: str, user_id: str) -> Mapping[str, Any] | None:
+    def backlog_of(self, project_id: str, user_id: str) -> BacklogEntry | None:
         """The entry of `backlog` that keeps out a job of that project and user; None if none does."""
-        entries = {(entry.get("project_id"), entry.get("user_id")): entry for entry in self.backlog(again=False)}
+        entries = {(entry.project_id, entry.user_id): entry for entry in self.backlog(again=False)}
         found = entries.get((project_id, user_id))
         if found is None and (None, None) in entries:
             try:

@@ -6,36 +6,80 @@ Reading is lenient: the ancestor's daemons write no `result`, and one odd field 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
 from bastion.core import documents, limits
 from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, InvalidDocument
+from bastion.core.model import job_record
+from bastion.core.model.job_record import Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastAttempt:
-    """One past attempt. Instants are RFC 3339; `running_since` is empty if no host ever ran the command.
+class _Part(BaseModel):
+    """An object whose malformed fields have their defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _or_default(cls, value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        try:
+            return read(value)
+        except ValidationError:
+            return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+
+
+def _objects(value: object) -> object:
+    return [each for each in value if isinstance(each, (dict, _Part))] if isinstance(value, (list, tuple)) else ()
+
+
+class PastTry(_Part):
+    """A failed try that another one followed. `failed_worker`: the first to fail."""
+
+    number: StrictInt = 0
+    exit_code: StrictInt | None = None
+    failed_worker: StrictInt | None = None
+
+
+class PastAttempt(_Part):
+    """One past attempt.
 
     Attributes:
+        running_since: None if no host ever ran the command.
         zone: Empty on the bastion itself, or if it was not recorded.
-        tries: The failed tries before the last, as (number, exit code, first worker to fail).
+        tries: The failed tries before the last.
     """
 
-    number: int
-    started_at: str
-    running_since: str
-    ended_at: str
-    cause: str
-    message: str
-    exit_code: int | None
-    failed_worker: int | None
-    zone: str = ""
-    tries: tuple[tuple[int, int | None, int | None], ...] = ()
+    number: StrictInt = 0
+    started_at: Instant | None = None
+    running_since: Instant | None = None
+    ended_at: Instant | None = None
+    cause: StrictStr = ""
+    message: StrictStr = ""
+    exit_code: StrictInt | None = None
+    failed_worker: StrictInt | None = None
+    checkpointed_at: Instant | None = None
+    zone: StrictStr = ""
+    tries: Annotated[tuple[PastTry, ...], BeforeValidator(_objects)] = ()
+
+    @staticmethod
+    def of(attempt: job_record.PastAttempt) -> PastAttempt:
+        return PastAttempt.model_validate(attempt.model_dump(mode="json"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(_Part):
     """A job's end.
 
     Attributes:
@@ -45,16 +89,16 @@ class Result:
         document: The spec with `result`.
     """
 
-    name: str
-    uid: str
-    outcome: str
-    exit_code: int
-    message: str
-    failed_worker: int | None
-    by: str
-    queued_at: str
-    attempts: tuple[PastAttempt, ...]
-    document: Mapping[str, Any]
+    name: StrictStr = ""
+    uid: StrictStr = ""
+    outcome: StrictStr = Field(default="unknown", min_length=1)
+    exit_code: StrictInt = 1
+    message: StrictStr = ""
+    failed_worker: StrictInt | None = None
+    by: StrictStr = ""
+    queued_at: Instant | None = None
+    attempts: Annotated[tuple[PastAttempt, ...], BeforeValidator(_objects)] = ()
+    document: Mapping[str, Any] = Field(default_factory=dict)
 
 
 def read_result(data: bytes, *, name: str) -> Result:
@@ -65,65 +109,24 @@ def read_result(data: bytes, *, name: str) -> Result:
         raise InvalidDocument(f"cannot read the result of {name}: {error}") from error
     if not isinstance(document, dict):
         raise InvalidDocument(f"the result of {name} is not a JSON object")
-    result = _mapping(document.get("result"))
-    outcome = _text(result.get("outcome")) or "unknown"
-    attempts = result.get("attempts")
-    return Result(
-        name=_text(document.get("name")) or name,
-        uid=_text(result.get("uid")),
-        outcome=outcome,
-        exit_code=_exit_code(outcome, _integer(result.get("exit_code"))),
-        message=_text(result.get("message")),
-        failed_worker=_integer(result.get("failed_worker")),
-        by=_text(result.get("by")),
-        queued_at=_text(result.get("queued_at")),
-        attempts=tuple(_attempt(_mapping(a)) for a in attempts) if isinstance(attempts, list) else (),
-        document=document,
+    fields, own = document.get("result"), document.get("name")
+    result = Result.model_validate(fields if isinstance(fields, dict) else {})
+    return result.model_copy(
+        update={
+            "name": own if own and isinstance(own, str) else name,
+            "exit_code": _exit_code(result),
+            "document": document,
+        }
     )
 
 
-def _attempt(fields: Mapping[str, Any]) -> PastAttempt:
-    tries = fields.get("tries")
-    return PastAttempt(
-        number=_integer(fields.get("number")) or 0,
-        started_at=_text(fields.get("started_at")),
-        running_since=_text(fields.get("running_since")),
-        ended_at=_text(fields.get("ended_at")),
-        cause=_text(fields.get("cause")),
-        message=_text(fields.get("message")),
-        exit_code=_integer(fields.get("exit_code")),
-        failed_worker=_integer(fields.get("failed_worker")),
-        zone=_text(fields.get("zone")),
-        tries=tuple(_try(_mapping(each)) for each in tries) if isinstance(tries, list) else (),
-    )
-
-
-def _try(fields: Mapping[str, Any]) -> tuple[int, int | None, int | None]:
-    return (
-        _integer(fields.get("number")) or 0,
-        _integer(fields.get("exit_code")),
-        _integer(fields.get("failed_worker")),
-    )
-
-
-def _exit_code(outcome: str, code: int | None) -> int:
-    if outcome == "cancelled":
-        return EXIT_CANCELLED
-    if outcome == "refused":
-        return EXIT_REFUSED
-    if outcome == "succeeded":
-        return 0
-    # A failure must never look like a success, whatever its number.
-    return code if code is not None and 0 < code < 256 else 1
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _exit_code(result: Result) -> int:
+    match result.outcome:
+        case "cancelled":
+            return EXIT_CANCELLED
+        case "refused":
+            return EXIT_REFUSED
+        case "succeeded":
+            return 0
+        case _:  # a failure must never look like a success, whatever its number
+            return result.exit_code if 0 < result.exit_code < 256 else 1

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
 
 from bastion.client.jobs.client import Client
 from bastion.core.errors import AccessDenied, InvalidDocument, NotFound
 from bastion.core.model.job_spec import JobSpec
+from bastion.core.status.document import StatusDocument
 from quota import Policy, QuotaFileError
 
 
@@ -28,10 +28,9 @@ def obstacle(client: Client, spec: JobSpec) -> str | None:
         status = client.status(again=False)
     except InvalidDocument:
         return problem
-    in_force = _mapping(status.get("quota")) if status is not None else {}
-    if status is None or not in_force.get("in_force"):
+    if status is None or not status.quota.in_force:
         return problem
-    if problem is not None and in_force.get("root") in (None, "", client.root.url, status.get("root")):
+    if problem is not None and status.quota.root in ("", client.root.url, status.root):
         return problem
     # The daemon does not read the quota file that is here.
     return _by_status(status, spec)
@@ -48,27 +47,24 @@ def _by_file(policy: Policy, spec: JobSpec) -> str:
             f"user {user} is not a member of project {project}; {instead}, or ask the bastion's administrator to add "
             "you in the quota file"
         )
-    totals = {kind: policy.total(kind) for kind in policy.resource_types}
+    totals = {resource_type: policy.total(resource_type) for resource_type in policy.resource_types}
     problem = _too_much(totals, spec)
     if problem:
         return problem
-    for kind, amount in _needs(spec):
-        most = policy.ceiling(project, kind)
+    for resource_type, amount in _needs(spec):
+        most = policy.ceiling(project, resource_type)
         if amount > most:
             return (
-                f"the job needs {amount} {kind}, but the limits in the quota file allow project {project} at most "
-                f"{most}; ask for less, or ask its administrator to raise them"
+                f"the job needs {amount} {resource_type}, but the limits in the quota file allow project {project} at "
+                f"most {most}; ask for less, or ask its administrator to raise them"
             )
     return ""
 
 
-def _by_status(status: Mapping[str, Any], spec: JobSpec) -> str:
-    projects = _mapping(status.get("projects"))
-    if spec.project_id not in projects:
-        return _no_project(spec.project_id, tuple(projects))
-    pool = _mapping(status.get("pool"))
-    totals = {kind: _mapping(usage).get("total") for kind, usage in pool.items()}
-    return _too_much({kind: total for kind, total in totals.items() if isinstance(total, int)}, spec)
+def _by_status(status: StatusDocument, spec: JobSpec) -> str:
+    if spec.project_id not in status.projects:
+        return _no_project(spec.project_id, tuple(status.projects))
+    return _too_much({resource_type: pool.total for resource_type, pool in status.pool.items()}, spec)
 
 
 def _no_project(project: str, known: tuple[str, ...]) -> str:
@@ -79,23 +75,19 @@ def _no_project(project: str, known: tuple[str, ...]) -> str:
 
 
 def _too_much(totals: Mapping[str, int], spec: JobSpec) -> str:
-    for kind, amount in _needs(spec):
-        if kind not in totals:
+    for resource_type, amount in _needs(spec):
+        if resource_type not in totals:
             return (
-                f"the job needs {kind}, which the pool does not have (it has: {', '.join(totals) or 'nothing'}); "
-                "choose another --instance_type"
+                f"the job needs {resource_type}, which the pool does not have (it has: "
+                f"{', '.join(totals) or 'nothing'}); choose another --instance_type"
             )
-        if amount > totals[kind]:
+        if amount > totals[resource_type]:
             return (
-                f"the job needs {amount} {kind}, but the whole pool has {totals[kind]}; choose a smaller "
-                "--instance_type or fewer --num_replicas"
+                f"the job needs {amount} {resource_type}, but the whole pool has {totals[resource_type]}; choose a "
+                "smaller --instance_type or fewer --num_replicas"
             )
     return ""
 
 
 def _needs(spec: JobSpec) -> list[tuple[str, int]]:
-    return [(kind, amount) for kind, amount in sorted(spec.resources.items()) if amount]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return [(resource_type, amount) for resource_type, amount in sorted(spec.resources.items()) if amount]

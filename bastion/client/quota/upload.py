@@ -14,17 +14,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import quota
 from bastion.client.daemon_health import DaemonPulse
 from bastion.client.jobs.client import Client
-from bastion.client.jobs.durations import live_jobs
 from bastion.client.jobs.overview import BastionRoot
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
-from bastion.core.status.jobs import published_holdings, published_restart_seconds, published_usage
+from bastion.core.status.document import JobEntry
+from bastion.core.status.jobs import published_snapshot
 from bastion.ports import ObjectStore
 from scheduler import Snapshot
 from scheduler.simulation.policy_change import PolicyEffect, effect_of
@@ -84,7 +83,7 @@ class Forecast:
 
     effect: PolicyEffect
     snapshot: Snapshot | None = None
-    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    entries: Mapping[str, JobEntry] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
 
 
@@ -142,16 +141,10 @@ class QuotaDesk:
             status = self.client.status()
         except InvalidDocument:
             return None
-        said = status.get("quota") if status else None
-        if not isinstance(said, Mapping):
+        if status is None:
             return None
-        generation = said.get("generation")
-        good = said.get("in_force") is True and isinstance(generation, int)
-        return InForce(
-            generation=int(generation or 0) if good else 0,
-            problem=str(said.get("problem") or ""),
-            root=str(said.get("root") or ""),
-        )
+        said = status.quota
+        return InForce(generation=said.generation if said.in_force else 0, problem=said.problem, root=said.root)
 
     def policy_in_force(self, present: QuotaFile) -> quota.Policy | None:
         """The policy in force: that of the present file, or of the last valid one if it was kept; None if unknown."""
@@ -197,17 +190,9 @@ class QuotaDesk:
             status = self.client.status()
             if status is None:
                 raise InvalidDocument("no daemon has published a status")
-            jobs = live_jobs(status)
+            snapshot = published_snapshot(status, before)
         except InvalidDocument as error:
             return Forecast(effect=PolicyEffect(), doubts=(*doubts, f"it is unknown what is running: {error}"))
-        snapshot = Snapshot(
-            policy=before,
-            jobs=jobs,
-            bastion_slots=limits.BASTION_HOST_JOBS_MAX,
-            held_recently=published_holdings(status),
-            restart_seconds=published_restart_seconds(status),
-            user_usage=published_usage(status),
-        )
         return Forecast(
             effect=effect_of(snapshot, after, self.client.clock.now()),
             snapshot=snapshot,
@@ -238,7 +223,8 @@ class QuotaDesk:
         said = self.in_force()
         if said is None or not said.root or _same(said.root, self.root.url):
             return ""
-        own = str((self.client.status() or {}).get("root"))  # as the daemon spells its ROOT
+        status = self.client.status()
+        own = status.root if status is not None else ""  # as the daemon spells its ROOT
         if said.root != own:
             return f"the daemon reads its quota file under {said.root}, not under {self.root.url}; use --quota_root=URL"
         if _same(self.client.root.url, self.root.url):

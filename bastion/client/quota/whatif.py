@@ -18,7 +18,6 @@ from bastion.client.jobs.results import Result
 from bastion.client.quota.upload import Forecast, QuotaDesk
 from bastion.core import limits
 from bastion.core.errors import StoreError
-from bastion.core.status.jobs import published_restart_seconds
 from quota import Policy
 from scheduler import Job
 from scheduler.simulation.durations import Durations
@@ -96,7 +95,8 @@ def ask(desk: QuotaDesk, before: Policy, after: Policy, *, days: int) -> WhatIf:
     ended = [job for job in jobs if job.job.name not in names]
     if ended:
         begin, why = _covered(jobs, ended, number > len(results), now, days)
-        costs = published_restart_seconds(desk.client.status(again=False))
+        status = desk.client.status(again=False)
+        costs = status.idle.restart_seconds if status is not None else {}
         past = _replayed(jobs, before, after, begin=begin, why=why, now=now, days=days, restart_seconds=costs)
         past = replace(past, ended=len(ended), unknown=len(names) + len(ended) - len(jobs))
     return WhatIf(forecast=forecast, queue=queue, untold=untold, past=past)

@@ -1,83 +1,85 @@
-"""`status/current.json`: everything that `list`, `why` and metrics show, as one versioned document.
-
-It has instants, never ages: an unchanged world gives the same bytes, which the daemon does not write again.
-"""
+"""Builds the status document from what a tick saw and decided."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bastion.core import limits
 from bastion.core.bucket.protocol import HostPhase
-from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView
 from bastion.core.plain_text import plain_line
 from bastion.core.reconcile.checkpoints import saved_until
+from bastion.core.status.document import (
+    BacklogEntry,
+    CapacityWait,
+    DaemonEntry,
+    IdleEntry,
+    InvalidEntry,
+    JobEntry,
+    Phase,
+    PoolEntry,
+    ProjectEntry,
+    QuotaEntry,
+    StatusDocument,
+    WaitReason,
+)
 from scheduler import Decision, Plan, ReasonCode, Snapshot
 
 
-def phase(record: JobRecord) -> str:
+def phase(record: JobRecord) -> Phase:
     attempt = record.attempt
     if record.status is Status.PENDING:
-        return "queued"
+        return Phase.QUEUED
     if record.status is Status.COMPLETED:
-        return "completed"
+        return Phase.COMPLETED
     if record.status is Status.CLEANING:
-        return "cleaning"
-    if attempt is None:
-        return "stopping"
-    if attempt.ending is not None:
-        return "stopping"
-    return "running" if attempt.running_since is not None else "provisioning"
+        return Phase.CLEANING
+    if attempt is None or attempt.ending is not None:
+        return Phase.STOPPING
+    return Phase.RUNNING if attempt.running_since is not None else Phase.PROVISIONING
 
 
-def _instant(seconds: float | None) -> str | None:
-    return None if seconds is None else to_rfc3339(seconds)
-
-
-def _reason(decision: Decision | None, since: float | None) -> dict[str, Any] | None:
+def _reason(decision: Decision | None, since: float | None) -> WaitReason | None:
     if decision is None or decision.reason is None:
         return None
     reason = decision.reason
-    return {
-        "code": reason.code.value,
-        "message": plain_line(reason.message),
-        "since": to_rfc3339(reason.since if since is None else since),
-        "holders": list(reason.holders),
-        "unblock": plain_line(reason.unblock),
-        "also": [code.value for code in reason.also],
-    }
+    return WaitReason(
+        code=reason.code.value,
+        message=plain_line(reason.message),
+        since=reason.since if since is None else since,
+        holders=tuple(reason.holders),
+        unblock=plain_line(reason.unblock),
+        also=tuple(code.value for code in reason.also),
+    )
 
 
-def _waits_for_nodes(record: JobRecord, view: JobView | None) -> dict[str, Any] | None:
+def _waits_for_nodes(record: JobRecord, view: JobView | None) -> WaitReason | None:
     """The reason of a job that waits for nodes of an attempt that its state does not know."""
     if view is None or not view.orphan_gangs:
         return None
-    return {
-        "code": ReasonCode.BACKOFF.value,
-        "message": "nodes of an earlier attempt still exist; deleting them first",
-        "since": to_rfc3339(record.queued_at),
-        "holders": [],
-        "unblock": "the nodes are deleted",
-        "also": [],
-    }
+    return WaitReason(
+        code=ReasonCode.BACKOFF.value,
+        message="nodes of an earlier attempt still exist; deleting them first",
+        since=record.queued_at,
+        unblock="the nodes are deleted",
+    )
 
 
-def _checkpoint(record: JobRecord, view: JobView | None, before: Mapping[str, Any] | None) -> str | None:
+def _checkpoint(record: JobRecord, view: JobView | None, before: JobEntry | None) -> float | None:
     """The time of the job's last checkpoint, for display; changes only after a pause, to save writes of the status."""
     attempt = record.attempt
     saved_at = saved_until(attempt, view.attempt) if attempt is not None and view is not None else None
     if saved_at is None or attempt is None:
         return None
-    if before is not None and (before["uid"], before["attempt"]) == (record.uid, attempt.number):
-        shown = before.get("checkpointed_at")
-        if shown is not None and abs(saved_at - from_rfc3339(shown)) < limits.CHECKPOINT_REPORT_SECONDS / 2:
-            return str(shown)
-    return to_rfc3339(saved_at)
+    if before is not None and (before.uid, before.attempt) == (record.uid, attempt.number):
+        shown = before.checkpointed_at
+        if shown is not None and abs(saved_at - shown) < limits.CHECKPOINT_REPORT_SECONDS / 2:
+            return shown
+    return saved_at
 
 
 def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def _place(record: JobRecord) -> dict[str, Any]:
         found["zone"] = attempt.place.zone
     if attempt.waiting is not None and attempt.ending is None:
         waiting = attempt.waiting
-        found["waiting"] = {"state": waiting.state, "zone": waiting.zone, "since": to_rfc3339(waiting.since)}
+        found["waiting"] = CapacityWait(state=waiting.state, zone=waiting.zone, since=waiting.since)
     if runner is not None and runner.max_tries > 1:
         found |= {"try_number": attempt.try_number + (attempt.restart is not None), "max_tries": runner.max_tries}
     return found
@@ -108,69 +110,60 @@ def job_entry(
     view: JobView | None,
     decision: Decision | None,
     since: float | None = None,
-    before: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    before: JobEntry | None = None,
+) -> JobEntry:
     """One job's entry. `since`: start of its present reason; `before`: its entry in the previous status, if any."""
     spec, attempt = record.job, record.attempt
     reports = view.attempt.reports.values() if view is not None and attempt is not None else ()
     waiting = record.status is Status.PENDING
     ending = attempt.ending if attempt else None
-    expected = spec.runner.expected_duration_seconds if spec.runner else None
-    checkpointed_at = _checkpoint(record, view, before)
-    return {
-        "name": record.name,
-        "uid": record.uid,
-        "status": record.status.value,
-        "phase": phase(record),
-        "project_id": spec.project_id,
-        "user_id": spec.user_id,
-        "priority": spec.priority,
-        "resources": dict(spec.resources),
-        "instance_type": spec.runner.instance_type.name if spec.runner else None,
-        "num_replicas": spec.runner.num_replicas if spec.runner else None,
-        "queued_at": to_rfc3339(record.queued_at),
-        "attempt": attempt.number if attempt else None,
-        "attempts_before": record.next_attempt - 1 - (attempt is not None),
-        "started_at": _instant(attempt.started_at if attempt else None),
-        "running_since": _instant(attempt.running_since if attempt else None),
-        "hosts": spec.hosts if attempt else None,
-        "hosts_up": len(list(reports)) if attempt else None,
-        "hosts_running": sum(r.phase is HostPhase.RUNNING for r in reports) if attempt else None,
-        "tier": attempt.tier if attempt else None,
-        "stopping": plain_line(f"{ending.cause.value}: {ending.message}") if ending else None,
-        "position": decision.position if decision and waiting else None,
-        "position_in_project": decision.position_in_project if decision and waiting else None,
-        "reason": (_reason(decision, since) or _waits_for_nodes(record, view)) if waiting else None,
-        "problem": (plain_line(view.frozen or view.spec_problem) or None) if view else None,
-        # Few jobs have them, and every field of an entry costs.
-        **({} if expected is None else {"expected_duration_seconds": expected}),
-        **({} if checkpointed_at is None else {"checkpointed_at": checkpointed_at}),
+    return JobEntry(
+        name=record.name,
+        uid=record.uid,
+        status=record.status,
+        phase=phase(record).value,
+        project_id=spec.project_id,
+        user_id=spec.user_id,
+        priority=spec.priority,
+        resources=dict(spec.resources),
+        instance_type=spec.runner.instance_type.name if spec.runner else None,
+        num_replicas=spec.runner.num_replicas if spec.runner else None,
+        queued_at=record.queued_at,
+        attempt=attempt.number if attempt else None,
+        attempts_before=record.next_attempt - 1 - (attempt is not None),
+        started_at=attempt.started_at if attempt else None,
+        running_since=attempt.running_since if attempt else None,
+        hosts=spec.hosts if attempt else None,
+        hosts_up=len(list(reports)) if attempt else None,
+        hosts_running=sum(r.phase is HostPhase.RUNNING for r in reports) if attempt else None,
+        tier=attempt.tier if attempt else None,
+        stopping=plain_line(f"{ending.cause.value}: {ending.message}") if ending else None,
+        position=decision.position if decision and waiting else None,
+        position_in_project=decision.position_in_project if decision and waiting else None,
+        reason=(_reason(decision, since) or _waits_for_nodes(record, view)) if waiting else None,
+        problem=(plain_line(view.frozen or view.spec_problem) or None) if view else None,
+        expected_duration_seconds=spec.runner.expected_duration_seconds if spec.runner else None,
+        checkpointed_at=_checkpoint(record, view, before),
         **_place(record),
         **_host_problem(record, view),
-    }
+    )
 
 
-def idle_document(snapshot: Snapshot) -> dict[str, Any]:
-    """What a forecast needs beside the jobs.
-
-    Returns:
-        `kept`: by project and type, pairs of an instant and the units held until then.
-        `restart_seconds`: by type.
-    """
-    kept: dict[str, dict[str, list[list[Any]]]] = {}
+def idle_entry(snapshot: Snapshot) -> IdleEntry:
+    kept: dict[str, dict[str, tuple[tuple[float, int], ...]]] = {}
     for project, by_type in snapshot.held_recently.items():
         for resource_type, steps in by_type.items():
-            past = [[to_rfc3339(until), units] for until, units in steps if until < math.inf]
+            past = tuple((until, units) for until, units in steps if until < math.inf)
             if past:
                 kept.setdefault(project, {})[resource_type] = past
-    return {"kept": kept, "restart_seconds": dict(snapshot.restart_seconds)}
+    return IdleEntry(kept=kept, restart_seconds=dict(snapshot.restart_seconds))
 
 
 class JobEntries:
     """Entries of the jobs, reused while their inputs stay the same."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[JobRecord, JobView | None, Decision | None, float | None, dict[str, Any]]] = {}
+        self._made: dict[str, tuple[JobRecord, JobView | None, Decision | None, float | None, JobEntry]] = {}
 
     def of(
         self,
@@ -178,7 +171,7 @@ class JobEntries:
         views: Mapping[str, JobView],
         plan: Plan,
         waiting_since: Mapping[str, float],
-    ) -> list[dict[str, Any]]:
+    ) -> list[JobEntry]:
         decisions = {decision.name: decision for decision in plan.decisions}
         before, self._made = self._made, {}
         for name in sorted(records):
@@ -196,41 +189,36 @@ def build(
     *,
     bastion: str,
     root: str,
-    daemon: Mapping[str, Any],
-    quota: Mapping[str, Any],
-    alarms: Sequence[str],
-    backlog: Sequence[Mapping[str, Any]],
-    jobs: Sequence[dict[str, Any]],
+    daemon: DaemonEntry,
+    quota: QuotaEntry,
+    alarms: Iterable[str],
+    backlog: Sequence[BacklogEntry],
+    jobs: Sequence[JobEntry],
     views: Mapping[str, JobView],
     plan: Plan,
-    idle: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The whole status, before packing. `jobs`: `JobEntries` of the same views and plan; `idle`: an `idle_document`."""
-    invalid = [
-        {"name": name, "problem": plain_line(view.spec_problem)}
-        for name, view in sorted(views.items())
-        if view.spec_problem
-    ]
-    return {
-        "bastion": bastion,
-        "root": root,
-        "daemon": dict(daemon),
-        "quota": dict(quota),
-        "alarms": sorted({plain_line(alarm) for alarm in alarms}),
-        "jobs": list(jobs),
-        "backlog": [dict(entry) for entry in backlog],
-        "invalid": invalid,
-        "projects": {
-            name: {
-                "entitlement": dict(usage.entitlement),
-                "usage": dict(usage.usage),
-                "demand": dict(usage.demand),
-            }
+    idle: IdleEntry,
+) -> StatusDocument:
+    """The status without its usage. `jobs`: `JobEntries` of the same views and plan."""
+    return StatusDocument(
+        bastion=bastion,
+        root=root,
+        daemon=daemon,
+        quota=quota,
+        alarms=tuple(sorted({plain_line(alarm) for alarm in alarms})),
+        jobs=tuple(jobs),
+        backlog=tuple(backlog),
+        invalid=tuple(
+            InvalidEntry(name=name, problem=plain_line(view.spec_problem))
+            for name, view in sorted(views.items())
+            if view.spec_problem
+        ),
+        projects={
+            name: ProjectEntry(entitlement=dict(usage.entitlement), usage=dict(usage.usage), demand=dict(usage.demand))
             for name, usage in sorted(plan.projects.items())
         },
-        "pool": {
-            resource_type: {"total": usage.total, "used": usage.used, "free": usage.free}
+        pool={
+            resource_type: PoolEntry(total=usage.total, used=usage.used, free=usage.free)
             for resource_type, usage in sorted(plan.pool.items())
         },
-        "idle": dict(idle),
-    }
+        idle=idle,
+    )

@@ -6,16 +6,17 @@ of their reason. Other jobs stay objects.
 
 from __future__ import annotations
 
-import functools
+import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidDocument
-from bastion.core.instants import from_rfc3339, to_rfc3339
-from bastion.core.model.lifecycle import Status
+from bastion.core.status.document import JobEntry, Phase, StatusDocument
 
 FORMAT = 2
 # One object for every job under `jobs`; read, no longer written.
@@ -35,33 +36,13 @@ COLUMNS = (
     "since",
     "numbers",
 )
-# Fields of a row's object; differing fields follow the columns, as an object.
-_SAME_FOR_ALL = {
-    "status": Status.PENDING.value,
-    "phase": "queued",
-    "attempt": None,
-    "started_at": None,
-    "running_since": None,
-    "hosts": None,
-    "hosts_up": None,
-    "hosts_running": None,
-    "tier": None,
-    "stopping": None,
-    "problem": None,
-}
 _OWNER = ("project_id", "user_id")
 _SHAPE = ("resources", "instance_type", "num_replicas")
-_IN_COLUMNS = frozenset(
-    (
-        *_OWNER,
-        *_SHAPE,
-        *("name", "uid", "priority", "queued_at", "attempts_before", "position", "position_in_project", "reason"),
-    )
-)
-_CONSTANTS = tuple(_SAME_FOR_ALL.values())
-_constants = operator.itemgetter(*_SAME_FOR_ALL)
-_ALWAYS = _IN_COLUMNS | _SAME_FOR_ALL.keys()
-_REASON = frozenset({"code", "message", "since", "holders", "unblock", "also"})
+_IN_COLUMNS = frozenset({*COLUMNS, *_OWNER, *_SHAPE})
+# The other fields have their defaults in nearly all rows. Those that differ follow the columns, as an object.
+_OTHERS = tuple(name for name in JobEntry.model_fields if name not in _IN_COLUMNS)
+_USUAL = tuple(JobEntry.model_fields[name].default for name in _OTHERS)
+_others = operator.attrgetter(*_OTHERS)
 # Whole numbers as words; numbers in names and types (`v4`, `job-7`) stay in the text.
 _NUMBER = re.compile(r"(?<![\w.,:/+-])(0|[1-9][0-9]{0,15})(?![\w./:-]|,\d)")
 
@@ -81,33 +62,33 @@ class _Table:
         return number
 
 
-def pack(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The packed document. `status`: with every job as an object under `jobs`, in order of the names."""
+def pack(status: StatusDocument) -> dict[str, Any]:
+    """The JSON document."""
     owners, shapes, reasons = _Table(), _Table(), _Table()
     whole, rows = [], []
-    for entry in status["jobs"]:
-        if not _fits(entry):
-            whole.append(entry)
+    for entry in status.jobs:
+        if entry.phase != Phase.QUEUED:
+            whole.append(entry.model_dump(mode="json"))
             continue
-        reason, since, numbers = _reason(entry["reason"], entry["queued_at"], reasons)
-        owner = tuple(entry[key] for key in _OWNER)
-        shape_key = (tuple(entry["resources"].items()), entry["instance_type"], entry["num_replicas"])
+        reason, since, numbers = _reason(entry, reasons)
+        owner = (entry.project_id, entry.user_id)
+        shape_key = (tuple(entry.resources.items()), entry.instance_type, entry.num_replicas)
         row = [
-            entry["name"],
-            entry["uid"],
+            entry.name,
+            entry.uid,
             owners.number(owner, owner),
-            shapes.number(shape_key, [entry[key] for key in _SHAPE]),
-            entry["priority"],
-            _instant(entry["queued_at"]),
-            entry["attempts_before"],
-            entry["position"],
-            entry["position_in_project"],
+            shapes.number(shape_key, [entry.resources, entry.instance_type, entry.num_replicas]),
+            entry.priority,
+            _micros(entry.queued_at),
+            entry.attempts_before,
+            entry.position,
+            entry.position_in_project,
             reason,
             since,
             numbers,
         ]
-        if len(entry) > len(_ALWAYS) or _constants(entry) != _CONSTANTS:
-            row.append(_others(entry))
+        if _others(entry) != _USUAL:
+            row.append(_differing(entry))
         rows.append(row)
     queued = {
         "columns": COLUMNS,
@@ -116,11 +97,12 @@ def pack(status: Mapping[str, Any]) -> dict[str, Any]:
         "shapes": shapes.values,
         "reasons": reasons.values,
     }
-    return {**status, "format": FORMAT, "jobs": whole, "queued": queued}
+    rest = status.model_dump(mode="json", exclude={"jobs"})
+    return {**rest, "format": FORMAT, "jobs": whole, "queued": queued}
 
 
-def read(data: bytes) -> dict[str, Any]:
-    """The status in format 1, with every job as an object under `jobs`, from either format.
+def read(data: bytes) -> StatusDocument:
+    """The status, from either format.
 
     Raises:
         InvalidDocument: It has another format, or is malformed.
@@ -132,50 +114,46 @@ def read(data: bytes) -> dict[str, Any]:
     form = document.get("format") if isinstance(document, dict) else None
     if not isinstance(document, dict) or form not in (_PLAIN_FORMAT, FORMAT):
         raise InvalidDocument(f"it has format {str(form)[:40]}; this version reads {_PLAIN_FORMAT} and {FORMAT}")
-    if form == _PLAIN_FORMAT:
-        return document
     try:
-        queued = document.pop("queued")
-        if tuple(queued["columns"]) != COLUMNS:
-            raise InvalidDocument("its queued jobs have other columns")
-        jobs = [*document["jobs"], *(_expanded(row, queued) for row in queued["rows"])]
-        return {**document, "format": _PLAIN_FORMAT, "jobs": sorted(jobs, key=lambda entry: str(entry["name"]))}
+        if form == FORMAT:
+            queued = document.pop("queued")
+            if tuple(queued["columns"]) != COLUMNS:
+                raise InvalidDocument("its queued jobs have other columns")
+            jobs = [*document["jobs"], *(_expanded(row, queued) for row in queued["rows"])]
+            document["jobs"] = sorted(jobs, key=lambda entry: str(entry["name"]))
+        return StatusDocument.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidDocument(f"it is not as a daemon writes it: {where}: {first['msg']}") from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise InvalidDocument(f"its queued jobs are not as a daemon writes them: {error!r}") from error
 
 
-def _fits(entry: Mapping[str, Any]) -> bool:
-    if entry["phase"] != "queued" or not entry.keys() >= _ALWAYS:
-        return False
-    reason = entry["reason"]
-    return reason is None or reason.keys() == _REASON
+def _differing(entry: JobEntry) -> dict[str, Any]:
+    """The fields outside of the columns that differ from their defaults."""
+    fields = entry.model_dump(mode="json")
+    values = zip(_OTHERS, _others(entry), _USUAL, strict=True)
+    return {name: fields[name] for name, value, usual in values if value != usual}
 
 
-def _others(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that neither the columns nor the common values cover."""
-    return {
-        key: value
-        for key, value in entry.items()
-        if key not in _IN_COLUMNS and (key not in _SAME_FOR_ALL or value != _SAME_FOR_ALL[key])
-    }
-
-
-def _reason(reason: Mapping[str, Any] | None, queued_at: str, table: _Table) -> tuple[int, Any, list[int]]:
+def _reason(entry: JobEntry, table: _Table) -> tuple[int, Any, list[int]]:
     """The reason's index in the table, its `since` (0: since it was queued), and the numbers in its text."""
+    reason = entry.reason
     if reason is None:
         return -1, 0, []
-    message, first = _split(reason["message"])
-    unblock, second = _split(reason["unblock"])
-    key = (reason["code"], message, unblock, tuple(reason["holders"]), tuple(reason["also"]))
+    message, first = _split(reason.message)
+    unblock, second = _split(reason.unblock)
+    key = (reason.code, message, unblock, reason.holders, reason.also)
     shown = {
-        "code": reason["code"],
+        "code": reason.code,
         "message": message,
         "unblock": unblock,
-        "holders": reason["holders"],
-        "also": reason["also"],
+        "holders": reason.holders,
+        "also": reason.also,
     }
-    since = reason["since"]
-    return table.number(key, shown), 0 if since == queued_at else _instant(since), first + second
+    since = _micros(reason.since)
+    return table.number(key, shown), 0 if since == _micros(entry.queued_at) else since, first + second
 
 
 def _split(text: str | None) -> tuple[tuple[str, ...] | None, list[int]]:
@@ -194,39 +172,32 @@ def _join(pieces: Sequence[str] | None, numbers: Sequence[int]) -> str | None:
     return "".join(text)
 
 
-@functools.lru_cache(16_384)  # a job's instant rarely changes
-def _instant(text: str) -> int | str:
-    """Microseconds since the epoch, if they convert back to the same text; otherwise the text."""
-    try:
-        micros = round(from_rfc3339(text) * 1e6)
-        return micros if to_rfc3339(micros / 1e6) == text else text
-    except (ValueError, OverflowError):  # the calendar's last microsecond
-        return text
+def _micros(seconds: float) -> int:
+    """Rounded as `to_rfc3339` rounds."""
+    fraction, whole = math.modf(seconds)
+    return int(whole) * 1_000_000 + round(fraction * 1e6)
 
 
-def _told(instant: int | str) -> str:
-    return instant if isinstance(instant, str) else to_rfc3339(instant / 1e6)
+def _seconds(instant: int | str) -> float | str:
+    """The former version wrote an instant as text where its microseconds did not convert back."""
+    return instant if isinstance(instant, str) else instant / 1e6
 
 
 def _expanded(row: Sequence[Any], queued: Mapping[str, Any]) -> dict[str, Any]:
     name, uid, owner, shape, priority, queued_at, before, position, in_project, reason, since, numbers, *others = row
-    queued_since = _told(queued_at)
     told = None
     if reason >= 0:
         shown = queued["reasons"][reason]
         first = len(shown["message"]) - 1
         told = {
-            "code": shown["code"],
+            **shown,
             "message": _join(shown["message"], numbers[:first]),
-            "since": _told(since) if since else queued_since,
-            "holders": shown["holders"],
+            "since": _seconds(since or queued_at),
             "unblock": _join(shown["unblock"], numbers[first:]),
-            "also": shown["also"],
         }
     project_id, user_id = queued["owners"][owner]
     resources, instance_type, num_replicas = queued["shapes"][shape]
     return {
-        **_SAME_FOR_ALL,
         "name": name,
         "uid": uid,
         "project_id": project_id,
@@ -235,7 +206,7 @@ def _expanded(row: Sequence[Any], queued: Mapping[str, Any]) -> dict[str, Any]:
         "resources": resources,
         "instance_type": instance_type,
         "num_replicas": num_replicas,
-        "queued_at": queued_since,
+        "queued_at": _seconds(queued_at),
         "attempts_before": before,
         "position": position,
         "position_in_project": in_project,

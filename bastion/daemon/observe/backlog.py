@@ -6,7 +6,6 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
@@ -15,6 +14,7 @@ from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.queue_limits import Owner, QueueRoom
+from bastion.core.status.document import BacklogEntry
 from bastion.daemon.observe.object_cache import ObjectCache
 from quota import Policy
 
@@ -105,7 +105,7 @@ class Backlog(Collection[str]):
             self._numbers[self._kept[name].owner] += 1
             specs.forget(name)
 
-    def published(self) -> list[dict[str, Any]]:
+    def published(self) -> list[BacklogEntry]:
         """By owner, largest first: the number of jobs not accepted, and the limit."""
         if not self._kept:
             return []
@@ -118,14 +118,14 @@ class Backlog(Collection[str]):
         for owner in shown[: limits.BACKLOG_OWNERS_SHOWN]:
             limit = room.limit(owner)
             found.append(
-                {
-                    "project_id": owner.project_id or None,
-                    "user_id": owner.user_id or None,
-                    "jobs": jobs[owner],
-                    "queued": limit.queued,
-                    "limit": limit.limit,
-                    "rule": limit.rule or None,
-                }
+                BacklogEntry(
+                    project_id=owner.project_id or None,
+                    user_id=owner.user_id or None,
+                    jobs=jobs[owner],
+                    queued=limit.queued,
+                    limit=limit.limit,
+                    rule=limit.rule or None,
+                )
             )
         return found
 

@@ -7,7 +7,6 @@ as it has any. The status publishes these zones for a successor. A zone that nev
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from bastion.daemon.observe.gangs import Gangs
 
@@ -35,13 +34,7 @@ class ZonesInUse:
                 self._used_at[zone] = now
         self._used_at = {zone: at for zone, at in self._used_at.items() if now - at < KEPT_SECONDS}
 
-    def recover(self, published: Any, now: float) -> None:
-        """Takes over the published zones of an earlier daemon; accepts any document."""
-        for zone in published_zones(published):
+    def recover(self, zones: Iterable[str], now: float) -> None:
+        """Takes over the published zones of an earlier daemon."""
+        for zone in zones:
             self._used_at.setdefault(zone, now)
-
-
-def published_zones(status: Any) -> list[str]:
-    daemon = status.get("daemon") if isinstance(status, dict) else None
-    zones = daemon.get("zones") if isinstance(daemon, dict) else None
-    return [zone for zone in zones if isinstance(zone, str)] if isinstance(zones, list) else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bastion.core import documents, limits
 from bastion.core.bucket import keys
@@ -14,6 +13,7 @@ from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import World
 from bastion.core.status import packing
 from bastion.core.status.build import JobEntries, build
+from bastion.core.status.document import BacklogEntry, DaemonEntry, IdleEntry, QuotaEntry, StatusDocument, UsageEntry
 from bastion.daemon.observe.listings import LoneObject
 from bastion.ports import ObjectStore
 from scheduler import Plan
@@ -23,13 +23,13 @@ from scheduler import Plan
 class Circumstances:
     """What the status shows beside the jobs. `usage` changes constantly: it is published with other changes only."""
 
-    daemon: Mapping[str, Any]
-    quota: Mapping[str, Any]
+    daemon: DaemonEntry
+    quota: QuotaEntry
     alarms: Sequence[str]
     waiting_since: Mapping[str, float]
-    idle: Mapping[str, Any]
-    backlog: Sequence[Mapping[str, Any]] = ()
-    usage: Callable[[], Mapping[str, Any]] = dict
+    idle: IdleEntry
+    backlog: Sequence[BacklogEntry] = ()
+    usage: Callable[[], UsageEntry] = UsageEntry
 
 
 class Publisher:
@@ -38,11 +38,11 @@ class Publisher:
         self._listed = listed
         self._notify = notify
         self._entries = JobEntries()
-        self._document: dict[str, Any] | None = None  # of which `_data` are the bytes
+        self._document: StatusDocument | None = None  # of which `_data` are the bytes
         self._data: bytes | None = None  # None: unknown
         self._generation = 0
 
-    def recover(self) -> Any:
+    def recover(self) -> StatusDocument | None:
         """The status of an earlier daemon; None if unreadable."""
         try:
             self._learn()
@@ -76,7 +76,7 @@ class Publisher:
             elif document == self._document:  # quick: unchanged entries are the same objects
                 return
             if not self._lies_there(document):
-                self._write(documents.dumps(packing.pack({**document, "usage": about.usage()})))
+                self._write(documents.dumps(packing.pack(document.model_copy(update={"usage": about.usage()}))))
             self._document = document
         except PreconditionFailed:
             self._data = None  # written by others; look again next tick
@@ -84,7 +84,7 @@ class Publisher:
             self._data = None  # it may have been written
             self._notify(f"the status could not be published: {error}")
 
-    def _lies_there(self, document: dict[str, Any]) -> bool:
+    def _lies_there(self, document: StatusDocument) -> bool:
         """Whether the stored status is the same, except for the usage."""
         if self._document is not None or not self._data:
             return False
@@ -92,7 +92,7 @@ class Publisher:
             present = packing.read(self._data)
         except InvalidDocument:
             return False
-        return documents.dumps(packing.pack({**document, "usage": present.get("usage")})) == self._data
+        return documents.dumps(packing.pack(document.model_copy(update={"usage": present.usage}))) == self._data
 
     def _write(self, data: bytes) -> None:
         meta = self._store.put(keys.STATUS, data, generation=self._generation)

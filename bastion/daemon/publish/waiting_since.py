@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
 
-from bastion.core.instants import from_rfc3339, to_rfc3339
+from bastion.core.status.document import StatusDocument
 from scheduler import Plan, ReasonCode
 
 
@@ -39,14 +39,9 @@ class WaitingSince:
                     since[name] = self.since[name] if before is code else now
         self._codes, self.since = codes, since
 
-    def recover(self, status: Any) -> None:
-        """Takes the published status of an earlier daemon; malformed parts are omitted."""
-        jobs = status.get("jobs") if isinstance(status, dict) else None
-        for job in jobs if isinstance(jobs, list) else ():
-            try:
-                name, reason = str(job["name"]), job["reason"]
-                code, since = ReasonCode(reason["code"]), from_rfc3339(reason["since"])
-                to_rfc3339(since)  # must be publishable again
-            except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
-                continue
-            self._codes[name], self.since[name] = code, since
+    def recover(self, status: StatusDocument | None) -> None:
+        """Takes the published status of an earlier daemon, without reasons that this version does not know."""
+        for job in status.jobs if status is not None else ():
+            if job.reason is not None:
+                with contextlib.suppress(ValueError):
+                    self._codes[job.name], self.since[job.name] = ReasonCode(job.reason.code), job.reason.since

@@ -18,6 +18,7 @@ from bastion.core.model.world import JobView, RunView
 from bastion.core.reconcile.checkpoints import saved_until
 from bastion.core.reconcile.scheduling_view import SchedulingView
 from bastion.core.status.build import job_entry
+from bastion.core.status.document import JobEntry, StatusDocument
 from bastion.core.status.jobs import published_jobs
 from scheduler import Job
 
@@ -119,18 +120,18 @@ def test_the_scheduler_knows_the_checkpoint_of_a_running_job_only() -> None:
 def test_the_published_status_tells_the_checkpoint_and_moves_it_once_for_all_hosts() -> None:
     of = record(attempt=RUNNING)
 
-    def entry(*saved: float, before: dict[str, object] | None = None) -> dict[str, object]:
+    def entry(*saved: float, before: JobEntry | None = None) -> JobEntry:
         reports = [report(host, seconds) for host, seconds in enumerate(saved)]
         return job_entry(of, JobView(name="job", record=of, attempt=view(*reports)), None, before=before)
 
-    assert "checkpointed_at" not in entry()
+    assert "checkpointed_at" not in entry().model_dump()
     first = entry(600.0, 602.0)
-    assert published_jobs({"jobs": [first]})[0].checkpointed_at == BEGAN + 600
+    assert published_jobs(StatusDocument(jobs=(first,)))[0].checkpointed_at == BEGAN + 600
     # The first host has saved again, the second has not told yet.
     assert entry(1200.0, 602.0, before=first) == first
     second = entry(1200.0, 1202.0, before=first)
-    assert second["checkpointed_at"] == to_rfc3339(BEGAN + 1200)
-    assert entry(600.0, 602.0, before={**second, "uid": "another"}) == first
+    assert second.checkpointed_at == BEGAN + 1200
+    assert entry(600.0, 602.0, before=second.model_copy(update={"uid": "another"})) == first
 
 
 @pytest.mark.parametrize(
