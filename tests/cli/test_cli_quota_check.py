@@ -94,9 +94,12 @@ def test_where_no_daemon_has_told_of_jobs_that_is_said(run, bastion, file) -> No
     bastion.settle(1)
     status = bastion.json(keys.STATUS)
     generation = bastion.store.head(keys.STATUS).generation
-    broken = documents.dumps({**status, "jobs": [{"name": "x"}]})
+    broken = documents.dumps({**status, "format": 1, "jobs": [{"name": "x"}]})
     bastion.store.put(keys.STATUS, broken, generation=generation)
-    assert "cannot list the jobs: an entry" in run("quota", "check", file, "--root=memory/test-bastion").err
+    assert (
+        "cannot list the jobs: status/current.json: it is not as a daemon writes it: jobs.0"
+        in run("quota", "check", file, "--root=memory/test-bastion").err
+    )
 
 
 def job(name: str, project: str, **demand: int) -> Job:

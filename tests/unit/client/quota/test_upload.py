@@ -184,7 +184,7 @@ def test_the_forecast_from_the_status_is_what_the_daemon_then_does(cluster: Clus
     assert forecast.doubts == ()
     named = {stopped.job.name for stopped in forecast.effect.stopped}
     assert len(named) == 1
-    assert forecast.entries["a-1"]["running_since"]
+    assert forecast.entries["a-1"].running_since
     cluster.write_quota(new)
     cluster.settle(1)
     records = {name: cluster.record(name) for name in ("a-1", "a-2")}
