@@ -18,7 +18,10 @@ _UNSAFE = re.compile(
 
 def plain(text: object) -> str:
     r"""The text with each unsafe character as an escape, such as `\x1b`."""
-    return _UNSAFE.sub(lambda found: visible(found[0]), str(text))
+    line = str(text)
+    if line.isascii() and line.isprintable():  # nearly all texts, ten times as fast
+        return line
+    return _UNSAFE.sub(lambda found: visible(found[0]), line)
 
 
 def plain_line(text: object) -> str:

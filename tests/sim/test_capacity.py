@@ -55,7 +55,7 @@ def test_a_gang_that_waits_for_capacity_is_shown_with_the_apis_word_since_when_a
     cluster.settle(4)
     minutes(cluster, 12)
     assert (
-        phrases.progress("provisioning", entry(cluster), cluster.clock.now())
+        phrases.progress(JobEntry.model_validate(entry(cluster)), cluster.clock.now())
         == f"provisioning: {WORD} for 12 min in {NEAR}"
     )
     assert any(f"is waiting for capacity in {NEAR}: {WORD}" in line for line in cluster.history("job"))

@@ -30,7 +30,7 @@ from bastion.core.model.job_record import Instant
 class _Part(BaseModel):
     """An object whose malformed fields have their defaults."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     @field_validator("*", mode="wrap")
     @classmethod

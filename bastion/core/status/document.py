@@ -30,7 +30,7 @@ class Phase(str, Enum):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class WaitReason(_Part):
