@@ -31,7 +31,7 @@ def encode(value: Any) -> Any:
         case Enum():
             return value.value
         case BaseModel():
-            return value.model_dump(mode="json")
+            return value.model_dump(mode="json", by_alias=True)
         case JobSpec():
             return {"name": value.name, "document": value.packed.unpack()}
         case Mapping():

@@ -8,7 +8,6 @@ written by compare-and-swap before anything that depends on it.
 from __future__ import annotations
 
 from enum import Enum
-from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
@@ -20,8 +19,8 @@ from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.model import job_spec, lifecycle
 from bastion.core.model.gangs import Place
+from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
-from bastion.core.packed_document import PackedDocument
 from bastion.core.plain_text import plain_line
 
 FORMAT = 2
@@ -44,11 +43,19 @@ Instant = Annotated[
     PlainSerializer(to_rfc3339, when_used="json"),
 ]
 
-# Packed: records of waiting jobs stay in memory, and their specs are needed only at the start.
-PackedSpec = Annotated[
-    PackedDocument,
-    PlainValidator(PackedDocument.of),
-    PlainSerializer(PackedDocument.unpack, return_type=dict[str, Any]),
+
+def _read_spec(value: object) -> JobSpec:
+    if isinstance(value, JobSpec):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON object")
+    return job_spec.from_document(value, name=str(value.get("name")))
+
+
+StoredSpec = Annotated[
+    JobSpec,
+    PlainValidator(_read_spec),
+    PlainSerializer(lambda spec: spec.document, return_type=dict[str, Any]),
 ]
 
 
@@ -195,10 +202,10 @@ class JobRecord(_Part):
     Attributes:
         metadata: Contract: what the ancestor's tools show (`tier`), without our own keys.
         uid: Identity of the job among others of the same name.
-        generation: Of the spec object that `spec` was read from.
-        spec: The accepted document; stored, so that overwriting the object has no effect here.
-        started_spec: The document of the last attempt, if an update has replaced it. The cleanup command comes from it:
-            only admitted specs run.
+        generation: Of the spec object that `job` was read from.
+        job: The accepted spec (`spec` in the document); stored, so that overwriting the object has no effect here.
+        started: The spec of the last attempt (`started_spec`), if an update has replaced it. The cleanup command comes
+            from it: only admitted specs run.
         queued_at: Server time of the first accepted object: the order of the queue.
         not_before: End of the pause after a lost attempt.
         infrastructure_failures: Attempts lost to infrastructure so far.
@@ -210,13 +217,15 @@ class JobRecord(_Part):
         cleanup_done: Whether the cleanup command has had its run.
     """
 
+    model_config = ConfigDict(populate_by_name=True)
+
     status: Status = Status.PENDING
     metadata: dict[str, Any] = Field(default_factory=dict)
     name: str
     uid: str
     generation: int = Field(ge=1)
-    spec: PackedSpec
-    started_spec: PackedSpec | None = None
+    job: StoredSpec = Field(alias="spec")
+    started: StoredSpec | None = Field(default=None, alias="started_spec")
     queued_at: Instant
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()
@@ -234,21 +243,14 @@ class JobRecord(_Part):
     history_next: int = Field(default=1, ge=1)
     history: tuple[HistoryLine, ...] = ()
 
-    @cached_property
-    def job(self) -> job_spec.JobSpec:
-        """The accepted spec, validated once."""
-        return job_spec.from_document(self.spec, name=self.name)
-
     @property
     def had_attempt(self) -> bool:
         """Whether the scheduler ever admitted the job; `next_attempt` does not show it, because others can raise it."""
         return self.attempt is not None or bool(self.attempts)
 
     @property
-    def started_job(self) -> job_spec.JobSpec:
-        if self.started_spec is None:
-            return self.job
-        return job_spec.from_document(self.started_spec, name=self.name)
+    def started_job(self) -> JobSpec:
+        return self.started or self.job
 
     def run(self, attempt: Attempt) -> Run:
         return Run(self.uid, attempt.number)
@@ -260,15 +262,10 @@ class JobRecord(_Part):
         if text:
             line = HistoryLine(number=self.history_next, at=at, status=status, text=plain_line(text))
             changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
-        if "spec" in changes:
-            changes["spec"] = PackedDocument.of(changes["spec"])
-        evolved = self.model_copy(update=changes)
-        if "spec" in changes:
-            evolved.__dict__.pop("job", None)  # cached for the former spec
-        return evolved
+        return self.model_copy(update=changes)
 
     def to_bytes(self) -> bytes:
-        record = self.model_dump(mode="json", exclude_defaults=False, exclude_none=True)
+        record = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         status, metadata = record.pop("status"), record.pop("metadata")
         return documents.dumps({"status": status, "metadata": {**metadata, "format": FORMAT, "record": record}})
 
@@ -293,11 +290,13 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise InvalidDocument(_unreadable(name, f"{where}: {error.errors()[0]['msg']}")) from error
+    except Refused as error:
+        raise InvalidDocument(_unreadable(name, f"its spec is not valid: {error}")) from error
     except ValueError as error:
         raise InvalidDocument(_unreadable(name, str(error))) from error
     if record.name != name:
         raise InvalidDocument(f"the state of {name} is that of {record.name!r}")
-    problem = _contradiction(record, fields["spec"])
+    problem = _contradiction(record)
     if problem:
         raise InvalidDocument(_unreadable(name, problem))
     return record
@@ -335,8 +334,8 @@ def _unreadable(name: str, problem: str) -> str:
     )
 
 
-def _contradiction(record: JobRecord, spec: dict[str, Any]) -> str:
-    """The rule that the record breaks, so that it is not ours; empty if none. `spec`: the record's, parsed."""
+def _contradiction(record: JobRecord) -> str:
+    """The rule that the record breaks, so that it is not ours; empty if none."""
     status, attempt = record.status, record.attempt
     if not keys.is_uid(record.uid):
         return f"its uid is {record.uid[:40]!r}"
@@ -350,9 +349,7 @@ def _contradiction(record: JobRecord, spec: dict[str, Any]) -> str:
         return f"it is {status.value} with a cleanup run with number {record.cleanup.number}"
     if record.outcome is None and status not in (Status.PENDING, Status.ACTIVE):
         return f"it is {status.value} without an outcome"
-    try:
-        record.__dict__["job"] = job_spec.from_document(spec, name=record.name, packed=record.spec)
-        _ = record.started_job
-    except Refused as error:
-        return f"its spec is not valid: {error}"
+    for spec in (record.job, record.started_job):
+        if spec.name != record.name:
+            return f"its spec is that of {spec.name!r}"
     return ""

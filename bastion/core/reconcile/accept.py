@@ -29,13 +29,12 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
         name=view.name,
         uid=uid,
         generation=view.spec_meta.generation,
-        spec=view.spec.packed,
+        job=view.spec,
         queued_at=view.spec_meta.updated,
         next_attempt=view.attempts_seen + 1,
         # Continue after the lines of a lost state: history numbers are unique.
         history_next=view.attempts_seen * limits.HISTORY_LINES_OF_AN_ATTEMPT_MAX + 1,
     )
-    record.__dict__["job"] = view.spec  # validated already
     record = record.evolve(at=now, text=f"queued: {_describe(record)}")
     if view.attempts_seen:
         text = f"the job's state was lost after attempt {view.attempts_seen}; stopping what is left of it first"

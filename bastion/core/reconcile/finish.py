@@ -35,7 +35,7 @@ def result_document(record: JobRecord) -> dict[str, Any]:
         "queued_at": to_rfc3339(record.queued_at),
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
     }
-    return {**record.spec.unpack(), "result": result}
+    return {**record.job.document, "result": result}
 
 
 def whose_result(data: bytes) -> tuple[str, str]:

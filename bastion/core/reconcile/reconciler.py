@@ -165,14 +165,14 @@ class _JobReconciler:
     def _overwritten(self, record: JobRecord) -> JobRecord:
         spec, meta = self.view.spec, self.view.spec_meta
         assert spec is not None and meta is not None  # the caller looked
-        if spec.packed == record.spec:  # touched or uploaded again, not changed
+        if spec == record.job:  # touched or uploaded again, not changed
             return self._evolve(record, generation=meta.generation)
         if not spec.updates(record.job):
             return self._cancel(record, "another job with the same name replaced its spec", spec.user_id)
         if record.status is Status.PENDING:
-            changes = {"generation": meta.generation, "spec": spec.packed, "failed_tries": 0}
-            if record.had_attempt and record.started_spec is None:
-                changes["started_spec"] = record.spec
+            changes = {"generation": meta.generation, "job": spec, "failed_tries": 0}
+            if record.had_attempt and record.started is None:
+                changes["started"] = record.job
             return self._evolve(record, f"updated to version {spec.version}", **changes)
         return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
 
@@ -242,7 +242,7 @@ class _JobReconciler:
         # No new attempt while a node of an old one is listed, or while no listing is available.
         if self._orphan_gangs() or self.view.gangs_unknown:
             return record
-        if self.view.record is None or record.spec != self.view.record.spec:
+        if self.view.record is None or record.job != self.view.record.job:
             return record  # updated in this tick: the decision was about another size
         if self.view.doubt is not None:
             return record
@@ -278,7 +278,7 @@ class _JobReconciler:
             attempt=attempt,
             next_attempt=number + 1,
             metadata=metadata,
-            started_spec=None,
+            started=None,
             not_before=None,
             stockout=False,
         )

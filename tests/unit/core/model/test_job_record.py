@@ -30,7 +30,7 @@ def record(attempt: Attempt) -> JobRecord:
         name="job",
         uid="aaaaaaaaaa",
         generation=1,
-        spec=dict(SPEC.document),
+        job=SPEC,
         queued_at=1.0,
         status=Status.ACTIVE,
         attempt=attempt,

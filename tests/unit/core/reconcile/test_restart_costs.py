@@ -23,7 +23,7 @@ def record(uid: str, took: float | None, *, kind: str = "v4", number: int = 1) -
         running_since=None if took is None else 1000.0 + took,
     )
     return JobRecord(
-        name="job", uid=uid, generation=1, spec=SPEC, queued_at=1.0, status=Status.ACTIVE, attempt=attempt,
+        name="job", uid=uid, generation=1, job=SPEC, queued_at=1.0, status=Status.ACTIVE, attempt=attempt,
         next_attempt=number + 1,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanu
             proxy="lake:projects/p/locations/global/keyRings/r/cryptoKeys/k",
         ),
     )
-    record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, spec=dict(spec.document), queued_at=1.0)
+    record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, job=spec, queued_at=1.0)
     attempt = Attempt(number=0 if cleanup else 1, token="t", started_at=2.0, place=place, agent="abc", try_number=2)
     return plan_attempt(record, attempt, SETTINGS)
 
@@ -84,6 +84,6 @@ def test_the_digest_of_a_bundle_is_ordered_with_it_and_on_the_bastion_nothing_is
         now=0,
         options=JobOptions(code_asset_path=url),
     )
-    record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, spec=dict(spec.document), queued_at=1.0)
+    record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, job=spec, queued_at=1.0)
     order = plan_attempt(record, Attempt(number=1, token="t", started_at=2.0), SETTINGS).order()
     assert (order.code, order.code_sha256, order.setup) == (url, digest, "")
