@@ -15,6 +15,7 @@ from bastion.core.errors import ProvisionerUnavailable
 from bastion.core.instants import from_rfc3339
 from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
+from bastion.core.status.document import JobEntry
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 

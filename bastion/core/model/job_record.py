@@ -224,8 +224,10 @@ class JobRecord(_Part):
     name: str
     uid: str
     generation: int = Field(ge=1)
-    job: StoredSpec = Field(alias="spec")
-    started: StoredSpec | None = Field(default=None, alias="started_spec")
+    job: StoredSpec = Field(validation_alias="spec", serialization_alias="spec")
+    started: StoredSpec | None = Field(
+        default=None, validation_alias="started_spec", serialization_alias="started_spec"
+    )
     queued_at: Instant
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()

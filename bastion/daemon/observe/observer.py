@@ -177,9 +177,8 @@ class Observer:
     def _that_have_room(self, wanted: list[str]) -> list[str]:
         """Specs that fit into memory now; small ones first."""
         listed = self.folders.specs.listed
-        kept = sum(
-            value.job.packed.size for value in self.folders.states.values.values() if isinstance(value, JobRecord)
-        )
+        records = (value for value in self.folders.states.values.values() if isinstance(value, JobRecord))
+        kept = sum(record.job.packed.size for record in records)
         kept += sum(spec.packed.size for spec in self.folders.specs.values.values())
         if kept + sum(listed[name].size for name in wanted) <= limits.SPECS_KEPT_MAX_BYTES * 3 // 4:
             return wanted
