@@ -30,7 +30,7 @@ class CapacityModel(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where and as what a gang is created. A run's intent stores it, because settings may change later.
+    """The place of a gang. A run's intent stores it, because settings may change later.
 
     Attributes:
         zone: Empty: the provisioner's own.
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRef:
-    """What a provisioner needs to look up or delete a gang, also after a restart.
+    """The identity of a gang, also after a restart.
 
     Attributes:
         name: `b-<run>`; at most 63 characters, including a node's suffix.
@@ -66,7 +66,7 @@ class GangRef:
     num_slices: int = 1
 
     def node(self, slice_index: int) -> str:
-        """The node name of a slice: the gang's name, with `-<index>` if there are several slices."""
+        """Return the node name of a slice: the gang's name, with `-<index>` if there are several slices."""
         return self.name if self.num_slices == 1 else f"{self.name}-{slice_index}"
 
 
@@ -77,8 +77,8 @@ class GangRequest:
     Attributes:
         bastion: The bastion's name, a label; only gangs with it are listed or deleted.
         run: `<uid>-<attempt>`, a label.
-        token: The attempt's random run token; proves that a gang of this name is ours.
-        accelerator_type: Of each slice in the Cloud TPU API's spelling, `v4-32`; empty for the bastion's own host.
+        token: The run's random token; proves that a gang of this name is ours.
+        accelerator_type: Of each slice, `v4-32`; empty for the bastion's own host.
         place: Its zone is the ref's; its runtime version is not empty for slices.
         valid_until_seconds: How long the request may wait for capacity; None: no limit.
         agent_arguments: JSON for the agents of all hosts (`bastion.core.bucket.protocol.AgentArguments`).
@@ -99,7 +99,7 @@ class GangStatus:
     """One gang as the provisioner reports it.
 
     Attributes:
-        waiting: If it waits: the API's state name, for example `WAITING_FOR_RESOURCES`.
+        waiting: If it waits: the API's state name, such as `WAITING_FOR_RESOURCES`.
         failure: If it is `FAILED`: the cause (a `bastion.core.model.job_record.Cause` value) and the API's message.
         message: For people: health, or why it was lost.
         nodes: State of each existing node by name (`GangRef.node`); empty if the gang is one piece.

@@ -1,7 +1,7 @@
 """Job records: the document `jobs/states/<job>`, the daemon's only memory of a job.
 
-`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is one value
-of `metadata`, next to its `format` number; only this module knows where. Records are frozen. A change is a new record,
+`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is a value of
+`metadata`, next to its `format` number; only this module knows where. Records are frozen; a change is a new record,
 written by compare-and-swap before anything that depends on it.
 """
 
@@ -70,12 +70,12 @@ class _Part(BaseModel):
 
 
 class Ending(_Part):
-    """A decision to end an attempt, made once.
+    """The decision to end an attempt, made once.
 
     Attributes:
         evicted_for: The job that needs the capacity; stored so that a restart does not evict twice for it.
         exit_code, failed_worker: Of the first host that failed.
-        provisional: A failure whose class is not settled: some hosts have not sent their last report.
+        provisional: The class of a failure is not settled: some hosts have not sent their last report.
     """
 
     cause: Cause
@@ -89,7 +89,9 @@ class Ending(_Part):
 
 
 class Waiting(_Part):
-    """The wait of an accepted gang for capacity. `state`: the API's name; `since`: the start, across states."""
+    """An accepted gang's wait for capacity. `state` is the API's name; `since` is the start of the wait over all
+    states.
+    """
 
     state: str
     zone: str
@@ -97,7 +99,7 @@ class Waiting(_Part):
 
 
 class PastTry(_Part):
-    """A failed try that another one followed. `exit_code`, `failed_worker`: of the first host that failed."""
+    """A failed try that another one followed. `exit_code` and `failed_worker` are of the first host that failed."""
 
     number: int
     exit_code: int | None = None
@@ -107,7 +109,7 @@ class PastTry(_Part):
 
 
 class Restart(_Part):
-    """The change to the next try. `failed`: the failed try; it counts once all hosts wait for the next one."""
+    """The change to the next try. `failed` counts once all hosts wait for the next try."""
 
     failed: PastTry
     since: Instant
@@ -127,8 +129,8 @@ class Attempt(_Part):
         tries: Failed tries of this attempt before the present one.
         try_since: Start of the present try, if it is not the attempt's first.
         restart: Set after the present try failed, until all hosts are ready for the next one.
-        waiting: The gang's wait for capacity; None if it does not wait.
-        up_since: When the gang was first seen not to wait: the time to come up counts from here.
+        waiting: None if the gang does not wait for capacity.
+        up_since: When the gang was first seen not to wait; hosts must come up within a time from here.
         epoch: Of the daemon that started it or adopted it last; 0 in older records.
     """
 
@@ -152,9 +154,9 @@ class Attempt(_Part):
 
 
 class PastAttempt(_Part):
-    """An ended attempt, for the result and the history. `tries`: without the last, which ended with the attempt.
+    """An ended attempt, for the result and the history. `tries` lacks the last one, which ended with the attempt.
 
-    `zone` is empty on the bastion; older records have neither `zone` nor `checkpointed_at`.
+    `zone` is empty on the bastion. Older records have neither `zone` nor `checkpointed_at`.
     """
 
     number: int
@@ -171,7 +173,7 @@ class PastAttempt(_Part):
 
 
 class Outcome(_Part):
-    """How a job ended; `jobs/complete/` shows it as `result`."""
+    """The end of a job; `jobs/complete/` shows it as `result`."""
 
     outcome: str  # succeeded | failed | cancelled | refused
     exit_code: int
@@ -181,7 +183,7 @@ class Outcome(_Part):
 
 
 class HistoryLine(_Part):
-    """One transition that the history may lack; numbered, so that no line is lost or doubled."""
+    """One transition that the history may lack. Its number ensures that no line is lost or doubled."""
 
     number: int
     at: Instant
@@ -197,8 +199,8 @@ class JobRecord(_Part):
         uid: Identity of the job among others of the same name.
         generation: Of the spec object that `spec` was read from.
         spec: The accepted document; stored, so that overwriting the object has no effect here.
-        started_spec: The document of the last attempt, if an update has replaced it. The cleanup command comes from it:
-            only admitted specs run.
+        started_spec: The document of the last attempt, if an update has replaced it; the source of the cleanup command,
+            because only admitted specs run.
         queued_at: Server time of the first accepted object: the order of the queue.
         not_before: End of the pause after a lost attempt.
         infrastructure_failures: Attempts lost to infrastructure so far.
@@ -241,7 +243,7 @@ class JobRecord(_Part):
 
     @property
     def had_attempt(self) -> bool:
-        """Whether the scheduler ever admitted the job; `next_attempt` does not show it, because others can raise it."""
+        """Whether the scheduler ever admitted the job; others can raise `next_attempt`, so it does not show that."""
         return self.attempt is not None or bool(self.attempts)
 
     @property
@@ -254,7 +256,7 @@ class JobRecord(_Part):
         return Run(self.uid, attempt.number)
 
     def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
-        """Whether the scheduler ever admitted the job; others can raise `next_attempt`, so it does not show it."""
+        """Return the record with these changes, and with a history line if there is a `text`; checks the transition."""
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:
@@ -274,10 +276,9 @@ class JobRecord(_Part):
 
 
 def read(data: bytes, *, name: str) -> JobRecord | Status:
-    """Reads a state of the present or the former format; one without our record gives just its status.
+    """Read a state of the present or the former format. A state without our record gives only its status.
 
-    Raises:
-        InvalidDocument: It is neither.
+    Raises InvalidDocument if it is neither.
     """
     text = data.strip()
     if text.upper() in {status.value.encode() for status in Status}:
@@ -304,7 +305,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
 
 
 def _fields(document: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours."""
+    """Return the fields of a `JobRecord`, from a document of either format; None if it has no record of ours."""
     if "format" in document:
         if document["format"] != _FLAT_FORMAT:
             raise InvalidDocument(_unknown_format(name, document["format"]))
@@ -336,7 +337,7 @@ def _unreadable(name: str, problem: str) -> str:
 
 
 def _contradiction(record: JobRecord, spec: dict[str, Any]) -> str:
-    """The rule that the record breaks, so that it is not ours; empty if none. `spec`: the record's, parsed."""
+    """Return the rule that the record breaks, so that it is not ours; empty if none. `spec` is the record's, parsed."""
     status, attempt = record.status, record.attempt
     if not keys.is_uid(record.uid):
         return f"its uid is {record.uid[:40]!r}"

@@ -1,7 +1,7 @@
 """JobSpec version 1 (contract): read strictly, written so that the ancestor's clients understand it.
 
-`parse` is the only way in. A spec keeps its document unchanged, unknown fields included, because `jobs/complete/` holds
-that document plus `result`.
+A spec keeps its document unchanged, unknown fields included, because `jobs/complete/` holds that document plus
+`result`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EnvName = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00=]+$"
 
 
 def _check_output_dir(text: str) -> str:
-    """Accepts only folders below the working directory, because hosts may share a machine."""
+    """Accept only folders below the working directory, because hosts may share a machine."""
     parts = text.split("/")
     if not parts[0] or ".." in parts or not set(parts) - {"", "."} or not text.isprintable():
         raise ValueError("must be a folder below the command's working directory, such as 'out'")
@@ -98,10 +98,10 @@ class _Spec(_Model):
 class Runner:
     """How a job with a slice runs: `num_replicas` slices of one type, all or none.
 
-    Texts are read from the packed document on access: most jobs wait.
+    Texts are unpacked on access, because most jobs wait.
 
     Attributes:
-        expected_duration_seconds: The owner's estimate; used for other jobs' estimated starts, not for decisions.
+        expected_duration_seconds: The owner's estimate; only for other jobs' estimated starts.
         max_tries: Runs of the command before its failure counts as the job's.
         setup: Command line to run once on each node before the command; None: the default one, empty: none.
         output_dir: Folder below the working directory whose content is stored; empty: none.
@@ -141,14 +141,13 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A valid spec. Fields needed only at the start are read from the packed document on access.
+    """A valid spec. Fields needed only at the start are unpacked on access.
 
     Attributes:
         resources: Units that the quota charges, by type; with scaling specs the sum of minimum x per replica.
         version: `metadata.version`; one higher than the accepted one marks an update of the same job.
         creation_time: The client's text; for display only.
         runner: None: the command runs on the bastion itself.
-        has_cleanup: Whether it has a cleanup command.
         packed: Its JSON document, unknown fields included.
     """
 
@@ -245,7 +244,7 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
 
 
 def from_document(document: Any, *, name: str, packed: PackedDocument | None = None) -> JobSpec:
-    """Validates a parsed document.
+    """Validate a parsed document.
 
     Args:
         document: A JSON document, parsed or packed.
@@ -300,9 +299,10 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
 
 
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
-    """Reads `spec` as the overwrite of an accepted spec: an update without `runner` keeps the accepted one.
+    """Read `spec` as the overwrite of an accepted spec: an update without `runner`, as the ancestor's client writes it,
+    keeps the accepted one.
 
-    The ancestor's client drops the runner. Raises InvalidSpec if the resources of the update do not match it.
+    Raises InvalidSpec if the resources of the update do not match that runner.
     """
     runner = accepted.runner
     if spec.runner is not None or runner is None:
@@ -321,11 +321,9 @@ def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
 
 
 def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
-    """Reads the spec in the object `name` of bastion `bastion`.
+    """Read the spec in the object `name` of bastion `bastion`.
 
-    Raises:
-        InvalidSpec: It is too large, not JSON, or breaks a rule.
-        UnknownInstanceType: The runner's type does not exist.
+    Raises InvalidSpec if it is too large, not JSON, or breaks a rule; UnknownInstanceType.
     """
     keys.check_job_name(name, bastion=bastion)
     if len(data) > limits.SPEC_MAX_BYTES:
@@ -340,7 +338,7 @@ def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What a new job may ask for beyond its command; None: the spec leaves the field out.
+    """The options of a new job beyond its command; None: the spec leaves the field out.
 
     To add an option of slice jobs, add a field of one name here and in `_Runner`.
 
@@ -383,11 +381,7 @@ def new(
     now: float,
     options: JobOptions = _NO_OPTIONS,
 ) -> JobSpec:
-    """Make a new spec, with every field that the ancestor's clients expect to find.
-
-    Raises:
-        InvalidSpec, UnknownInstanceType: As `parse`.
-    """
+    """Make a new spec with every field that the ancestor's clients expect; raises like `parse`."""
     keys.check_job_name(name, bastion=bastion, new=True)
     document: dict[str, Any] = {
         "version": 1,

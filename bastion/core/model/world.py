@@ -1,7 +1,7 @@
 """The world: what the daemon observed in one tick, as plain data for the reconciler.
 
-It holds what reads returned, without inference. Absence is recorded only after a lookup of that name (`spec_gone`,
-`gang_gone`): a listing without an object proves nothing.
+It holds what reads returned. Absence is recorded only after a lookup of that name (`spec_gone`, `gang_gone`), because a
+listing without an object proves nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quota import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRequest:
-    """A user's `jobs/user_states/<job>`. `uid` is empty if the client named none."""
+    """A user's request, from `jobs/user_states/<job>`. `uid` is empty if the client named none."""
 
     generation: int
     written_at: float
@@ -41,9 +41,9 @@ class RunView:
         claim: None while the gate is undecided.
         reports: By host index; only those with the run's own token.
         reported_at: When the daemon first saw each report, by host index.
-        gang: This run's gang, from a listing or a lookup; None if neither has it.
+        gang: None if no listing or lookup has it.
         gang_gone: A lookup says that no part of the gang exists.
-        failure: Why its creation failed, at once or later: (cause, message).
+        failure: Why its creation failed: (cause, message).
         silent_seconds: Time since each host's last heartbeat, by host index, on our own clock.
     """
 
@@ -78,16 +78,14 @@ class JobView:
         spec: The valid spec in that object, if its generation is not the accepted one.
         spec_problem: Why that object is refused; empty if it is valid.
         spec_gone: A lookup says that the object does not exist.
-        record, record_generation: Our state; None and 0 if there is none.
-        frozen: Why our state cannot be read; the job is left alone until someone repairs it.
+        record, record_generation: The job's state; None and 0 if there is none.
+        frozen: Why the state cannot be read; the job is left alone until someone repairs it.
         invalid_generation: Generation of the spec that `jobs/invalid/` explains; 0 if none.
-        invalid_object_generation: Generation of that explanation; 0 if there is none.
+        invalid_object_generation: Generation of that explanation; 0 if none.
         history_done: Number of the last line that all histories have.
-        history_own: Number of the last line in the job's own history; may be higher while the quota file lacks its
-            project.
+        history_own: The same for the job's own history; higher while the quota file lacks the job's project.
         orphan_gangs: Gangs of this uid without a current run; without a readable state, all that may be its.
-        attempts_seen: For a spec without a state: highest attempt number among its gangs, claims and orders. The state
-            of a started job was deleted.
+        attempts_seen: If there is a spec but no state: the highest attempt number among its gangs, claims and orders.
         gangs_unknown: The provisioner did not answer for the zone of some attempt.
         unread: The newest state could not be downloaded; `record` is the last one read, if any.
         doubt: A start without a reply; it may land until the state is written again.
@@ -130,7 +128,6 @@ class Installation:
         host_identity: Name of this bastion VM, boot and process namespace.
         poll_seconds, beat_seconds: Intervals at which agents read orders and send heartbeats.
         interpreter: Python for commands on nodes that share our file system; empty if nodes bring their own.
-        budgets: The operator's, or the defaults.
     """
 
     root: str
@@ -165,15 +162,14 @@ class World:
     """One tick's observations.
 
     Attributes:
-        entropy: Fresh random bytes; the source of run tokens, so that a tick can be replayed.
+        entropy: Fresh random bytes, the source of run tokens, so that a tick can be replayed.
         policy: The quota file in force; None if there never was one.
         provisioning: Where slices may be created; None (never known): nowhere.
-        silent_zones: Its zones without an answer in this tick: no gang is created there.
+        silent_zones: Zones that did not answer in this tick; no gang is created there.
         epoch: Of this daemon; every attempt it finds gets it.
         no_room: Why no job may start or be evicted now; empty if allowed.
-        agent: Digest of the agent for new attempts on slices; empty: nodes fetch none; None: not uploaded yet, so such
+        agent: Digest of the agent for new attempts on slices. Empty: nodes fetch none. None: not uploaded yet; such
             attempts wait.
-        listed: The input of the sweep.
     """
 
     jobs: Mapping[str, JobView]
@@ -190,13 +186,9 @@ class World:
 
 
 def next_place(world: World, instance_type: InstanceType, tier: int | None, zone_turn: int) -> Place | None:
-    """Where the next gang of that type and tier is created: the next place in rotation whose zone answers.
+    """The next place in rotation whose zone answers, for a gang of that type and tier; None if there is none.
 
-    Args:
-        zone_turn: `JobRecord.zone_turn`.
-
-    Returns:
-        None if there is no place, or no zone answers.
+    `zone_turn` is `JobRecord.zone_turn`.
     """
     places = world.provisioning.places(instance_type, tier) if world.provisioning is not None else ()
     begin = zone_turn % len(places) if places else 0
