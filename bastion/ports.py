@@ -175,15 +175,10 @@ class Provisioner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedKey:
-    """A wrapped key.
+    """A wrapped key."""
 
-    Attributes:
-        version: Number of the wrapping key's version, as in `.../cryptoKeyVersions/7`.
-        data: Opaque; at most 1 KiB for a key of 32 bytes.
-    """
-
-    version: str
-    data: bytes = field(repr=False)
+    version: str  # number of the wrapping key's version, as in `.../cryptoKeyVersions/7`
+    data: bytes = field(repr=False)  # opaque; at most 1 KiB for a key of 32 bytes
 
 
 class Kms(Protocol):

@@ -16,16 +16,11 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskNotice:
-    """Measurements in bytes.
+    """Measurements in bytes."""
 
-    Attributes:
-        held: By the job's folders on this machine.
-        limit: Maximum per job; 0: the disk is full, and no other job uses more.
-        free, total: Of the disk.
-    """
-
-    held: int
-    limit: int
+    held: int  # by the job's folders on this machine
+    limit: int  # maximum per job; 0: the disk is full, and no other job uses more
+    # Both are of the whole disk.
     free: int
     total: int
 

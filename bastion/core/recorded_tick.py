@@ -36,16 +36,11 @@ _REMOVED = "removed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTick:
-    """A tick as it was recorded.
+    """A tick as it was recorded."""
 
-    Attributes:
-        version: Of the program that recorded it.
-        decided: `describe` of what that version decided.
-    """
-
-    version: str
+    version: str  # of the program that recorded it
     given: TickInput
-    decided: tuple[str, ...]
+    decided: tuple[str, ...]  # `describe` of what that version decided
 
 
 def to_bytes(given: TickInput, output: TickOutput, *, quota_file: bytes) -> bytes:

@@ -20,7 +20,7 @@ from bastion.core.model.job_spec import JobSpec
 
 
 def encode(value: Any) -> Any:
-    """Return the value as JSON types, without fields that have their default; raises TypeError if it has no JSON form."""
+    """Return the value as JSON types, without fields that have their default; raises TypeError if it has none."""
     match value:
         case None | bool() | int() | float() | str() if not isinstance(value, Enum):
             return value

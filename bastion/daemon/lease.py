@@ -23,32 +23,23 @@ _EPOCH_MAX = 2**60
 
 
 class LeaseDocument(BaseModel):
-    """The object `lease`.
-
-    Attributes:
-        owner: Random name of the daemon's process.
-        epoch: Rises by one with every new owner; bounded so that it can always rise.
-        host_identity, process: Where the owner runs, so that a neighbor can see its death.
-        renewal: A counter, so that each renewal has new content.
-        released: The owner gave it back; the epoch stays.
-        fenced_epoch: The last epoch that handed out capacity, after adopting every attempt; attempts of older epochs
-            are late.
-        exempt: Jobs whose attempts count although they could not be adopted before the fence was set.
-        steady: The owner's steady time at an earlier write, from which a successor goes on.
-    """
+    """The object `lease`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: int = 1
-    owner: str
-    epoch: int = Field(ge=0, le=_EPOCH_MAX)
+    owner: str  # random name of the daemon's process
+    epoch: int = Field(ge=0, le=_EPOCH_MAX)  # rises by one with every new owner; bounded so that it can always rise
+    # Where the owner runs, so that a neighbor can see its death.
     host_identity: str = ""
     process: str = ""
-    renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)
-    released: bool = False
+    renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)  # a counter, so that each renewal has new content
+    released: bool = False  # the owner gave it back; the epoch stays
+    # The last epoch that handed out capacity, after adopting every attempt; attempts of older epochs are late.
     fenced_epoch: int = Field(default=0, ge=0, le=_EPOCH_MAX)
+    # Jobs whose attempts count although they could not be adopted before the fence was set.
     exempt: tuple[str, ...] = Field(default=(), max_length=limits.FENCE_EXEMPT_MAX)
-    steady: SteadyPoint | None = None
+    steady: SteadyPoint | None = None  # the owner's steady time at an earlier write, from which a successor goes on
 
     def to_bytes(self) -> bytes:
         return documents.dumps(self.model_dump(mode="json"))

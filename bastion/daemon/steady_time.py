@@ -28,21 +28,14 @@ _TOLD_SECONDS = 60.0
 
 
 class SteadyPoint(BaseModel):
-    """One instant on three clocks, stored in the lease.
-
-    Attributes:
-        steady: Steady time.
-        server: Server time.
-        boot_id: Of the machine of the boot clock; empty if unknown.
-        boot_seconds: That boot clock.
-    """
+    """One instant on three clocks, stored in the lease."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     steady: Instant
     server: Instant
-    boot_id: str = Field(default="", max_length=128)
-    boot_seconds: float = Field(default=0.0, ge=0, le=1e12, allow_inf_nan=False)
+    boot_id: str = Field(default="", max_length=128)  # of the machine of the boot clock; empty if unknown
+    boot_seconds: float = Field(default=0.0, ge=0, le=1e12, allow_inf_nan=False)  # by that machine's boot clock
 
 
 class SteadyTime:

@@ -33,14 +33,10 @@ class Found(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """All wanted objects whose keys begin with `key`, which ends with the delimiter.
-
-    Attributes:
-        own: The object with exactly that key, if wanted.
-    """
+    """All wanted objects whose keys begin with `key`, which ends with the delimiter."""
 
     key: str
-    own: Found | None
+    own: Found | None  # the object with exactly that key, if wanted
 
 
 class _Files(NamedTuple):

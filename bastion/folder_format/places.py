@@ -24,19 +24,12 @@ _TRIES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The place of an object; owns `folder`, which is open until the `with` block ends.
+    """The place of an object; owns `folder`, which is open until the `with` block ends."""
 
-    Attributes:
-        folder: The open folder.
-        name: Of the file in it.
-        natural: Whether it is the key's own path.
-        status: Of the file when it was found.
-    """
-
-    folder: int
-    name: str
-    natural: bool
-    status: os.stat_result
+    folder: int  # open until the `with` block ends
+    name: str  # file name in `folder`
+    natural: bool  # whether it is the key's own path
+    status: os.stat_result  # of the file when it was found
 
     @property
     def generation(self) -> int:

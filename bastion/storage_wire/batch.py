@@ -25,15 +25,10 @@ _ANSWERS_MAX_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """A parsed batch.
+    """A parsed batch."""
 
-    Attributes:
-        body: As it came.
-        requests: Its calls in order, each with the client's id.
-    """
-
-    body: bytes
-    requests: tuple[tuple[str, Request], ...]
+    body: bytes  # as it came
+    requests: tuple[tuple[str, Request], ...]  # its calls in order, each with the client's id
 
 
 def taken_apart(batch: Request) -> Calls:

@@ -43,17 +43,11 @@ def boundary_of(content_type: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelatedFrame:
-    """What surrounds an object's bytes in a `multipart/related` body that is sent.
+    """What surrounds an object's bytes in a `multipart/related` body that is sent."""
 
-    Attributes:
-        content_type: For the request's header.
-        head: The resource and the second part's header, before the bytes.
-        tail: The closing boundary, after the bytes.
-    """
-
-    content_type: str
-    head: bytes
-    tail: bytes
+    content_type: str  # for the request's header
+    head: bytes  # the resource and the second part's header, before the bytes
+    tail: bytes  # the closing boundary, after the bytes
 
 
 def related_frame(document: Mapping[str, Any], content_type: str, *, boundary: str = "") -> RelatedFrame:

@@ -52,17 +52,11 @@ def _offset(digits: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRange:
-    """What a request of a resumable session says about its bytes.
+    """What a request of a resumable session says about its bytes."""
 
-    Attributes:
-        start: Offset of the first byte; None: no bytes, a status request or the end.
-        length: Number of bytes; None: unknown.
-        total: Size of the whole object; None: unknown.
-    """
-
-    start: int | None
-    length: int | None
-    total: int | None
+    start: int | None  # offset of the first byte; None: no bytes, a status request or the end
+    length: int | None  # number of bytes; None: unknown
+    total: int | None  # size of the whole object; None: unknown
 
 
 def chunk_range(header: str) -> ChunkRange:

@@ -73,31 +73,21 @@ class Began:
 
 @dataclass(slots=True)
 class ScriptedHosts:
-    """All hosts of all live slices.
-
-    Attributes:
-        scripts: By job; jobs without one run forever.
-        later_scripts: By job and try number.
-        storing: By job and host: seconds to store output after the command.
-        errors: By job and host: the host's next error, of `host_errors`.
-        savings: By job; jobs without one save no checkpoints.
-        began: Every start of a command, in order.
-        mute: Hosts, as (job, host), without heartbeats.
-        deaf: Hosts that hang completely.
-        stuck: Hosts that only send heartbeats.
-    """
+    """All hosts of all live slices."""
 
     store: ObjectStore
     clock: Clock
-    scripts: dict[str, Script] = field(default_factory=dict)
-    later_scripts: dict[tuple[str, int], Script] = field(default_factory=dict)
+    scripts: dict[str, Script] = field(default_factory=dict)  # by job; jobs without one run forever
+    later_scripts: dict[tuple[str, int], Script] = field(default_factory=dict)  # by job and try number
+    # By job and host: seconds to store output after the command.
     storing: dict[tuple[str, int], float] = field(default_factory=dict)
+    # By job and host: the host's next error, of `host_errors`.
     errors: dict[tuple[str, int], str] = field(default_factory=dict)
-    savings: dict[str, Saving] = field(default_factory=dict)
-    began: list[Began] = field(default_factory=list)
-    mute: set[tuple[str, int]] = field(default_factory=set)
-    deaf: set[tuple[str, int]] = field(default_factory=set)
-    stuck: set[tuple[str, int]] = field(default_factory=set)
+    savings: dict[str, Saving] = field(default_factory=dict)  # by job; jobs without one save no checkpoints
+    began: list[Began] = field(default_factory=list)  # every start of a command, in order
+    mute: set[tuple[str, int]] = field(default_factory=set)  # hosts, as (job, host), without heartbeats
+    deaf: set[tuple[str, int]] = field(default_factory=set)  # hosts that hang completely
+    stuck: set[tuple[str, int]] = field(default_factory=set)  # hosts that only send heartbeats
     _hosts: dict[tuple[str, int], list[_Host]] = field(default_factory=dict)
     _boots: int = 0
     _booted_at: float = field(init=False)

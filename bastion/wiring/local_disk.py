@@ -45,16 +45,10 @@ _ALARM_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HostFiles:
-    """The folders of one host.
+    """The folders of one host."""
 
-    Attributes:
-        node: Everything of the host.
-        state: Where its agent looks for a notice.
-        job: The job's name.
-    """
-
-    node: Path
-    state: Path
+    node: Path  # everything of the host
+    state: Path  # where its agent looks for a notice
     run: str
     job: str
 

@@ -29,15 +29,11 @@ _Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        advice: What to do; empty if it is good.
-    """
+    """The result of one check."""
 
     what: str
     good: bool
-    advice: str = ""
+    advice: str = ""  # what to do; empty if it is good
 
 
 class _NoProxyError(Exception):

@@ -25,15 +25,10 @@ _APPEND_PARTS = "append-parts/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """A bastion's place: `<bucket>/<bastion name>`.
+    """A bastion's place: `<bucket>/<bastion name>`."""
 
-    Attributes:
-        bucket: A directory's absolute path, or `gs://BUCKET[/folder]`.
-        bastion: The name; ends in `-bastion`.
-    """
-
-    bucket: str
-    bastion: str
+    bucket: str  # a directory's absolute path, or `gs://BUCKET[/folder]`
+    bastion: str  # the name; ends in `-bastion`
 
     @property
     def url(self) -> str:

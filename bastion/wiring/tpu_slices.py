@@ -22,13 +22,10 @@ from bastion.ports import Provisioner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudApi:
-    """Where slices come from.
-
-    Attributes:
-        endpoint, token: Of an emulator; empty for the real service.
-    """
+    """Where slices come from."""
 
     project: str
+    # Of an emulator; empty for the real service.
     endpoint: str
     token: str
 

@@ -53,15 +53,10 @@ _SNIFFED_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """A write's mark in its object's metadata, by which its writer recognizes it.
+    """A write's mark in its object's metadata, by which its writer recognizes it."""
 
-    Attributes:
-        write_id: The same in all tries of one write; unique otherwise.
-        follows: The generation that it replaces; 0 if it creates the object.
-    """
-
-    write_id: str
-    follows: int
+    write_id: str  # the same in all tries of one write; unique otherwise
+    follows: int  # the generation that it replaces; 0 if it creates the object
 
     def metadata(self) -> dict[str, str]:
         return {WRITE_ID: self.write_id, FOLLOWS: str(self.follows)}

@@ -54,18 +54,13 @@ def node_message(settings: CloudTpuSettings, request: GangRequest) -> tpu_v2.Nod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node. Its run, token and gang are empty, or itself, unless it is ours.
-
-    Attributes:
-        gang: The gang's name: the node's own, or the part before its slice index.
-        num_slices: Number of nodes in the gang.
-    """
+    """One node. Its run, token and gang are empty, or itself, unless it is ours."""
 
     name: str
     run: str
     token: str
-    gang: str
-    num_slices: int
+    gang: str  # the gang's name: the node's own, or the part before its slice index
+    num_slices: int  # of the gang
     state: GangState
     message: str
     labels: Mapping[str, str]

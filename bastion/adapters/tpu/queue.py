@@ -31,21 +31,15 @@ _Spec = tpu_v2.QueuedResource.Tpu.NodeSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedStatus:
-    """One queued resource. Run and token are empty unless it is ours.
-
-    Attributes:
-        state: Regardless of its nodes: READY means ACTIVE.
-        word: The API's name of its state.
-        error: If FAILED: a google.rpc.Code and message.
-    """
+    """One queued resource. Run and token are empty unless it is ours."""
 
     name: str
     run: str
     token: str
     num_slices: int
-    state: GangState
-    word: str
-    error: tuple[int, str] = (0, "")
+    state: GangState  # regardless of its nodes: READY means ACTIVE
+    word: str  # the API's name of its state
+    error: tuple[int, str] = (0, "")  # if FAILED: a google.rpc.Code and message
     message: str
     labels: Mapping[str, str]
 

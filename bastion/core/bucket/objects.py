@@ -16,19 +16,12 @@ _RESERVED_PREFIX = ".well-known/acme-challenge/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMeta:
-    """One object's metadata.
+    """One object's metadata."""
 
-    Attributes:
-        key: Relative to the store's root.
-        size: Bytes.
-        generation: Positive and new for every change of the content.
-        updated: Seconds since the epoch by the store's clock; from `ObjectStore.get` possibly rounded down to the
-            second.
-    """
-
-    key: str
-    size: int
-    generation: int
+    key: str  # relative to the store's root
+    size: int  # bytes
+    generation: int  # positive and new for every change of the content
+    # Seconds since the epoch by the store's clock; from `ObjectStore.get` possibly rounded down to the second.
     updated: float
 
 

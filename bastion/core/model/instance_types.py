@@ -33,30 +33,19 @@ _ALIASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        accelerator_type: In the Cloud TPU API's spelling, `v4-32`.
-        resource_type: The quota file's name, `v4`.
-        amount: Units of quota of one slice, 32.
-        hosts: VMs of one slice.
-        devices_per_host: JAX devices per VM.
-        runtime_version: Software image that Cloud TPU boots.
-        zones: Where it was offered when the table was made; empty if unknown.
-        served: Whether the Cloud TPU API offers it.
-    """
-
-    accelerator_type: str
-    resource_type: str
-    amount: int
+    accelerator_type: str  # in the Cloud TPU API's spelling, `v4-32`
+    resource_type: str  # the quota file's name, `v4`
+    amount: int  # units of quota of one slice, 32
     chips: int
     chips_per_host: int
-    hosts: int
-    devices_per_host: int
+    hosts: int  # VMs of one slice
+    devices_per_host: int  # JAX devices per VM
     topology: str
-    runtime_version: str
-    zones: tuple[str, ...]
-    served: bool
+    runtime_version: str  # software image that Cloud TPU boots
+    zones: tuple[str, ...]  # where it was offered when the table was made; empty if unknown
+    served: bool  # whether the Cloud TPU API offers it
 
     @property
     def name(self) -> str:

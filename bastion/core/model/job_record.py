@@ -70,22 +70,18 @@ class _Part(BaseModel):
 
 
 class Ending(_Part):
-    """The decision to end an attempt, made once.
-
-    Attributes:
-        evicted_for: The job that needs the capacity; stored so that a restart does not evict twice for it.
-        exit_code, failed_worker: Of the first host that failed.
-        provisional: The class of a failure is not settled: some hosts have not sent their last report.
-    """
+    """The decision to end an attempt, made once."""
 
     cause: Cause
     message: str
     at: Instant
     grace_seconds: float
+    # The job that needs the capacity; stored so that a restart does not evict twice for it.
     evicted_for: str | None = None
+    # Both are of the first host that failed.
     exit_code: int | None = None
     failed_worker: int | None = None
-    provisional: bool = False
+    provisional: bool = False  # the class of a failure is not settled: some hosts have not sent their last report
 
 
 class Waiting(_Part):
@@ -116,41 +112,27 @@ class Restart(_Part):
 
 
 class Attempt(_Part):
-    """One attempt, from the intent until its last node is confirmed gone; its units are charged all that time.
+    """One attempt, from the intent until its last node is confirmed gone; its units are charged all that time."""
 
-    Attributes:
-        number: From 1, never reused; 0 is the run of the cleanup command.
-        token: Random; proves that nodes and claims belong to this attempt.
-        charged: Units by resource type.
-        host_identity: For a job without a slice: its bastion VM, boot and process namespace.
-        place: Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
-        agent: Digest of its hosts' agent; empty: they fetch none from the bucket.
-        try_number: The present try, counted over all attempts of the job.
-        tries: Failed tries of this attempt before the present one.
-        try_since: Start of the present try, if it is not the attempt's first.
-        restart: Set after the present try failed, until all hosts are ready for the next one.
-        waiting: None if the gang does not wait for capacity.
-        up_since: When the gang was first seen not to wait; hosts must come up within a time from here.
-        epoch: Of the daemon that started it or adopted it last; 0 in older records.
-    """
-
-    number: int = Field(ge=0)
-    token: str
+    number: int = Field(ge=0)  # from 1, never reused; 0 is the run of the cleanup command
+    token: str  # random; proves that nodes and claims belong to this attempt
     started_at: Instant
     tier: int | None = None
-    charged: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    host_identity: str = ""
+    charged: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)  # units by resource type
+    host_identity: str = ""  # for a job without a slice: its bastion VM, boot and process namespace
     running_since: Instant | None = None
     ending: Ending | None = None
+    # Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
     place: Place | None = None
-    agent: str = ""
-    try_number: int = Field(default=1, ge=1)
-    tries: tuple[PastTry, ...] = ()
-    try_since: Instant | None = None
-    restart: Restart | None = None
-    waiting: Waiting | None = None
+    agent: str = ""  # digest of its hosts' agent; empty: they fetch none from the bucket
+    try_number: int = Field(default=1, ge=1)  # the present try, counted over all attempts of the job
+    tries: tuple[PastTry, ...] = ()  # failed tries of this attempt before the present one
+    try_since: Instant | None = None  # start of the present try, if it is not the attempt's first
+    restart: Restart | None = None  # set after the present try failed, until all hosts are ready for the next one
+    waiting: Waiting | None = None  # None if the gang does not wait for capacity
+    # When the gang was first seen not to wait; hosts must come up within a time from here.
     up_since: Instant | None = None
-    epoch: int = Field(default=0, ge=0)
+    epoch: int = Field(default=0, ge=0)  # of the daemon that started it or adopted it last; 0 in older records
 
 
 class PastAttempt(_Part):
@@ -192,47 +174,32 @@ class HistoryLine(_Part):
 
 
 class JobRecord(_Part):
-    """The whole state of one job.
-
-    Attributes:
-        metadata: Contract: what the ancestor's tools show (`tier`), without our own keys.
-        uid: Identity of the job among others of the same name.
-        generation: Of the spec object that `spec` was read from.
-        spec: The accepted document; stored, so that overwriting the object has no effect here.
-        started_spec: The document of the last attempt, if an update has replaced it; the source of the cleanup command,
-            because only admitted specs run.
-        queued_at: Server time of the first accepted object: the order of the queue.
-        not_before: End of the pause after a lost attempt.
-        infrastructure_failures: Attempts lost to infrastructure so far.
-        failed_tries: Tries that failed by the user's doing and were followed by another.
-        capacity_failures: Consecutive attempts that ended for lack of capacity.
-        zone_turn: Number of the next place for its type, modulo the number of places.
-        waited_seconds: Total time without capacity: past waits and the pauses between them.
-        cleanup: The run of the cleanup command, while it is under way.
-        cleanup_done: Whether the cleanup command has had its run.
-    """
+    """The whole state of one job."""
 
     status: Status = Status.PENDING
+    # Contract: what the ancestor's tools show (`tier`), without our own keys.
     metadata: dict[str, Any] = Field(default_factory=dict)
     name: str
-    uid: str
-    generation: int = Field(ge=1)
-    spec: PackedSpec
+    uid: str  # identity of the job among others of the same name
+    generation: int = Field(ge=1)  # of the spec object that `spec` was read from
+    spec: PackedSpec  # the accepted document; stored, so that overwriting the object has no effect here
+    # The document of the last attempt, if an update has replaced it; the source of the cleanup command, because only
+    # admitted specs run.
     started_spec: PackedSpec | None = None
-    queued_at: Instant
+    queued_at: Instant  # server time of the first accepted object: the order of the queue
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()
     next_attempt: int = Field(default=1, ge=1)
-    not_before: Instant | None = None
+    not_before: Instant | None = None  # end of the pause after a lost attempt
     stockout: bool = False
-    infrastructure_failures: int = 0
-    failed_tries: int = 0
-    capacity_failures: int = 0
-    zone_turn: int = 0
-    waited_seconds: float = 0.0
+    infrastructure_failures: int = 0  # attempts lost to infrastructure so far
+    failed_tries: int = 0  # tries that failed by the user's doing and were followed by another
+    capacity_failures: int = 0  # consecutive attempts that ended for lack of capacity
+    zone_turn: int = 0  # number of the next place for its type, modulo the number of places
+    waited_seconds: float = 0.0  # total time without capacity: past waits and the pauses between them
     outcome: Outcome | None = None
-    cleanup: Attempt | None = None
-    cleanup_done: bool = False
+    cleanup: Attempt | None = None  # the run of the cleanup command, while it is under way
+    cleanup_done: bool = False  # whether the cleanup command has had its run
     history_next: int = Field(default=1, ge=1)
     history: tuple[HistoryLine, ...] = ()
 

@@ -101,21 +101,18 @@ class Runner:
     Texts are unpacked on access, because most jobs wait.
 
     Attributes:
-        expected_duration_seconds: The owner's estimate; only for other jobs' estimated starts.
-        max_tries: Runs of the command before its failure counts as the job's.
         setup: Command line to run once on each node before the command; None: the default one, empty: none.
         output_dir: Folder below the working directory whose content is stored; empty: none.
-        output_sync: The stored content that a host begins with: "each" its own, "worker0" that of host 0.
-        max_wait_seconds: Total time that the job may wait for capacity; None: no limit.
         proxy: What the encrypting storage proxy encrypts (`encryption.key_mapping`); empty: no proxy.
     """
 
     instance_type: instance_types.InstanceType
     num_replicas: int
-    expected_duration_seconds: int | None = None
-    max_tries: int = 1
+    expected_duration_seconds: int | None = None  # the owner's estimate; only for other jobs' estimated starts
+    max_tries: int = 1  # runs of the command before its failure counts as the job's
+    # The stored content that a host begins with: "each" its own, "worker0" that of host 0.
     output_sync: Literal["each", "worker0"] = "each"
-    max_wait_seconds: int | None = None
+    max_wait_seconds: int | None = None  # total time that the job may wait for capacity; None: no limit
     packed: PackedDocument = field(repr=False)
 
     @property
@@ -144,22 +141,19 @@ class JobSpec:
     """A valid spec. Fields needed only at the start are unpacked on access.
 
     Attributes:
-        resources: Units that the quota charges, by type; with scaling specs the sum of minimum x per replica.
-        version: `metadata.version`; one higher than the accepted one marks an update of the same job.
         creation_time: The client's text; for display only.
-        runner: None: the command runs on the bastion itself.
-        packed: Its JSON document, unknown fields included.
     """
 
     name: str
     user_id: str
     project_id: str
+    # Units that the quota charges, by type; with scaling specs the sum of minimum x per replica.
     resources: Mapping[str, int]
     priority: int
-    version: int | None
-    runner: Runner | None
+    version: int | None  # `metadata.version`; one higher than the accepted one marks an update of the same job
+    runner: Runner | None  # None: the command runs on the bastion itself
     has_cleanup: bool
-    packed: PackedDocument = field(repr=False)
+    packed: PackedDocument = field(repr=False)  # its JSON document, unknown fields included
 
     @property
     def document(self) -> dict[str, Any]:
@@ -341,18 +335,14 @@ class JobOptions:
     """The options of a new job beyond its command; None: the spec leaves the field out.
 
     To add an option of slice jobs, add a field of one name here and in `_Runner`.
-
-    Attributes:
-        instance_type: Empty: the command runs on the bastion itself, and every option of `Runner` is ignored.
-        code_asset_path: URL of the user's code, a tar file.
     """
 
-    instance_type: str = ""
+    instance_type: str = ""  # empty: the command runs on the bastion itself, and every option of `Runner` is ignored
     num_replicas: int = 1
     priority: int = limits.PRIORITY_DEFAULT
     env_vars: Mapping[str, str] | None = None
     cleanup_command: str | None = None
-    code_asset_path: str | None = None
+    code_asset_path: str | None = None  # URL of the user's code, a tar file
     expected_duration_seconds: int | None = None
     max_tries: int | None = None
     setup: str | None = None

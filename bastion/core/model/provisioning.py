@@ -43,26 +43,17 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioning:
-    """The settings in force.
+    """The settings in force."""
 
-    Attributes:
-        project: The cloud project of the slices.
-        endpoint: `host:port` of an emulator of the Cloud TPU API; empty: the real one.
-        token_file: File on the daemon's machine with the emulator's token.
-        resource_types: Node settings by resource type; a missing type is not provisioned.
-        tiers: By number; the last one also covers higher numbers. Never empty.
-        warnings: Probable mistakes, for people.
-        record_ticks: Number of ticks that the daemon keeps as files; 0: none.
-    """
-
-    project: str = ""
-    endpoint: str = ""
-    token_file: str = ""
+    project: str = ""  # the cloud project of the slices
+    endpoint: str = ""  # `host:port` of an emulator of the Cloud TPU API; empty: the real one
+    token_file: str = ""  # file on the daemon's machine with the emulator's token
+    # Node settings by resource type; a missing type is not provisioned.
     resource_types: Mapping[str, ResourceTypeSettings]
-    tiers: tuple[Tier, ...] = (Tier(),)
+    tiers: tuple[Tier, ...] = (Tier(),)  # By number; the last one also covers higher numbers. Never empty.
     budgets: Budgets = field(default_factory=Budgets)
-    warnings: tuple[str, ...] = ()
-    record_ticks: int = 0
+    warnings: tuple[str, ...] = ()  # probable mistakes, for people
+    record_ticks: int = 0  # number of ticks that the daemon keeps as files; 0: none
 
     def places(self, instance_type: InstanceType, tier: int | None) -> tuple[Place, ...]:
         """Return the places for a gang, best first; none if its type is not provisioned.

@@ -26,19 +26,17 @@ class RunPlan:
     """What follows from a record, an attempt and the settings: names, hosts, order, gang.
 
     Attributes:
-        run: `<uid>-<attempt>`.
         hosts: Over all slices.
         on_bastion: Whether it runs on the bastion's own host.
         foreign_host: Whether it runs on another bastion VM or boot, whose processes are invisible here.
-        valid_until_seconds: How long its request may wait for capacity; None: no limit.
     """
 
-    run: str
+    run: str  # `<uid>-<attempt>`
     attempt: Attempt
     spec: JobSpec
     settings: Installation
     cleanup: bool
-    valid_until_seconds: float | None = None
+    valid_until_seconds: float | None = None  # how long its request may wait for capacity
 
     @property
     def on_bastion(self) -> bool:

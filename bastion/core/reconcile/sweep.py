@@ -28,15 +28,10 @@ def urgency(status: GangStatus) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What to delete.
+    """What to delete."""
 
-    Attributes:
-        effects: By a name of their own, beside those of the jobs.
-        ownerless_since: By thing, the number of the tick since which it has had no owner.
-    """
-
-    effects: Mapping[str, list[Effect]]
-    ownerless_since: Mapping[str, int]
+    effects: Mapping[str, list[Effect]]  # by a name of their own, beside those of the jobs
+    ownerless_since: Mapping[str, int]  # by thing, the number of the tick since which it has had no owner
 
 
 def sweep(world: World, *, since: Mapping[str, int], tick: int, now: float, server_time: float) -> Sweep:

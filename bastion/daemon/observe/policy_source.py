@@ -27,19 +27,13 @@ _COPY = re.compile(re.escape(_COPY_OF) + rb"([0-9]{1,20})\n")
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """The quota file in force.
+    """The quota file in force."""
 
-    Attributes:
-        policy: Of the last good file; None if there never was one: nothing is admitted and nothing is stopped.
-        generation: Of the object that `policy` was read from.
-        problem: Why the present object is not in force; empty if it is.
-        data: The file that `policy` was read from.
-    """
-
+    # Of the last good file; None if there never was one: nothing is admitted and nothing is stopped.
     policy: Policy | None = None
-    generation: int = 0
-    problem: str = ""
-    data: bytes = field(default=b"", repr=False)
+    generation: int = 0  # of the object that `policy` was read from
+    problem: str = ""  # why the present object is not in force; empty if it is
+    data: bytes = field(default=b"", repr=False)  # the file that `policy` was read from
 
 
 class PolicySource:

@@ -19,16 +19,11 @@ _WHAT = f"the settings {keys.DAEMON_SETTINGS}"
 
 @dataclass(frozen=True, slots=True)
 class SettingsStatus:
-    """The settings in force.
+    """The settings in force."""
 
-    Attributes:
-        provisioning: Of the last good file, or the default without one; None: no slice is created, and running jobs go
-            on.
-        problem: Why the present object is not in force or is missing; otherwise empty.
-    """
-
+    # Of the last good file, or the default without one; None: no slice is created, and running jobs go on.
     provisioning: Provisioning | None = None
-    problem: str = ""
+    problem: str = ""  # why the present object is not in force or is missing; otherwise empty
 
 
 class SettingsSource:
