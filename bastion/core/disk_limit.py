@@ -29,7 +29,7 @@ class DiskNotice:
 
     @classmethod
     def parse(cls, text: str) -> DiskNotice:
-        """Reads the output of `to_text`; raises InvalidDocument if it is not a notice."""
+        """Read the output of `to_text`; raises InvalidDocument if it is not a notice."""
         fields = text.split(":")
         if len(fields) != 4 or not all(field.isascii() and field.isdigit() and len(field) <= 15 for field in fields):
             raise InvalidDocument("not a disk notice")
@@ -46,7 +46,7 @@ class DiskNotice:
 
 
 def shown(size: int) -> str:
-    """A number of bytes for people: `3.2 MiB`."""
+    """Return a number of bytes as `3.2 MiB`."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < _KIB:

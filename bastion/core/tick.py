@@ -1,4 +1,4 @@
-"""The decision of one tick: from everything that was observed to everything that is to be done. Pure."""
+"""The decision of one tick: from everything observed to everything to do. Pure."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ class TickOutput:
 
 
 def decide(given: TickInput, scheduler: Scheduler | None = None) -> TickOutput:
-    """Decides one tick. The same input gives the same output.
+    """Decide one tick. The same input gives the same output.
 
-    Args:
-        scheduler: One that remembers the last pass, to be quicker; it decides the same.
+    A `scheduler` that remembers the last pass is faster and decides the same.
     """
     plan = (scheduler or Scheduler()).schedule(given.snapshot, given.now)
     effects = reconcile(given.world, plan, given.now)

@@ -1,4 +1,4 @@
-"""The daemon: one tick after another. Everything it knows lies in the bucket; kill it at any instant."""
+"""The daemon: one tick after another. Everything it knows is in the bucket; it may be killed at any instant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Daemon(Tick):
     """Ticks until it is told to stop."""
 
     def run(self, should_stop: Callable[[], bool]) -> None:
-        """Ticks until `should_stop`, or until there was no job for `idle_exit_seconds`."""
+        """Tick until `should_stop`, or until there was no job for `idle_exit_seconds`."""
         busy_at = self._clock.monotonic()
         while not should_stop():
             report = self._guarded_tick()
@@ -36,7 +36,7 @@ class Daemon(Tick):
         self.close()
 
     def _guarded_tick(self) -> TickReport:
-        """One tick. An unforeseen error is logged and counted, and the next tick begins anew from the bucket."""
+        """Run one tick. An unforeseen error is logged and counted, and the next tick begins anew from the bucket."""
         try:
             return self.tick()
         except Exception as error:  # noqa: BLE001 - the last guard: nothing that others write may end the daemon
@@ -54,7 +54,7 @@ class Daemon(Tick):
             self._clock.sleep(min(left, _DOZE_SECONDS))
 
     def close(self) -> None:
-        """Gives the lease back, if the bucket answers, and ends the threads."""
+        """Give the lease back, if the bucket answers, and end the threads."""
         giving_back = threading.Thread(target=self._give_back, name="give-back", daemon=True)
         giving_back.start()
         giving_back.join(_GIVE_BACK_SECONDS)

@@ -97,13 +97,9 @@ class Lease:
         return self._mine is not None and self._clock.monotonic() < self._renewed_at + self._ttl * 2 / 3
 
     def hold(self) -> bool:
-        """Renews the lease if it is due, or takes it over if its owner is gone.
+        """Renew the lease if it is due, or take it over if its owner is gone; return whether this daemon may act now.
 
-        Returns:
-            Whether this daemon may act now.
-
-        Raises:
-            StoreError: No answer; `may_act` says whether the old hold suffices.
+        Raises StoreError without an answer; `may_act` says whether the old hold suffices.
         """
         now = self._clock.monotonic()
         if self._mine is not None:
@@ -119,16 +115,9 @@ class Lease:
         return self._mine.exempt if self._mine else ()
 
     def fence(self, exempt: Collection[str]) -> bool:
-        """Records in the lease that this epoch hands out capacity from now on.
+        """Record in the lease that this epoch hands out capacity from now on; return False if another daemon took it.
 
-        Args:
-            exempt: Jobs whose attempts count although they could not be adopted.
-
-        Returns:
-            False if another daemon took the lease.
-
-        Raises:
-            StoreError: No answer.
+        `exempt`: jobs whose attempts count although they could not be adopted. Raises StoreError.
         """
         if self._mine is None or self._mine.fenced_epoch == self._mine.epoch:
             return self._mine is not None
@@ -201,7 +190,7 @@ class Lease:
         return True
 
     def _read(self) -> tuple[LeaseDocument, int]:
-        """The present lease and its generation; an unreadable lease counts as one that its owner will not renew."""
+        """Return the present lease and its generation. An unreadable lease counts as one that nobody will renew."""
         unreadable = LeaseDocument(owner="unreadable", epoch=0)
         meta = self._store.head(keys.LEASE)
         if meta is not None and meta.size > limits.LEASE_MAX_BYTES:
@@ -218,7 +207,7 @@ class Lease:
         return document.host_identity == self._host_identity and process is not None and not process.alive
 
     def _write(self, document: LeaseDocument, generation: int, now: float) -> float | None:
-        """Returns the server time of the write; None: another daemon wrote first."""
+        """Return the server time of the write; None: another daemon wrote first."""
         self.writes += 1
         # The hold counts from the request, not from the reply.
         try:

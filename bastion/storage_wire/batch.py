@@ -46,7 +46,7 @@ def taken_apart(batch: Request) -> Calls:
 
 
 def answer(batch: Request, single: Callable[[Request], Response]) -> Response:
-    """Answer a batch; `single` answers one call. Raises Refusal if the batch cannot be read; then no call was done."""
+    """Answer a batch; `single` answers one call. Raises Refusal if the batch cannot be read; then no call was made."""
     return answered(taken_apart(batch), single)
 
 
@@ -78,7 +78,7 @@ def _parts(body: bytes, boundary: bytes) -> list[bytes]:
 
 
 def _read(part: bytes, batch: Request) -> tuple[str, Request]:
-    """The id of a call, and the call."""
+    """Return the id of a call, and the call."""
     outer, rest = _headers(part)
     line, _, rest = rest.partition(b"\n")
     parts = line.split()

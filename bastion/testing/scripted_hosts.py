@@ -24,7 +24,7 @@ Script: TypeAlias = Callable[[int, float], int | None]
 
 
 def runs_for(seconds: float, code: int = 0) -> Script:
-    """A command that takes that long on every host and exits with `code`."""
+    """Return a command that takes that long on every host and exits with `code`."""
     return lambda _host, elapsed: code if elapsed >= seconds else None
 
 
@@ -33,7 +33,7 @@ Saving: TypeAlias = Callable[[int, float], float | None]
 
 
 def saves_every(seconds: float) -> Saving:
-    """A command that saves a checkpoint on each host at that interval."""
+    """Return a command that saves a checkpoint on each host at that interval."""
     return lambda _host, elapsed: elapsed // seconds * seconds or None
 
 
@@ -96,7 +96,7 @@ class ScriptedHosts:
         self._booted_at = self.clock.now() - self.clock.monotonic()
 
     def _now(self) -> float:
-        """Time by the hosts' own clocks."""
+        """Return the time by the hosts' own clocks."""
         return self._booted_at + self.clock.monotonic()
 
     def live(self, job: str) -> list[str]:
@@ -110,7 +110,7 @@ class ScriptedHosts:
         )
 
     def live_tries(self, job: str) -> set[tuple[str, int]]:
-        """The same with the try number; two of one run are simultaneous tries."""
+        """Return `live` with the try number; two of one run are simultaneous tries."""
         return {
             (host.arguments.run, host.try_number)
             for hosts in self._hosts.values()
@@ -119,7 +119,7 @@ class ScriptedHosts:
         }
 
     def step(self, slices: Iterable[tuple[GangRequest, int]]) -> None:
-        """Lets every host of these slices act once; all others are dead. `slices`: as (gang request, slice index)."""
+        """Let every host of these slices, given as (gang request, slice index), act once; all others are dead."""
         live = {(request.ref.name, index): request for request, index in slices}
         for gone in [key for key in self._hosts if key not in live]:
             del self._hosts[gone]

@@ -1,9 +1,9 @@
-"""Classify failures of requests to Cloud Storage, and explain them.
+"""Classify and explain failures of requests to Cloud Storage.
 
 Every exception of the library, its HTTP transport and the credentials passes through `explain`:
 
 * `ConditionNotMet`, `NoSuchObject`, `PastTheEnd`: plain answers, which the store interprets.
-* `Transient`: another try may succeed. `doubtful` tells whether this one may have taken effect.
+* `Transient`: another try may succeed.
 * Errors of `bastion.core.errors`: no try can succeed until the user does what the message says.
 """
 
@@ -36,11 +36,7 @@ LOG_IN = (
 
 
 class Transient(Exception):
-    """One try failed; another one may succeed.
-
-    Attributes:
-        doubtful: Whether the request may have taken effect without an answer.
-    """
+    """One try failed; another one may succeed. `doubtful`: the request may have taken effect without an answer."""
 
     def __init__(self, reason: str, *, doubtful: bool) -> None:
         super().__init__(reason)
@@ -71,11 +67,9 @@ FAILURES = (GoogleAPICallError, GoogleAuthError, errors.RequestException, urllib
 
 
 def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
-    """Return the exception to raise instead of a failure.
+    """Return the exception to raise instead of a failure, one of `FAILURES`.
 
-    Args:
-        failure: One of `FAILURES`.
-        doing: The operation, to continue "...ing gs://bucket/key".
+    `doing` names the operation: it continues with "...ing gs://bucket/key".
     """
     match failure:
         case GoogleAPICallError():
@@ -166,7 +160,7 @@ def _denied(said: str, bucket: str, doing: str) -> str:
 
 
 def _reason_and_text(failure: GoogleAPICallError) -> tuple[str, str]:
-    """The service's reason (may be empty) and message; downloads answer in plain text."""
+    """Return the service's reason (may be empty) and message; downloads answer in plain text."""
     response = failure.response
     if response is None:
         return "", str(failure.message)
@@ -179,7 +173,7 @@ def _reason_and_text(failure: GoogleAPICallError) -> tuple[str, str]:
 
 
 def _cause(failure: BaseException) -> BaseException:
-    """The innermost cause, below the HTTP libraries' wrappers."""
+    """Return the innermost cause, below the HTTP libraries' wrappers."""
     inner = failure.args[0] if failure.args else None
     if isinstance(inner, urllib3.exceptions.MaxRetryError):
         inner = inner.reason

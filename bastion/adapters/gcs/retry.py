@@ -88,7 +88,7 @@ class Retries:
         self._budget = RetryBudget(patience)
 
     def limit(self, *, sent_bytes: int = 0, asks_after: bool = False, most_seconds: float = float("inf")) -> TimeLimit:
-        """The time limit of an operation that begins now.
+        """Return the time limit of an operation that begins now.
 
         Args:
             sent_bytes: What it sends.
@@ -109,8 +109,7 @@ class Retries:
     def call(self, attempt: Callable[[], T], *, until: float) -> T:
         """Return what `attempt` returns, retried while it raises `Transient`; no try begins after `until` (monotonic).
 
-        Raises:
-            Transient: From the last try; the message has the number of tries.
+        Raises the last try's `Transient`, with the number of tries.
         """
         self._budget.earn()
         course = _Course(self._clock, self._rng, self._patience, self._budget, until)

@@ -1,8 +1,5 @@
 """A bucket of Google Cloud Storage behind the `ObjectStore` port.
 
-The parts: `client` (credentials, connections), `api` (one request each), `errors`, `retry` (tries, deadline, budget),
-`pacing` (writes of one object).
-
     get      1 request   media; 1 more if `start` is past the end, or the answer has no Last-Modified
     head     1           metadata
     list     1           for each page of 1000 objects, when it is reached
@@ -46,18 +43,13 @@ class GcsStore:
 
     Args:
         bucket: Its name, without `gs://`.
-        client: Default: the client of this process.
+        client: Default: `shared_client()`, whose errors are raised.
         rng: For the pauses between tries.
         parts_prefix: Keys with this prefix belong to the store: an append uploads its bytes there, composes and
             deletes. After a crash a lifecycle rule on this prefix removes them. Only listings of the prefix itself show
             them.
         write_interval_seconds: Minimum interval between writes of one key; the service takes about one a second. A
             write that would wait too long fails with `StoreUnavailable`.
-        patience: How long and how often to retry.
-
-    Raises:
-        AccessDenied: There are no credentials.
-        StoreError: `STORAGE_EMULATOR_HOST` is not a URL.
     """
 
     def __init__(
@@ -224,9 +216,8 @@ class GcsStore:
     def _outcome(self, key: str, stamp: Stamp, limit: TimeLimit, cause: str) -> ObjectMeta:
         """Find out the result of a write without an answer.
 
-        Raises:
-            PreconditionFailed: Another write replaced that generation.
-            StoreUnavailable: It has not taken effect so far, or the result is unknown.
+        Raises PreconditionFailed if another write replaced that generation; StoreUnavailable if it has not taken effect
+        so far, or the result is unknown.
         """
         shown = self._api.shown(key)
         found = self._look_up(key, limit)

@@ -1,8 +1,7 @@
 """The `Kms` port on Cloud KMS: symmetric keys, with checksums of everything that is sent.
 
 Needs the extra `kms`. A call is retried within ten seconds while the service is unreachable or a checksum does not
-match. The role cloudkms.cryptoKeyEncrypterDecrypter is enough: the primary version is learned from wrapping, not from
-looking at the key.
+match. The role cloudkms.cryptoKeyEncrypterDecrypter is enough, because wrapping tells the primary version.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ class CloudKms:
     """Keys in Cloud KMS, behind the `Kms` port; thread-safe."""
 
     def __init__(self, client: kms_v1.KeyManagementServiceClient, *, attempt_seconds: float = _ATTEMPT_SECONDS) -> None:
-        """Args:
-        client: Connected to the service.
-        attempt_seconds: Deadline of one try.
-        """
+        """Wrap a connected client; each try has a deadline of `attempt_seconds`."""
         # At DEBUG the client logs whole requests and answers with plaintext keys.
         logging.getLogger(transport.__name__).setLevel(logging.INFO)
         self._client = client

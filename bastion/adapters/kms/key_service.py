@@ -12,9 +12,7 @@ from bastion.ports import Kms
 def open_kms(keyring: Path | None) -> Kms:
     """Open the keyring in that file, or Cloud KMS with this user's credentials.
 
-    Raises:
-        Refused: The client of Cloud KMS is not installed.
-        KmsRefused: There are no credentials for it.
+    Raises Refused if the client of Cloud KMS is not installed; KmsRefused without credentials for it.
     """
     if keyring is not None:
         return KeyringKms(keyring)

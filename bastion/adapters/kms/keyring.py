@@ -112,10 +112,8 @@ class KeyringKms:
 def create(path: Path, key: str) -> str:
     """Add a key to the keyring, which is created if missing; return the key's primary version.
 
-    Raises:
-        Refused: The name is invalid, or the key exists.
-        KmsRefused: The file is not a keyring of this user.
-        KmsUnavailable: It cannot be written.
+    Raises Refused if the name is invalid or the key exists; KmsRefused if the file is not a keyring of this user;
+    KmsUnavailable if it cannot be written.
     """
     check_key_name(key)
     with _locked(path):
@@ -131,10 +129,7 @@ def create(path: Path, key: str) -> str:
 def rotate(path: Path, key: str) -> str:
     """Give a key a new primary version and return it; older versions still open what they wrapped.
 
-    Raises:
-        Refused: The name is invalid, or there is no such key.
-        KmsRefused: The file is missing, or is not a keyring of this user.
-        KmsUnavailable: It cannot be written.
+    Raises like `create`; Refused if there is no such key.
     """
     check_key_name(key)
     with _locked(path):

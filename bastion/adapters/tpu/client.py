@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudTpuSettings:
-    """Where slices come from."""
+    """The service, and the settings of all calls to it."""
 
     project: str
     zone: str  # default zone of gangs
@@ -44,9 +44,7 @@ class CloudTpuSettings:
 
 
 def make_client(settings: CloudTpuSettings) -> tpu_v2.TpuClient:
-    """The unmodified client, connected to the emulator or the real service. Raises ProvisionerRefused without
-    credentials.
-    """
+    """Connect to the emulator or the real service; raises ProvisionerRefused without credentials."""
     if not settings.endpoint:
         try:
             return tpu_v2.TpuClient()

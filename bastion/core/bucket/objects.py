@@ -26,7 +26,7 @@ class ObjectMeta:
 
 
 def check_key(key: str) -> None:
-    """Refuses a key that no store could hold; raises ValueError."""
+    """Refuse a key that no store could hold; raises ValueError."""
     if not key:
         raise ValueError("an object's key must not be empty")
     if key in _RESERVED or key.startswith(_RESERVED_PREFIX):
@@ -44,7 +44,7 @@ def can_begin_key(prefix: str) -> bool:
 
 
 def check_read_size(shown: str, size: int, max_bytes: int) -> None:
-    """Refuses to read more bytes of an object than its reader asked for; raises ObjectTooLarge."""
+    """Refuse to read more than `max_bytes` of an object; raises ObjectTooLarge."""
     if size > max_bytes:
         raise ObjectTooLarge(f"{shown} has {size} bytes to read; the maximum is {max_bytes}")
 

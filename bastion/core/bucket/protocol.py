@@ -1,7 +1,7 @@
 """The protocol between the daemon and the hosts of an attempt: orders, claims, reports.
 
-The daemon writes the order (and closes claims), worker 0 of slice 0 creates the claim, each host writes its report. All
-are small JSON documents; unknown fields are ignored, so that neighboring versions understand each other.
+The daemon writes the order (and closes claims), worker 0 of slice 0 creates the claim, each host writes its report.
+Unknown fields are ignored, so that neighboring versions understand each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ D = TypeVar("D", bound=_Document)
 
 
 def read(model: type[D], data: bytes) -> D:
-    """Parses an order, claim, report or agent arguments; raises InvalidDocument if it is not such a document."""
+    """Parse an order, claim, report or agent arguments; raises InvalidDocument if it is not such a document."""
     try:
         documents.loads(data)  # bounded, no duplicate keys; the model below then parses in JSON mode
         return model.model_validate_json(data)
@@ -37,7 +37,7 @@ def read(model: type[D], data: bytes) -> D:
 
 
 class AgentArguments(_Document):
-    """What an agent needs before it can read the bucket; comes in the node's metadata or in a file."""
+    """The arguments of an agent that cannot read the bucket yet, from the node's metadata or a file."""
 
     root: str  # the bastion's ROOT as a URL
     bastion: str
@@ -71,7 +71,7 @@ class OrderAction(str, Enum):
 
 
 class Order(_Document):
-    """`runs/<run>/order`: what the hosts of this attempt do now. A stop order keeps the run's fields."""
+    """`runs/<run>/order`: what the hosts of this run do now. A stop order keeps the run's fields."""
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
 
@@ -125,8 +125,9 @@ class HostPhase(str, Enum):
 
 
 class Report(_Document):
-    """`runs/<run>/reports/<i>`: written by host i on every change, for a checkpoint alone less often
-    (`limits.CHECKPOINT_REPORT_SECONDS`).
+    """`runs/<run>/reports/<i>`: the state of host i, written on every change.
+
+    A new checkpoint alone is reported less often (`limits.CHECKPOINT_REPORT_SECONDS`).
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")

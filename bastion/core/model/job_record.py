@@ -85,9 +85,7 @@ class Ending(_Part):
 
 
 class Waiting(_Part):
-    """An accepted gang's wait for capacity. `state` is the API's name; `since` is the start of the wait over all
-    states.
-    """
+    """An accepted gang's wait for capacity. `state` is the API's name; `since` is the start of the whole wait."""
 
     state: str
     zone: str

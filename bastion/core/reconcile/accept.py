@@ -15,7 +15,7 @@ def _describe(record: JobRecord) -> str:
 
 
 def accept(view: JobView, world: World, now: float) -> list[Effect]:
-    """Accepts the spec of a name without a state, or explains what is wrong with it."""
+    """Accept the spec of a name without a state, or explain what is wrong with it."""
     if view.spec is None or view.spec_meta is None:
         return quarantine(view)
     uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation)
@@ -45,7 +45,7 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
 
 
 def quarantine(view: JobView) -> list[Effect]:
-    """Keeps `jobs/invalid/<job>` in line with the present object."""
+    """Keep `jobs/invalid/<job>` in line with the present object."""
     if view.spec_problem and view.spec_meta is not None:
         if view.invalid_generation == view.spec_meta.generation:
             return []

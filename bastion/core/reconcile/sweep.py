@@ -1,4 +1,4 @@
-"""Deleting what nobody owns: user requests of no job, gangs of no job, and what is left of past runs.
+"""The sweep: delete user requests of no job, gangs of no job, and objects of past runs.
 
 A thing is deleted only after it had no owner for several ticks: a listing may lag behind what another daemon or a user
 has just written. Gangs that failed or were lost go first, because they hold quota.
@@ -22,7 +22,7 @@ PAST_RUNS_KEPT_SECONDS = 3600.0
 
 
 def urgency(status: GangStatus) -> tuple[int, str]:
-    """Sorts gangs to delete: those that only hold quota first."""
+    """Sort key for gangs to delete: those that only hold quota first."""
     return (0 if status.state in (GangState.FAILED, GangState.LOST) else 1), status.ref.name
 
 
@@ -35,11 +35,11 @@ class Sweep:
 
 
 def sweep(world: World, *, since: Mapping[str, int], tick: int, now: float, server_time: float) -> Sweep:
-    """Finds what has had no owner for long enough.
+    """Find what has had no owner for long enough.
 
     Args:
         since: `Sweep.ownerless_since` of the tick before; empty after a takeover.
-        tick: Number of this tick. The same tick may be asked about twice.
+        tick: Number of this tick; two calls for one tick are allowed.
         now: Seconds since the epoch.
         server_time: The same by the bucket's clock, up to a lease renewal old.
     """
@@ -88,7 +88,7 @@ class _Sweeping:
         return effects
 
     def _ownerless_runs(self) -> dict[str, list[Effect]]:
-        """Objects of runs of unknown jobs. Claims and orders stay for longer than reports and heartbeats."""
+        """Objects of runs of unknown jobs. Claims and orders stay longer than reports and heartbeats."""
         effects: dict[str, list[Effect]] = {}
         moved_at = self._runs_without_owner()
         listed = self._world.listed
@@ -122,8 +122,7 @@ class _Sweeping:
         return {run: at for text, at in sorted(moved_at.items()) if (run := Run.parse(text)) is not None}
 
     def _past_runs(self) -> dict[str, list[Effect]]:
-        """Runs of past attempts of live jobs: a job may wait for capacity for weeks, and each attempt leaves objects
-        that every tick lists."""
+        """Runs of past attempts of live jobs: while a job waits for weeks, every tick lists their objects."""
         listed = self._world.listed
         records = {
             view.record.uid: view.record
@@ -150,7 +149,7 @@ class _Sweeping:
             yield record.attempt.number
 
     def _moved_at(self, run: str) -> float:
-        """The server time of the run's claim or order, whichever is newer."""
+        """The server time of the run's claim or order, the newer of the two."""
         listed = self._world.listed
         found = (listed.claims.get(run), listed.run_objects.get(f"{run}/order"))
         return max((meta.updated for meta in found if meta is not None), default=0.0)

@@ -40,7 +40,7 @@ class PolicySource:
     """Reads the quota file; a missing or broken one changes nothing and becomes a problem."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject | None) -> None:
-        """`listed`: the listed file; None: it is under another ROOT, is listed here, and gets no copy."""
+        """Read through `store`. `listed` None: the file is under another ROOT, is listed here, and gets no copy."""
         self._store = store
         self._listed = listed
         self._read_generation = 0
@@ -57,7 +57,7 @@ class PolicySource:
         return self._copy.problem if self._copy else ""
 
     def take_over(self, published_generation: int) -> None:
-        """Forgets a policy that the predecessor did not have in force; `published_generation` is of that, or 0."""
+        """Forget a policy that the predecessor did not have in force; `published_generation` is of that, or 0."""
         known = self.status
         self._read_generation, self._recalled, self._published_generation = 0, False, published_generation
         if known.policy is None or not published_generation or known.generation != published_generation:
@@ -66,7 +66,7 @@ class PolicySource:
             self._copy.take_over()
 
     def refresh(self) -> PolicyStatus:
-        """Reads the file if its generation is new. A failure becomes a problem, because it may be another bucket."""
+        """Read the file if its generation is new. A failure becomes a problem, because it may be another bucket."""
         try:
             self._look()
         except StoreError as error:
@@ -116,7 +116,7 @@ class PolicySource:
         self.status = replace(self.status, problem=problem)
 
     def _recall(self) -> None:
-        """Restores the predecessor's policy if this daemon has not read a good file yet."""
+        """Restore the predecessor's policy if this daemon has not read a good file yet."""
         if self.status.policy is not None or self._recalled:
             return
         self._read_generation = 0  # until it is known
@@ -179,11 +179,7 @@ class OptionsSource:
         self._copy.take_over()
 
     def refresh(self) -> RuntimeOptions:
-        """Reads the options if their generation is new.
-
-        Raises:
-            StoreError: It is unknown whether this is a dry run.
-        """
+        """Read the options if their generation is new; raises StoreError if it is unknown whether this is a dry run."""
         try:
             if not self._known:
                 self._recall()

@@ -30,7 +30,7 @@ class SettingsSource:
     """Reads `config/daemon.toml`; a missing or broken one changes nothing and becomes a problem."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject, *, without_file: Provisioning | None) -> None:
-        """`without_file`: the settings while there never was a file; None: none."""
+        """Read through `store`. `without_file` has the settings while there never was a file; None: none."""
         self._store = store
         self._listed = listed
         self._without_file = without_file
@@ -45,7 +45,7 @@ class SettingsSource:
         return self._copy.problem
 
     def take_over(self) -> None:
-        """Forgets the settings: those that the predecessor had in force count."""
+        """Forget the settings: those that the predecessor had in force count."""
         self._read_generation, self._recalled, self._last_good = 0, False, None
         self._copy.take_over()
 
