@@ -193,11 +193,11 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
     """
     deadline = time.monotonic() + grace_seconds
     asked = False
-    family: set[ProcessId] = set()
+    found: set[ProcessId] = set()
     while True:
         # Kept, because an unmarked descendant cannot be found once its parent is gone.
-        family = {process for process in family if process.alive} | _family(name, value)
-        alive = sorted(family, key=lambda process: process.pid)
+        found = {process for process in found if process.alive} | _with_descendants(name, value)
+        alive = sorted(found, key=lambda process: process.pid)
         if not alive:
             return True
         now = time.monotonic()
@@ -210,7 +210,7 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
         time.sleep(poll_seconds)
 
 
-def _family(name: str, value: str) -> set[ProcessId]:
+def _with_descendants(name: str, value: str) -> set[ProcessId]:
     """The marked processes and all their descendants, including this one if marked."""
     found = set(marked(name, value))
     roots = {process.pid for process in found}

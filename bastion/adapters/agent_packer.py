@@ -82,7 +82,7 @@ def pack(
 
 
 def native_packages(needs: Sequence[str] = NEEDS, extras: Sequence[str] = EXTRAS) -> tuple[str, ...]:
-    """Return the native packages, with versions (`cffi==2.1.1`), that other Pythons need wheels of; raises like `pack`."""
+    """Return the native packages that other Pythons need wheels of, as `cffi==2.1.1`; raises like `pack`."""
     try:
         packages = _installed((*needs, *_present(extras)))
         return tuple(

@@ -157,7 +157,7 @@ class FakeProvisioner:
             self._pass_time()
             return [gang.request for _, gang in sorted(self._gangs.items())]
 
-    def lose(self, name: str, message: str = "pre-empted (simulated)", *, slice_index: int = 0) -> None:
+    def lose(self, name: str, message: str = "preempted (simulated)", *, slice_index: int = 0) -> None:
         """Kill the hosts of one slice; the gang is lost and stays until it is deleted."""
         with self._lock:
             gang = self._gangs[name]

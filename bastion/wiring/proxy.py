@@ -195,8 +195,8 @@ def _usual_processes() -> int:
 def _listening(host: str, port: int) -> socket.socket:
     """Listen; raise Refused if the port is in use or the host is invalid."""
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        version = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=version, backlog=_BACKLOG)
     except OSError as error:
         raise Refused(
             f"the proxy cannot listen on {_address(host, port)} ({error.strerror}); set {LISTEN} to a free port"
