@@ -204,7 +204,7 @@ class BastionHostProvisioner:
         if gang is None:
             return None
         state, message = self._state(gang)
-        # A folder that is being removed has no process any more, and would look like one without a process yet.
+        # A folder that is being removed has no recorded process, like one whose agent has not started.
         if self._read(folder) != gang:
             return None
         return GangStatus(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from bastion.core.errors import StoreError
 from bastion.daemon.tick import Tick, TickReport
 
-# Between two looks whether to stop.
+# Interval of checks whether to stop.
 _DOZE_SECONDS = 0.5
 # Giving the lease back spares a successor its TTL; a bucket that does not answer is not worth a longer wait.
 _GIVE_BACK_SECONDS = 5.0
@@ -29,7 +29,7 @@ class Daemon(Tick):
                 busy_at = now
             idle = self._settings.idle_exit_seconds
             if idle and now - busy_at >= idle:
-                self._notify(f"no job for {idle:.0f} s: ending")
+                self._notify(f"no job for {idle:.0f} s: exiting")
                 break
             moving = report.acted and (report.outcome.done > 0 or report.pressing)
             self._pause(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
@@ -42,7 +42,7 @@ class Daemon(Tick):
         except Exception as error:  # noqa: BLE001 - the last guard: nothing that others write may end the daemon
             what, trace = self._failed.note(error), traceback.format_exc()
         self._look_whole = True
-        self._notify(f"a tick failed, the next one goes on: {what}\n{trace}")
+        self._notify(f"a tick failed; continuing with the next one: {what}\n{trace}")
         self._log.say(f"a tick failed: {what}")
         with contextlib.suppress(StoreError):
             self._log.flush()

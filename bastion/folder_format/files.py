@@ -72,8 +72,8 @@ def set_stamp(file: int, value: int, *, path: str) -> os.stat_result:
     status = os.fstat(file)
     if stamp_of(status) < value:
         raise StoreError(
-            f"the file system of {path} cannot keep a file's time to the microsecond, or the times in it lie "
-            "beyond the year 2116; use a folder on another file system"
+            f"the file system of {path} does not store file times to the microsecond, or has times after 2116; "
+            "use a folder on another file system"
         )
     return status
 
@@ -180,7 +180,7 @@ def status_of(folder: int, name: str) -> os.stat_result | None:
         if status.st_nlink and generation == seen:
             return status
         seen = generation
-    raise StoreUnavailable(f"the file {name!r} is being changed all the time; try again")
+    raise StoreUnavailable(f"the file {name!r} keeps changing; try again")
 
 
 def read_file(folder: int, name: str, status: os.stat_result, start: int) -> bytes | None:

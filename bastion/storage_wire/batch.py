@@ -41,7 +41,7 @@ def taken_apart(batch: Request) -> Calls:
         raise Refusal(413, "uploadTooLarge", f"The batch is larger than {_BODY_MAX_BYTES} bytes.")
     parts = _parts(body, boundary)
     if len(parts) > _CALLS_MAX:
-        raise invalid(f"The batch has {len(parts)} calls; {_CALLS_MAX} are the most.")
+        raise invalid(f"The batch has {len(parts)} calls; the maximum is {_CALLS_MAX}.")
     return Calls(body=body, requests=tuple(_read(part, batch) for part in parts))
 
 
@@ -93,7 +93,7 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
         # Clients send an absolute address or only its path.
         path, query, _ = split_target(target, "")
     except BadRequest as error:
-        raise invalid(f"The address {target[:80]!r} in a part of the batch is none.") from error
+        raise invalid(f"The address {target[:80]!r} in a part of the batch is not valid.") from error
     request = Request(
         method=method,
         target=target,

@@ -140,9 +140,7 @@ class MultipartRelated:
             closing += piece
         if not closing.startswith(_CLOSING):
             # Taking it for the end would truncate the object.
-            raise invalid(
-                "A boundary follows the object's bytes that is not the closing one; only two parts are taken."
-            )
+            raise invalid("The body must have exactly two parts.")
         if at:
             yield buffer[:at]
         # Bytes after the closing boundary are meaningless, but must be read.

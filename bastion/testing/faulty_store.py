@@ -24,7 +24,7 @@ class Fault(Enum):
     BEFORE = "request lost"
     """The store got nothing."""
     AFTER = "reply lost"
-    """The store did it, but the caller gets no reply. A listing stops after half of its objects."""
+    """The store carried it out, but the caller gets no reply. A listing stops after half of its objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,7 +190,7 @@ class BucketApi:
         headers = response.headers
         length = headers.get("Content-Length")
         if length is not None and int(length) != len(data):
-            raise Transient(f"{len(data)} bytes of {length} came", doubtful=False)
+            raise Transient(f"received {len(data)} of {length} bytes", doubtful=False)
         whole = response.status_code != requests.codes.partial_content
         declared = _CRC32C.search(headers.get("x-goog-hash", ""))
         if whole and declared is not None and declared.group(1) != _crc32c(data):
@@ -199,7 +199,7 @@ class BucketApi:
         if not whole:
             total = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
             if total is None:
-                raise Transient("the answer does not say how large the object is", doubtful=False)
+                raise Transient("the answer lacks the object's size", doubtful=False)
             size = int(total.group(1))
         elif start:
             data = data[start:]  # a server may ignore a range

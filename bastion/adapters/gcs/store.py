@@ -200,7 +200,7 @@ class GcsStore:
             return self._outcome(key, stamp, limit, f"the last try was refused ({refused})")
         except NoSuchObject as missing:
             # A compose misses the object or its part.
-            cause = f"what it needs is missing ({missing})"
+            cause = f"the object or its new part is missing ({missing})"
             if doubtful:
                 return self._outcome(key, stamp, limit, cause)
             found = self._look_up(key, limit)
@@ -231,8 +231,8 @@ class GcsStore:
         if present == stamp.follows:
             raise StoreUnavailable(f"{shown} has not been written so far: {cause}; read it again, then try again")
         raise StoreUnavailable(
-            f"{shown} has generation {present} now (0: it does not exist), not of this write; whether this one "
-            f"came before that cannot be told: {cause}; read it again"
+            f"{shown} has generation {present} now (0: it does not exist), not that of this write; it is unknown "
+            f"whether this write came before: {cause}; read it again"
         )
 
     def _look_up(self, key: str, limit: TimeLimit) -> Found | None:
@@ -270,8 +270,8 @@ class GcsStore:
             if last is not None:
                 raise last
             raise StoreUnavailable(
-                f"{self._api.shown(key)} is written more often than once a second, and more writes wait than there is "
-                "time for; write it less often"
+                f"too many writes of {self._api.shown(key)} are waiting, because the service takes one a second; "
+                "write it less often"
             )
 
     def _refusal(self, key: str, present: int | None, expected: int) -> PreconditionFailed:

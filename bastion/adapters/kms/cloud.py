@@ -65,7 +65,7 @@ class CloudKms:
             _check_sums(key, bool(arrived) and answer.ciphertext_crc32c == google_crc32c.value(answer.ciphertext))
             version = answer.name.removeprefix(f"{key}/cryptoKeyVersions/")
             if not is_version(version):
-                raise KmsRefused(f"Cloud KMS wrapped with {answer.name!r} in place of {key}; name the key in full")
+                raise KmsRefused(f"Cloud KMS wrapped with {answer.name!r} instead of {key}; name the key in full")
             return WrappedKey(version=version, data=answer.ciphertext)
 
         return _patiently(f"wrapping with {key}", once)
@@ -94,7 +94,7 @@ class CloudKms:
 def _check_sums(key: str, match: bool) -> None:
     if not match:
         raise KmsUnavailable(
-            f"what went to Cloud KMS for {key}, or came from it, was changed in transit: its checksum does not match; "
+            f"a request to Cloud KMS for {key}, or its answer, was changed in transit: the checksum does not match; "
             "try again"
         )
 
@@ -133,8 +133,8 @@ def _translated(what: str) -> Iterator[None]:
         raise KmsUnavailable(f"{what}: Cloud KMS did not answer properly: {error}; try again") from error
     except exceptions.GoogleAPICallError as error:
         raise KmsRefused(
-            f"{what} was refused by Cloud KMS: {error.message}; either it was another key or version that wrapped "
-            "this, or the key's version is disabled or destroyed: enable it"
+            f"{what} was refused by Cloud KMS: {error.message}; either another key or version wrapped this, "
+            "or the key's version is disabled or destroyed; enable it"
         ) from error
     except GoogleAuthError as error:
         raise KmsUnavailable(f"{what}: cannot get an access token: {error}; try again") from error

@@ -21,6 +21,6 @@ def open_kms(keyring: Path | None) -> Kms:
     except ImportError as error:
         raise Refused(
             f"the keys are in Cloud KMS, but its client is not installed ({error}); run: pip install 'bastion[kms]'. "
-            "If they lie in a file, set GCS_PROXY_KEYRING"
+            "If they are in a file, set GCS_PROXY_KEYRING"
         ) from error
     return cloud.connect()

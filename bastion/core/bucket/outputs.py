@@ -21,7 +21,7 @@ from bastion.core.errors import InvalidDocument
 MANIFEST_PREFIX = "manifest-"
 _MANIFEST = re.compile(MANIFEST_PREFIX + r"(?P<seq>[0-9]{10})")
 _OBJECT = re.compile(r"(?P<seq>[0-9]{10})/[^\0\r\n]+")
-# Number of kept manifests: the one before the last stays complete whatever happens to the last.
+# Number of kept manifests: the one before the last stays complete if the last one fails.
 _KEPT = 2
 # A longer path, or one with characters that no key may have, is stored under its digest.
 _NAME_MAX_BYTES = 512

@@ -38,7 +38,7 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
     record.__dict__["job"] = view.spec  # validated already
     record = record.evolve(at=now, text=f"queued: {_describe(record)}")
     if view.attempts_seen:
-        text = f"the job's state was lost after attempt {view.attempts_seen}; stopping what is left of it first"
+        text = f"the job's state was lost after attempt {view.attempts_seen}; stopping its remaining processes first"
         record = record.evolve(at=now, text=text)
     put = PutRecord(record=record, generation=view.record_generation)
     return [put, AppendHistory(record=record), *quarantine(view)]

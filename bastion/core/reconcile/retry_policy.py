@@ -39,7 +39,7 @@ class EndedAttempt:
 
 def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float:
     """Return the seconds to wait after consecutive failures: doubling up to `most`, with jitter by `salt`."""
-    # After sixty doublings every pause is the longest anyway, and floats lose precision.
+    # After sixty doublings every pause is at its maximum, and floats lose precision.
     longest = min(base * 2.0 ** min(failures - 1, 60), most)
     draw = int.from_bytes(hashlib.sha256(salt.encode()).digest()[:4], "big") / 2**32
     return longest * (1 - draw / 4)

@@ -82,7 +82,7 @@ class _Sweeping:
             what = f"gang {status.ref.name}"
             if self._old_enough(what, _OWNERLESS_TICKS) and status.state is not GangState.DELETING:
                 effects[what] = [
-                    CloseGate(run=status.run, reason="nobody owns this gang"),
+                    CloseGate(run=status.run, reason="no job owns this gang"),
                     DeleteGang(ref=status.ref, on_bastion=orphan.on_bastion),
                 ]
         return effects

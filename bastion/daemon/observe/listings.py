@@ -29,7 +29,7 @@ _SETTINGS_TICKS = 30
 _RUNS_TICKS = 1
 _HEARTBEATS_TICKS = 3
 _WINDOW_TICKS = 2
-# Nothing is later than this many periods, whatever the budget.
+# Maximum lateness in periods, whatever the budget.
 _LATEST = 4
 
 

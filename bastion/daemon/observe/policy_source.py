@@ -29,7 +29,7 @@ _COPY = re.compile(re.escape(_COPY_OF) + rb"([0-9]{1,20})\n")
 class PolicyStatus:
     """The quota file in force."""
 
-    # Of the last good file; None if there never was one: nothing is admitted and nothing is stopped.
+    # Of the last good file. None if there never was one: then no job starts or is stopped.
     policy: Policy | None = None
     generation: int = 0  # of the object that `policy` was read from
     problem: str = ""  # why the present object is not in force; empty if it is
