@@ -293,10 +293,9 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
 
 
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
-    """Read `spec` as the overwrite of an accepted spec: an update without `runner`, as the ancestor's client writes it,
-    keeps the accepted one.
+    """Read `spec` as the overwrite of an accepted spec. An update without `runner` keeps the accepted one.
 
-    Raises InvalidSpec if the resources of the update do not match that runner.
+    The ancestor's client omits the runner. Raises InvalidSpec if the resources of the update do not match it.
     """
     runner = accepted.runner
     if spec.runner is not None or runner is None:
